@@ -1,0 +1,11 @@
+//! A revisioned key space: transactions, ranges, watches, expiry, compaction.
+//!
+//! Start with [`Store`], the contract that all engines keep. `contract.rs` under `tests/` is that contract as
+//! executable cases and runs over every engine.
+//!
+//! This crate knows nothing of Kubernetes objects: keys are text, values are bytes. It must never depend on `schema`
+//! or `api`.
+
+mod types;
+
+pub use types::*;
