@@ -1,1 +1,91 @@
-//! Pod network.
+//! The pod network: gives a sandbox's network namespace an interface, addresses and routes, and takes them back.
+//!
+//! Start at [`PodNetwork`], the one interface the runtime uses. It has two implementations: `bridge`, which is built
+//! in, and `cni`, which calls the plugins an administrator configured.
+//!
+//! This crate knows nothing of the Kubernetes API, of containers or of any other crate of ours: it is given a
+//! namespace's path and a name to log. It never runs `ip`, `nft` or `iptables`; everything goes by netlink.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+pub use cidr::{Cidr, CidrError};
+pub use error::NetworkError;
+
+mod cidr;
+mod error;
+
+/// The name of the pod's interface inside its network namespace.
+pub const POD_INTERFACE: &str = "eth0";
+
+/// What the network has to know about one pod sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxNetwork {
+    /// The sandbox's identity: addresses and links are owned by it, and all calls about it must use the same.
+    pub id: String,
+    /// A path that opens the network namespace, such as `/proc/PID/ns/net` or a bind mount. Only [`PodNetwork::setup`]
+    /// needs it to exist.
+    pub netns_path: PathBuf,
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub hostname: String,
+    pub port_mappings: Vec<PortMapping>,
+}
+
+/// A port of the host that leads to a port of the pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PortMapping {
+    /// The host's address to listen on; all of them when absent.
+    pub host_ip: Option<IpAddr>,
+    pub host_port: u16,
+    pub container_port: u16,
+    pub protocol: Protocol,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Protocol {
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+/// What a sandbox was given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodAddresses {
+    /// At most one address of each family; the first is the pod's primary address.
+    pub ips: Vec<IpAddr>,
+    /// The next hop of the default route for the address at the same index.
+    pub gateways: Vec<IpAddr>,
+    /// The interface's name inside the pod.
+    pub interface: String,
+}
+
+/// Connects sandboxes to the network. All methods may be called at once for different sandboxes; calls for one
+/// sandbox must follow each other.
+#[async_trait]
+pub trait PodNetwork: Send + Sync {
+    /// Connects a sandbox. Called again for a connected sandbox it answers with the same addresses. After an error
+    /// nothing remains that [`teardown`](PodNetwork::teardown) would have to take back, but calling it is harmless.
+    async fn setup(&self, sandbox: &SandboxNetwork) -> Result<PodAddresses, NetworkError>;
+
+    /// Disconnects a sandbox and frees its addresses. Succeeds when there is nothing (left) to do, also when the
+    /// namespace is gone already.
+    async fn teardown(&self, sandbox: &SandboxNetwork) -> Result<(), NetworkError>;
+
+    /// Whether pods can be connected now; the error says why not, in words for a node's `NetworkUnavailable` reason.
+    async fn status(&self) -> Result<(), NetworkError>;
+
+    /// Frees the addresses, links and rules of every sandbox that is not in `live`. To be called once after a
+    /// start, when the runtime knows which sandboxes survived and before it creates new ones.
+    async fn reconcile(&self, live: &BTreeSet<String>) -> Result<(), NetworkError>;
+
+    /// Takes the blocks that this node's pods get addresses from, as the node's `spec.podCIDRs` say. Sandboxes that
+    /// are connected keep their addresses.
+    async fn update_pod_cidrs(&self, pod_cidrs: &[Cidr]) -> Result<(), NetworkError>;
+}
