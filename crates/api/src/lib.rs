@@ -1,1 +1,21 @@
-//! The kinds.
+//! The kinds: what the API calls them, how they look in a table, what they default to, what they accept.
+//!
+//! Start with [`Resource`], the row that describes one served resource, and [`Rules`], what a kind decides for
+//! itself; `kinds/` has one file per kind and [`kinds::all`] is the sorted table of them. [`Error`] is the failure a
+//! client sees, [`FieldError`] one reason for it.
+//!
+//! Nothing here does IO or knows of a store, a connection or a clock it was not given. Objects are `serde_json`
+//! values in the normal form that `schema` decodes to.
+
+mod error;
+mod field;
+pub mod kinds;
+mod meta;
+mod resource;
+pub mod selector;
+
+pub use error::{Cause, Details, Error, Reason, Result};
+pub use field::{FieldError, FieldProblem, Path};
+pub use meta::{LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference};
+pub use resource::{ALL_VERBS, Column, Generation, Resource, Rules, Subresource, Verb};
+pub use schema::Value;

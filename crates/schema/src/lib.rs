@@ -1,1 +1,3 @@
 //! The API as data.
+
+pub use serde_json::Value;

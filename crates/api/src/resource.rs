@@ -1,0 +1,228 @@
+//! A row of the table of served resources, and what its kind decides for itself.
+
+use crate::{FieldError, Value};
+
+/// One served resource. Built-in ones are statics in `kinds/`; custom ones are made from their definition with
+/// interned names.
+pub struct Resource {
+    /// Empty for the core group.
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+    pub singular: &'static str,
+    pub short_names: &'static [&'static str],
+    pub categories: &'static [&'static str],
+    pub namespaced: bool,
+    pub verbs: &'static [Verb],
+    pub subresources: &'static [Subresource],
+    /// Where objects are kept below the store's root, as upstream lays them out: `pods`, `services/specs`, `minions`.
+    /// Empty for resources that are answered but never stored.
+    pub storage: &'static str,
+    /// The version in which objects are stored when it is not this one (`autoscaling/v1` keeps its objects as `v2`).
+    pub storage_version: Option<(&'static str, &'static str)>,
+    pub rules: &'static dyn Rules,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verb {
+    Create,
+    Delete,
+    DeleteCollection,
+    Get,
+    List,
+    Patch,
+    Update,
+    Watch,
+}
+
+/// The verbs of an ordinary stored resource.
+pub const ALL_VERBS: &[Verb] = &[
+    Verb::Create,
+    Verb::Delete,
+    Verb::DeleteCollection,
+    Verb::Get,
+    Verb::List,
+    Verb::Patch,
+    Verb::Update,
+    Verb::Watch,
+];
+
+pub struct Subresource {
+    pub name: &'static str,
+    /// The group, version and kind of its body where it differs from the resource's own (`scale`, `binding`, …).
+    pub body: Option<(&'static str, &'static str, &'static str)>,
+    pub verbs: &'static [Verb],
+}
+
+/// Which changes of an object move `metadata.generation`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Generation {
+    /// The kind has no generation.
+    None,
+    /// Any change outside of metadata and status.
+    Spec,
+}
+
+/// A printed column of the kind's table.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    pub name: &'static str,
+    /// `string`, `integer`, `date`, …
+    pub kind: &'static str,
+    pub format: &'static str,
+    /// 0 is always shown; higher ones only with `-o wide`.
+    pub priority: i32,
+    pub description: &'static str,
+}
+
+/// What a kind decides for itself. Objects are already decoded, pruned and normalised; `metadata` is checked by the
+/// registry. All methods are pure.
+pub trait Rules: Send + Sync {
+    /// Fills in what the user left out, beyond the defaults of the fact table.
+    fn default(&self, _object: &mut Value) {}
+
+    /// Adjusts a new object before validation: clears what only the server may set.
+    /// The registry has already dropped `status` when the kind has a status subresource.
+    fn prepare_create(&self, _object: &mut Value) {}
+
+    /// Adjusts an update before validation: keeps what this request may not change.
+    /// The registry has already carried `status` over when the kind has a status subresource.
+    fn prepare_update(&self, _new: &mut Value, _old: &Value) {}
+
+    /// Adjusts a write to `status`; the registry has already carried everything but `status` over.
+    fn prepare_status_update(&self, _new: &mut Value, _old: &Value) {}
+
+    fn validate(&self, _object: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Runs in addition to [`Rules::validate`] of the new object.
+    fn validate_update(&self, _new: &Value, _old: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    fn validate_status_update(&self, _new: &Value, _old: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Texts for `Warning` headers on a create or update.
+    fn warnings(&self, _object: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::None
+    }
+
+    /// The checks of `metadata.name` beyond "a path segment": `dns1123-subdomain` for most kinds.
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        crate::field::dns1123_subdomain(name, prefix)
+    }
+
+    /// The value of a selectable field; `None` when the kind does not support selecting by it.
+    /// `metadata.name` and `metadata.namespace` are handled by the registry.
+    fn field(&self, _object: &Value, _path: &str) -> Option<String> {
+        None
+    }
+
+    /// The seconds an object stays with a deletion timestamp before it is removed; `None` removes it at once.
+    fn deletion_grace_seconds(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {
+        None
+    }
+
+    /// The columns after and including NAME; the default table is NAME and CREATED AT.
+    fn columns(&self) -> &'static [Column] {
+        DEFAULT_COLUMNS
+    }
+
+    /// One cell per column. `now` is in seconds since the epoch, for ages.
+    fn cells(&self, object: &Value, _now: i64) -> Vec<Value> {
+        let metadata = &object["metadata"];
+        vec![metadata["name"].clone(), metadata["creationTimestamp"].clone()]
+    }
+}
+
+const DEFAULT_COLUMNS: &[Column] = &[
+    Column {
+        name: "Name",
+        kind: "string",
+        format: "name",
+        priority: 0,
+        description: "Name must be unique within a namespace.",
+    },
+    Column {
+        name: "Created At",
+        kind: "date",
+        format: "",
+        priority: 0,
+        description: "When the server stored the object, in RFC 3339 form and UTC.",
+    },
+];
+
+impl Verb {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Verb::Create => "create",
+            Verb::Delete => "delete",
+            Verb::DeleteCollection => "deletecollection",
+            Verb::Get => "get",
+            Verb::List => "list",
+            Verb::Patch => "patch",
+            Verb::Update => "update",
+            Verb::Watch => "watch",
+        }
+    }
+}
+
+impl Resource {
+    /// `v1` or `apps/v1`.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// `pods` or `deployments.apps`, as messages name it.
+    pub fn qualified(&self) -> String {
+        if self.group.is_empty() {
+            self.plural.to_owned()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
+    }
+
+    /// The URL path of the collection, or of one object when `name` is given.
+    pub fn path(&self, namespace: Option<&str>, name: Option<&str>) -> String {
+        let mut path = if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        };
+        if let Some(namespace) = namespace {
+            path.push_str("/namespaces/");
+            path.push_str(namespace);
+        }
+        path.push('/');
+        path.push_str(self.plural);
+        if let Some(name) = name {
+            path.push('/');
+            path.push_str(name);
+        }
+        path
+    }
+
+    pub fn subresource(&self, name: &str) -> Option<&'static Subresource> {
+        self.subresources.iter().find(|subresource| subresource.name == name)
+    }
+
+    pub fn has_status(&self) -> bool {
+        self.subresource("status").is_some()
+    }
+
+    pub fn allows(&self, verb: Verb) -> bool {
+        self.verbs.contains(&verb)
+    }
+}
