@@ -27,9 +27,11 @@ declare -A package=(
   [sample-apiserver]=k8s.io/sample-apiserver
   [nonewprivs]=k8s.io/kubernetes/test/images/nonewprivs
   [pause]=pause/pause.c
+  [cri-clean]=./cri-clean
+  [registry]=./registry
 )
 # The order of use: what most tests need first.
-names=(kubectl pause e2e.test ginkgo agnhost kube-apiserver kube-controller-manager kube-scheduler kubelet
+names=(kubectl pause cri-clean registry e2e.test ginkgo agnhost kube-apiserver kube-controller-manager kube-scheduler kubelet
   kube-proxy etcd sample-apiserver nonewprivs)
 
 # Unstamped builds call themselves v0.0.0-master, which fails the suite's version comparisons.

@@ -132,7 +132,7 @@ func addLayer(archive *tar.Writer, written map[string]bool, work string, tree Tr
 	defer os.Remove(file.Name())
 	defer file.Close()
 	hash := sha256.New()
-	if err := tree.WriteTo(io.MultiWriter(file, hash)); err != nil {
+	if err := tree.Write(io.MultiWriter(file, hash)); err != nil {
 		return "", err
 	}
 	digest := hex.EncodeToString(hash.Sum(nil))

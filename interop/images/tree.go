@@ -84,8 +84,8 @@ func (t Tree) Applets(busybox string) error {
 	return nil
 }
 
-// WriteTo writes the tree as a tar that depends on nothing but the content, so that equal trees share a digest.
-func (t Tree) WriteTo(w io.Writer) error {
+// Write writes the tree as a tar that depends on nothing but the content, so that equal trees share a digest.
+func (t Tree) Write(w io.Writer) error {
 	paths := make([]string, 0, len(t))
 	for at := range t {
 		paths = append(paths, at)
