@@ -17,5 +17,5 @@ pub mod selector;
 pub use error::{Cause, Details, Error, Reason, Result};
 pub use field::{FieldError, FieldProblem, Path};
 pub use meta::{LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference};
-pub use resource::{ALL_VERBS, Column, Generation, Resource, Rules, Subresource, Verb};
+pub use resource::{ALL_VERBS, Column, Generation, PROXY_VERBS, Plain, Resource, Rules, Subresource, Verb};
 pub use schema::Value;

@@ -48,6 +48,9 @@ pub const ALL_VERBS: &[Verb] = &[
     Verb::Watch,
 ];
 
+/// The verbs of a proxy subresource.
+pub const PROXY_VERBS: &[Verb] = &[Verb::Create, Verb::Delete, Verb::Get, Verb::Patch, Verb::Update];
+
 pub struct Subresource {
     pub name: &'static str,
     /// The group, version and kind of its body where it differs from the resource's own (`scale`, `binding`, …).
@@ -143,6 +146,11 @@ pub trait Rules: Send + Sync {
     }
 }
 
+/// The rules of a kind that has none of its own.
+pub struct Plain;
+
+impl Rules for Plain {}
+
 const DEFAULT_COLUMNS: &[Column] = &[
     Column {
         name: "Name",
@@ -172,6 +180,105 @@ impl Verb {
             Verb::Update => "update",
             Verb::Watch => "watch",
         }
+    }
+}
+
+impl Subresource {
+    pub const STATUS: Subresource = Subresource::new("status", &[Verb::Get, Verb::Patch, Verb::Update]);
+    pub const SCALE: Subresource =
+        Subresource::new("scale", &[Verb::Get, Verb::Patch, Verb::Update]).with_body("autoscaling", "v1", "Scale");
+
+    /// A subresource whose body is the resource's own kind.
+    pub const fn new(name: &'static str, verbs: &'static [Verb]) -> Subresource {
+        Subresource {
+            name,
+            body: None,
+            verbs,
+        }
+    }
+
+    pub const fn with_body(mut self, group: &'static str, version: &'static str, kind: &'static str) -> Subresource {
+        self.body = Some((group, version, kind));
+        self
+    }
+}
+
+/// Rows are written as constants: an ordinary resource is one call, the rest is said where it differs.
+impl Resource {
+    pub const fn namespaced(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        plural: &'static str,
+        singular: &'static str,
+    ) -> Resource {
+        Resource {
+            group,
+            version,
+            kind,
+            plural,
+            singular,
+            short_names: &[],
+            categories: &[],
+            namespaced: true,
+            verbs: ALL_VERBS,
+            subresources: &[],
+            storage: plural,
+            storage_version: None,
+            rules: &Plain,
+        }
+    }
+
+    pub const fn cluster(
+        group: &'static str,
+        version: &'static str,
+        kind: &'static str,
+        plural: &'static str,
+        singular: &'static str,
+    ) -> Resource {
+        let mut resource = Resource::namespaced(group, version, kind, plural, singular);
+        resource.namespaced = false;
+        resource
+    }
+
+    pub const fn short(mut self, names: &'static [&'static str]) -> Resource {
+        self.short_names = names;
+        self
+    }
+
+    pub const fn in_categories(mut self, categories: &'static [&'static str]) -> Resource {
+        self.categories = categories;
+        self
+    }
+
+    pub const fn with_verbs(mut self, verbs: &'static [Verb]) -> Resource {
+        self.verbs = verbs;
+        self
+    }
+
+    pub const fn with_subresources(mut self, subresources: &'static [Subresource]) -> Resource {
+        self.subresources = subresources;
+        self
+    }
+
+    pub const fn stored_at(mut self, storage: &'static str) -> Resource {
+        self.storage = storage;
+        self
+    }
+
+    pub const fn stored_as(mut self, group: &'static str, version: &'static str) -> Resource {
+        self.storage_version = Some((group, version));
+        self
+    }
+
+    pub const fn not_stored(mut self) -> Resource {
+        self.storage = "";
+        self
+    }
+
+    pub const fn with_rules(mut self, rules: &'static dyn Rules) -> Resource {
+        self.rules = rules;
+        self
     }
 }
 

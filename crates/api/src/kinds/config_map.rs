@@ -1,0 +1,3 @@
+use crate::Resource;
+
+pub static CONFIG_MAP: Resource = Resource::namespaced("", "v1", "ConfigMap", "configmaps", "configmap").short(&["cm"]);

@@ -1,0 +1,3 @@
+use crate::Resource;
+
+pub static POD_TEMPLATE: Resource = Resource::namespaced("", "v1", "PodTemplate", "podtemplates", "podtemplate");

@@ -1,0 +1,3 @@
+use crate::Resource;
+
+pub static SECRET: Resource = Resource::namespaced("", "v1", "Secret", "secrets", "secret");
