@@ -1,11 +1,16 @@
 //! A revisioned key space: transactions, ranges, watches, expiry, compaction.
 //!
-//! Start with [`Store`], the contract that all engines keep. `contract.rs` under `tests/` is that contract as
+//! Start with [`Store`], the contract that all engines keep. `tests/contract` is that contract as
 //! executable cases and runs over every engine.
 //!
 //! This crate knows nothing of Kubernetes objects: keys are text, values are bytes. It must never depend on `schema`
 //! or `api`.
 
+mod expiry;
+mod history;
+pub mod memory;
+mod shared;
+mod state;
 mod types;
 
 pub use types::*;

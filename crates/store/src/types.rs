@@ -16,6 +16,8 @@ pub struct Entry {
     pub value: Bytes,
     pub create_revision: Revision,
     pub mod_revision: Revision,
+    /// When the key expires, in milliseconds of Unix time; 0 when it never does or when the engine leaves it to its peer.
+    pub(crate) expires_at_ms: u64,
 }
 
 /// A condition that must hold for a transaction's writes to happen.
@@ -27,9 +29,10 @@ pub enum Compare {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// `ttl`: the key is deleted, as if by a client, that long after the write.
+    /// `ttl`: the key is deleted, as if by a client, that long after the write. The next write of the key replaces it.
     Put {
         key: Arc<str>,
+        /// Kept in memory as it is: it should not be a small slice of a large buffer.
         value: Bytes,
         ttl: Option<Duration>,
     },
@@ -38,7 +41,7 @@ pub enum Write {
     },
 }
 
-/// All writes happen at one revision, or none does.
+/// All writes happen at one revision, or none does. No key may be written twice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
     pub compares: Vec<Compare>,
@@ -47,13 +50,11 @@ pub struct Transaction {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    Committed {
-        revision: Revision,
-    },
+    /// Writes that change nothing (none at all, or only deletes of absent keys) make no new revision; `revision` is then
+    /// the current one.
+    Committed { revision: Revision },
     /// Some compare did not hold; `current` has the state of every compared key, in the order of the compares.
-    Conflict {
-        current: Vec<Option<Arc<Entry>>>,
-    },
+    Conflict { current: Vec<Option<Arc<Entry>>> },
 }
 
 /// A change of one key. Events of one transaction share a revision and follow each other.
@@ -82,8 +83,10 @@ pub trait Snapshot: Send + Sync {
 /// An ordered stream of all events after a revision.
 #[async_trait]
 pub trait EventStream: Send {
-    /// The next events, at least one, never splitting a revision across two calls. The batch carries the revision up
-    /// to which the stream is complete. `Err(StoreError::Compacted)` when the reader fell behind compaction.
+    /// The next events, never splitting a revision across two calls. The batch carries the revision up to which the
+    /// stream is complete; an etcd shared with others also moves without events of ours, so a batch may be empty and
+    /// only say so. `Err(StoreError::Compacted)` when the reader fell behind compaction. Dropping the future loses
+    /// nothing.
     async fn next(&mut self) -> Result<EventBatch, StoreError>;
 }
 
@@ -109,6 +112,9 @@ pub enum StoreError {
     /// The store has stopped accepting writes; reads go on.
     #[error("store is read-only: {0}")]
     ReadOnly(String),
+    /// The transaction can never be carried out as it is, for example because it writes a key twice.
+    #[error("invalid transaction: {0}")]
+    Invalid(String),
     #[error("store is damaged: {0}")]
     Corrupt(String),
     #[error(transparent)]

@@ -1,0 +1,128 @@
+//! Keys with a time to live: which are due, and the task that deletes them.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use crate::shared::Shared;
+use crate::{Compare, Entry, Event, Revision, Store, Transaction, Write};
+
+/// Deletes under way at once; they share a batch where the engine has batches.
+const DELETES_AT_ONCE: usize = 128;
+
+/// The wall clock may jump, so no sleep is longer than this.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+
+/// How long to wait when the store takes no writes.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The live keys that will expire, soonest first.
+#[derive(Default)]
+pub(crate) struct Expiries {
+    queue: Mutex<BTreeSet<Expiry>>,
+    sooner: Notify,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Expiry {
+    at_ms: u64,
+    mod_revision: Revision,
+    key: Arc<str>,
+}
+
+impl Expiry {
+    fn of(entry: &Entry) -> Option<Self> {
+        let expiry = Expiry {
+            at_ms: entry.expires_at_ms,
+            mod_revision: entry.mod_revision,
+            key: entry.key.clone(),
+        };
+        (entry.expires_at_ms != 0).then_some(expiry)
+    }
+}
+
+impl Expiries {
+    pub fn track(&self, entry: &Entry) {
+        if let Some(expiry) = Expiry::of(entry) {
+            let mut queue = self.queue.lock();
+            queue.insert(expiry.clone());
+            if queue.first() == Some(&expiry) {
+                self.sooner.notify_one();
+            }
+        }
+    }
+
+    /// Keeps up with a change of the key space.
+    pub fn follow(&self, event: &Event) {
+        if let Some(expiry) = event.previous.as_deref().and_then(Expiry::of) {
+            self.queue.lock().remove(&expiry);
+        }
+        if let Some(current) = &event.current {
+            self.track(current);
+        }
+    }
+
+    fn due(&self, now_ms: u64) -> Vec<Expiry> {
+        let queue = self.queue.lock();
+        queue
+            .iter()
+            .take_while(|expiry| expiry.at_ms <= now_ms)
+            .take(DELETES_AT_ONCE)
+            .cloned()
+            .collect()
+    }
+
+    /// Returns when a key may be due.
+    async fn wait(&self) {
+        let next_ms = self.queue.lock().first().map(|expiry| expiry.at_ms);
+        let Some(next_ms) = next_ms else {
+            return self.sooner.notified().await;
+        };
+        let left = Duration::from_millis(next_ms.saturating_sub(now_ms()));
+        tokio::select! {
+            () = sleep(left.min(LONGEST_SLEEP)) => (),
+            () = self.sooner.notified() => (),
+        }
+    }
+}
+
+/// Deletes keys as they become due, until the store is closed. Every engine closes its shared part when it is dropped.
+pub(crate) async fn run<S: Store>(store: Weak<S>, shared: Arc<Shared>) {
+    let mut signal = shared.subscribe();
+    loop {
+        tokio::select! {
+            () = shared.expiries.wait() => (),
+            _ = signal.wait_for(|signal| signal.closed) => return,
+        }
+        let Some(store) = store.upgrade() else { return };
+        let due = shared.expiries.due(now_ms());
+        let deletes = due.into_iter().map(|expiry| store.commit(delete(expiry)));
+        let outcomes = join_all(deletes).await;
+        if let Some(error) = outcomes.into_iter().find_map(Result::err) {
+            tracing::warn!(%error, "expired keys could not be deleted; trying again");
+            sleep(RETRY).await;
+        }
+    }
+}
+
+/// Deletes only the very write that carried the time to live.
+fn delete(expiry: Expiry) -> Transaction {
+    Transaction {
+        compares: vec![Compare::Unchanged {
+            key: expiry.key.clone(),
+            mod_revision: expiry.mod_revision,
+        }],
+        writes: vec![Write::Delete { key: expiry.key }],
+    }
+}
+
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}
