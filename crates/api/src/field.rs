@@ -156,11 +156,7 @@ impl fmt::Display for FieldError {
 /// What is wrong with a DNS-1123 subdomain; with `prefix` a trailing dash is fine because a suffix follows.
 pub fn dns1123_subdomain(name: &str, prefix: bool) -> Vec<String> {
     let mut problems = Vec::new();
-    let checked = if prefix && name.ends_with('-') {
-        format!("{}a", &name[..name.len() - 1])
-    } else {
-        name.to_owned()
-    };
+    let checked = mask_trailing_dash(name, prefix);
     if name.len() > 253 {
         problems.push("must be no more than 253 characters".to_owned());
     }
@@ -174,6 +170,40 @@ pub fn dns1123_subdomain(name: &str, prefix: bool) -> Vec<String> {
     }
     problems
 }
+
+/// What is wrong with a DNS-1123 label, the form of namespaces, containers and volumes.
+pub fn dns1123_label(name: &str, prefix: bool) -> Vec<String> {
+    let mut problems = Vec::new();
+    let checked = mask_trailing_dash(name, prefix);
+    if name.len() > 63 {
+        problems.push("must be no more than 63 characters".to_owned());
+    }
+    if !is_dns1123_label_text(&checked) {
+        problems.push(DNS1123_LABEL.to_owned());
+    }
+    problems
+}
+
+/// What is wrong with a name that only has to fit into a URL path.
+pub fn path_segment(name: &str, prefix: bool) -> Vec<String> {
+    if !prefix && matches!(name, "." | "..") {
+        return vec![format!("may not be '{name}'")];
+    }
+    let forbidden = ["/", "%"].into_iter().filter(|text| name.contains(text));
+    forbidden.map(|text| format!("may not contain '{text}'")).collect()
+}
+
+/// A generated name ends in a suffix, so that a prefix may end in a dash.
+fn mask_trailing_dash(name: &str, prefix: bool) -> String {
+    match name.strip_suffix('-') {
+        Some(rest) if prefix && !rest.is_empty() => format!("{rest}a"),
+        _ => name.to_owned(),
+    }
+}
+
+const DNS1123_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
+     start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
+     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
 
 fn is_dns1123_label_text(label: &str) -> bool {
     let bytes = label.as_bytes();

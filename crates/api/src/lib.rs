@@ -8,14 +8,18 @@
 //! values in the normal form that `schema` decodes to.
 
 mod error;
-mod field;
+pub mod field;
 pub mod kinds;
 mod meta;
+pub mod pod_spec;
+pub mod print;
 mod resource;
 pub mod selector;
+mod value;
 
 pub use error::{Cause, Details, Error, Reason, Result};
 pub use field::{FieldError, FieldProblem, Path};
 pub use meta::{LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference};
 pub use resource::{ALL_VERBS, Column, Generation, PROXY_VERBS, Plain, Resource, Rules, Subresource, Verb};
 pub use schema::Value;
+pub use value::Fields;

@@ -118,6 +118,16 @@ pub trait Rules: Send + Sync {
         Generation::None
     }
 
+    /// Whether a PUT to a name that does not exist creates the object.
+    fn create_on_update(&self) -> bool {
+        false
+    }
+
+    /// Whether a create may bring a status along although the kind has a status subresource.
+    fn keeps_status_on_create(&self) -> bool {
+        false
+    }
+
     /// The checks of `metadata.name` beyond "a path segment": `dns1123-subdomain` for most kinds.
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
         crate::field::dns1123_subdomain(name, prefix)

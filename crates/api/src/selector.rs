@@ -1,6 +1,7 @@
 //! Label and field selectors: parsed from a query, or from an object's `LabelSelector`, and matched.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::LabelSelector;
 
@@ -41,6 +42,19 @@ impl Selector {
 }
 
 impl Requirement {
+    pub fn key(&self) -> &str {
+        match self {
+            Requirement::Equals(key, _)
+            | Requirement::NotEquals(key, _)
+            | Requirement::In(key, _)
+            | Requirement::NotIn(key, _)
+            | Requirement::Exists(key)
+            | Requirement::Absent(key)
+            | Requirement::GreaterThan(key, _)
+            | Requirement::LessThan(key, _) => key,
+        }
+    }
+
     fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         match self {
             Requirement::Equals(key, value) => label(key) == Some(value),
@@ -53,6 +67,42 @@ impl Requirement {
             Requirement::LessThan(key, bound) => number(label(key)).is_some_and(|found| found < *bound),
         }
     }
+}
+
+/// A selector as one writes it in a query: `app=web,tier in (a,b),!legacy`, ordered by key.
+impl fmt::Display for Selector {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut sorted: Vec<&Requirement> = self.requirements.iter().collect();
+        sorted.sort_by_key(|requirement| requirement.key());
+        for (index, requirement) in sorted.into_iter().enumerate() {
+            if index > 0 {
+                formatter.write_str(",")?;
+            }
+            write!(formatter, "{requirement}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Requirement::Equals(key, value) => write!(formatter, "{key}={value}"),
+            Requirement::NotEquals(key, value) => write!(formatter, "{key}!={value}"),
+            Requirement::In(key, values) => write!(formatter, "{key} in ({})", sorted(values)),
+            Requirement::NotIn(key, values) => write!(formatter, "{key} notin ({})", sorted(values)),
+            Requirement::Exists(key) => formatter.write_str(key),
+            Requirement::Absent(key) => write!(formatter, "!{key}"),
+            Requirement::GreaterThan(key, bound) => write!(formatter, "{key}>{bound}"),
+            Requirement::LessThan(key, bound) => write!(formatter, "{key}<{bound}"),
+        }
+    }
+}
+
+fn sorted(values: &[String]) -> String {
+    let mut values: Vec<&str> = values.iter().map(String::as_str).collect();
+    values.sort_unstable();
+    values.join(",")
 }
 
 fn number(label: Option<&str>) -> Option<i64> {

@@ -1,4 +1,7 @@
-use crate::Resource;
+//! ClusterRole: what may be done.
+
+use crate::field::path_segment;
+use crate::{Resource, Rules};
 
 pub static CLUSTER_ROLE: Resource = Resource::cluster(
     "rbac.authorization.k8s.io",
@@ -6,4 +9,17 @@ pub static CLUSTER_ROLE: Resource = Resource::cluster(
     "ClusterRole",
     "clusterroles",
     "clusterrole",
-);
+)
+.with_rules(&ClusterRoleRules);
+
+struct ClusterRoleRules;
+
+impl Rules for ClusterRoleRules {
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        path_segment(name, prefix)
+    }
+}

@@ -1,6 +1,96 @@
-use crate::{Resource, Subresource};
+//! DaemonSet: one pod on every matching node.
+
+use crate::pod_spec::default_template;
+use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR};
+use crate::{Column, Fields, Generation, Resource, Rules, Subresource, Value};
 
 pub static DAEMON_SET: Resource = Resource::namespaced("apps", "v1", "DaemonSet", "daemonsets", "daemonset")
     .short(&["ds"])
     .in_categories(&["all"])
-    .with_subresources(&[Subresource::STATUS]);
+    .with_subresources(&[Subresource::STATUS])
+    .with_rules(&DaemonSetRules);
+
+struct DaemonSetRules;
+
+impl Rules for DaemonSetRules {
+    fn default(&self, set: &mut Value) {
+        let spec = set.ensure("spec");
+        let strategy = spec.ensure("updateStrategy");
+        strategy.fill("type", "RollingUpdate");
+        if strategy.text("type") == "RollingUpdate" {
+            let rolling = strategy.ensure("rollingUpdate");
+            rolling.fill("maxUnavailable", 1);
+            rolling.fill("maxSurge", 0);
+        }
+        spec.fill("revisionHistoryLimit", 10);
+        default_template(spec);
+    }
+
+    fn prepare_create(&self, set: &mut Value) {
+        // The template's own generation is long unused, but every new set starts with it.
+        set.ensure("metadata")
+            .ensure("annotations")
+            .fill(TEMPLATE_GENERATION, "1");
+        let zeros = [
+            "currentNumberScheduled",
+            "numberMisscheduled",
+            "desiredNumberScheduled",
+            "numberReady",
+        ];
+        set.set("status", Value::from_iter(zeros.map(|field| (field, 0))));
+    }
+
+    /// Counts the versions of the template in the annotation that old clients still read.
+    fn prepare_update(&self, new: &mut Value, old: &Value) {
+        let count = old["metadata"]["annotations"]
+            .text(TEMPLATE_GENERATION)
+            .parse::<i64>()
+            .unwrap_or(0);
+        let moved = i64::from(new["spec"]["template"] != old["spec"]["template"]);
+        new.ensure("metadata")
+            .ensure("annotations")
+            .set(TEMPLATE_GENERATION, (count + moved).to_string());
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::Spec
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn cells(&self, set: &Value, now: i64) -> Vec<Value> {
+        let (spec, status) = (&set["spec"], &set["status"]);
+        let [containers, images] = print::containers(&spec["template"]["spec"]);
+        vec![
+            print::name(set),
+            status.number("desiredNumberScheduled").into(),
+            status.number("currentNumberScheduled").into(),
+            status.number("numberReady").into(),
+            status.number("updatedNumberScheduled").into(),
+            status.number("numberAvailable").into(),
+            print::labels(&spec["template"]["spec"]["nodeSelector"]),
+            print::age(set, now),
+            containers,
+            images,
+            print::selector(&spec["selector"]),
+        ]
+    }
+}
+
+const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+const COLUMNS: &[Column] = &[
+    NAME,
+    print::integer("Desired", "Nodes that should run the pod."),
+    print::integer("Current", "Nodes that run the pod."),
+    print::integer("Ready", "Nodes on which the pod is ready."),
+    print::integer("Up-to-date", "Nodes that run the present template."),
+    print::integer("Available", "Nodes on which the pod has been ready for long enough."),
+    print::text("Node Selector", "The labels of the nodes that are meant."),
+    AGE,
+    CONTAINERS,
+    IMAGES,
+    SELECTOR,
+];

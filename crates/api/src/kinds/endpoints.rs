@@ -1,5 +1,64 @@
-use crate::Resource;
+//! Endpoints: the addresses behind a Service, in the form that EndpointSlice replaced.
+
+use crate::print::{self, AGE, NAME};
+use crate::{Column, Fields, Resource, Rules, Value};
 
 pub static ENDPOINTS: Resource = Resource::namespaced("", "v1", "Endpoints", "endpoints", "endpoints")
     .short(&["ep"])
-    .stored_at("services/endpoints");
+    .stored_at("services/endpoints")
+    .with_rules(&EndpointsRules);
+
+struct EndpointsRules;
+
+impl Rules for EndpointsRules {
+    fn default(&self, endpoints: &mut Value) {
+        for subset in endpoints.list_mut("subsets") {
+            for port in subset.list_mut("ports") {
+                port.fill("protocol", "TCP");
+            }
+        }
+    }
+
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn cells(&self, endpoints: &Value, now: i64) -> Vec<Value> {
+        let addresses = print::at_most_three(&addresses(endpoints), "");
+        let shown = if endpoints.list("subsets").is_empty() {
+            "<none>".to_owned()
+        } else {
+            addresses
+        };
+        vec![print::name(endpoints), shown.into(), print::age(endpoints, now)]
+    }
+}
+
+/// Every ready address with every port.
+fn addresses(endpoints: &Value) -> Vec<String> {
+    let mut all = Vec::new();
+    for subset in endpoints.list("subsets") {
+        let ips = || subset.list("addresses").iter().map(|address| address.text("ip"));
+        if subset.list("ports").is_empty() {
+            all.extend(ips().map(str::to_owned));
+        }
+        for port in subset.list("ports") {
+            all.extend(ips().map(|ip| join(ip, port.number("port"))));
+        }
+    }
+    all
+}
+
+fn join(ip: &str, port: i64) -> String {
+    if ip.contains(':') {
+        format!("[{ip}]:{port}")
+    } else {
+        format!("{ip}:{port}")
+    }
+}
+
+const COLUMNS: &[Column] = &[NAME, print::text("Endpoints", "The first ready addresses."), AGE];

@@ -1,4 +1,7 @@
-use crate::{PROXY_VERBS, Resource, Subresource};
+//! Node: a machine that runs pods.
+
+use crate::print::{self, AGE, NAME, or_none};
+use crate::{Column, Fields, PROXY_VERBS, Resource, Rules, Subresource, Value};
 
 pub static NODE: Resource = Resource::cluster("", "v1", "Node", "nodes", "node")
     .short(&["no"])
@@ -6,4 +9,108 @@ pub static NODE: Resource = Resource::cluster("", "v1", "Node", "nodes", "node")
     .with_subresources(&[
         Subresource::new("proxy", PROXY_VERBS).with_body("", "v1", "NodeProxyOptions"),
         Subresource::STATUS,
-    ]);
+    ])
+    .with_rules(&NodeRules);
+
+struct NodeRules;
+
+impl Rules for NodeRules {
+    fn default(&self, node: &mut Value) {
+        if let Some(status) = node.child_mut("status")
+            && !status.has("allocatable")
+            && status.has("capacity")
+        {
+            status.set("allocatable", status["capacity"].clone());
+        }
+    }
+
+    /// A kubelet registers its node with the status it has.
+    fn keeps_status_on_create(&self) -> bool {
+        true
+    }
+
+    fn field(&self, node: &Value, path: &str) -> Option<String> {
+        (path == "spec.unschedulable").then(|| node["spec"].flag("unschedulable").to_string())
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn cells(&self, node: &Value, now: i64) -> Vec<Value> {
+        let info = &node["status"]["nodeInfo"];
+        let known = |field: &str| match info.text(field) {
+            "" => "<unknown>".to_owned(),
+            text => text.to_owned(),
+        };
+        let kernel = match info.text("architecture") {
+            "" => known("kernelVersion"),
+            architecture => format!("{} ({architecture})", known("kernelVersion")),
+        };
+        vec![
+            print::name(node),
+            state(node).into(),
+            or_none(roles(node)),
+            print::age(node, now),
+            info.text("kubeletVersion").into(),
+            address(node, "InternalIP"),
+            address(node, "ExternalIP"),
+            known("osImage").into(),
+            kernel.into(),
+            known("containerRuntimeVersion").into(),
+        ]
+    }
+}
+
+fn state(node: &Value) -> String {
+    let ready = node["status"]
+        .list("conditions")
+        .iter()
+        .find(|condition| condition.text("type") == "Ready");
+    let mut state = match ready.map(|condition| condition.text("status")) {
+        Some("True") => "Ready",
+        Some(_) => "NotReady",
+        None => "Unknown",
+    }
+    .to_owned();
+    if node["spec"].flag("unschedulable") {
+        state.push_str(",SchedulingDisabled");
+    }
+    state
+}
+
+fn roles(node: &Value) -> String {
+    let mut roles: Vec<&str> = node["metadata"]
+        .entries("labels")
+        .filter_map(|(key, value)| match key.strip_prefix("node-role.kubernetes.io/") {
+            Some(role) => Some(role),
+            None if key == "kubernetes.io/role" => value.as_str(),
+            None => None,
+        })
+        .filter(|role| !role.is_empty())
+        .collect();
+    roles.sort_unstable();
+    roles.dedup();
+    roles.join(",")
+}
+
+fn address(node: &Value, kind: &str) -> Value {
+    let found = node["status"]
+        .list("addresses")
+        .iter()
+        .find(|address| address.text("type") == kind);
+    or_none(found.map_or("", |address| address.text("address")))
+}
+
+const COLUMNS: &[Column] = &[
+    NAME,
+    print::text("Status", "Whether the node is ready, and whether it takes new pods."),
+    print::text("Roles", "The roles that its labels give it."),
+    AGE,
+    print::text("Version", "The kubelet's version."),
+    print::text("Internal-IP", "Its address inside the cluster's network.").wide(),
+    print::text("External-IP", "Its address as seen from outside.").wide(),
+    print::text("OS-Image", "The operating system.").wide(),
+    print::text("Kernel-Version", "The kernel, and what it is built for.").wide(),
+    print::text("Container-Runtime", "The container runtime and its version.").wide(),
+];

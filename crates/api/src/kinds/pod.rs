@@ -1,4 +1,11 @@
-use crate::{PROXY_VERBS, Resource, Subresource, Verb};
+//! Pod: what the user may leave out, what the server sets, how it is listed and how long it takes to go.
+
+mod print;
+
+use serde_json::json;
+
+use crate::pod_spec::default_pod_spec;
+use crate::{Column, Fields, Generation, PROXY_VERBS, Resource, Rules, Subresource, Value, Verb};
 
 pub static POD: Resource = Resource::namespaced("", "v1", "Pod", "pods", "pod")
     .short(&["po"])
@@ -14,4 +21,131 @@ pub static POD: Resource = Resource::namespaced("", "v1", "Pod", "pods", "pod")
         Subresource::new("proxy", PROXY_VERBS).with_body("", "v1", "PodProxyOptions"),
         Subresource::new("resize", &[Verb::Get, Verb::Patch, Verb::Update]),
         Subresource::STATUS,
-    ]);
+    ])
+    .with_rules(&PodRules);
+
+struct PodRules;
+
+impl Rules for PodRules {
+    fn default(&self, pod: &mut Value) {
+        let spec = pod.ensure("spec");
+        for list in ["containers", "initContainers"] {
+            for container in spec.list_mut(list) {
+                request_what_is_limited(container);
+            }
+        }
+        spec.fill("enableServiceLinks", true);
+        if spec.flag("hostNetwork") {
+            for list in ["containers", "initContainers"] {
+                for container in spec.list_mut(list) {
+                    for port in container.list_mut("ports") {
+                        let port_number = port.number("containerPort");
+                        port.fill_zero("hostPort", port_number);
+                    }
+                }
+            }
+        }
+        default_pod_spec(spec);
+    }
+
+    fn prepare_create(&self, pod: &mut Value) {
+        let class = quality_of_service(&pod["spec"]);
+        pod.set("status", json!({"phase": "Pending", "qosClass": class}));
+    }
+
+    fn prepare_status_update(&self, pod: &mut Value, old: &Value) {
+        // The class follows from the spec, so no writer of a status can change it.
+        if let Some(class) = old["status"].get("qosClass") {
+            pod.ensure("status").set("qosClass", class.clone());
+        }
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::Spec
+    }
+
+    fn field(&self, pod: &Value, path: &str) -> Option<String> {
+        let (spec, status) = (&pod["spec"], &pod["status"]);
+        Some(match path {
+            "spec.nodeName" => spec.text("nodeName").to_owned(),
+            "spec.restartPolicy" => spec.text("restartPolicy").to_owned(),
+            "spec.schedulerName" => spec.text("schedulerName").to_owned(),
+            "spec.serviceAccountName" => spec.text("serviceAccountName").to_owned(),
+            "spec.hostNetwork" => spec.flag("hostNetwork").to_string(),
+            "status.phase" => status.text("phase").to_owned(),
+            "status.podIP" => status.text("podIP").to_owned(),
+            "status.podIPs" => {
+                let addresses: Vec<&str> = status.list("podIPs").iter().map(|entry| entry.text("ip")).collect();
+                addresses.join(",")
+            }
+            "status.nominatedNodeName" => status.text("nominatedNodeName").to_owned(),
+            _ => return None,
+        })
+    }
+
+    /// A pod that no kubelet holds goes at once: it was never bound, or has already ended.
+    fn deletion_grace_seconds(&self, pod: &Value, requested: Option<i64>) -> Option<i64> {
+        let held =
+            !pod["spec"].text("nodeName").is_empty() && !matches!(pod["status"].text("phase"), "Succeeded" | "Failed");
+        let wanted = requested.unwrap_or_else(|| pod["spec"].number("terminationGracePeriodSeconds"));
+        match wanted {
+            _ if !held => None,
+            0 => None,
+            ..0 => Some(1),
+            seconds => Some(seconds),
+        }
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        print::COLUMNS
+    }
+
+    fn cells(&self, pod: &Value, now: i64) -> Vec<Value> {
+        print::cells(pod, now)
+    }
+}
+
+/// A container that limits a resource without requesting it requests the limit.
+fn request_what_is_limited(container: &mut Value) {
+    let resources = container.ensure("resources");
+    let Some(limits) = resources["limits"].as_object().cloned() else {
+        return;
+    };
+    let requests = resources.ensure("requests");
+    for (resource, quantity) in limits {
+        requests.fill(&resource, quantity);
+    }
+}
+
+/// `Guaranteed` when every container limits cpu and memory and requests just that, `BestEffort` when none says
+/// anything about either, `Burstable` otherwise.
+pub fn quality_of_service(spec: &Value) -> &'static str {
+    let containers = || spec.list("containers").iter().chain(spec.list("initContainers"));
+    let all: Vec<&Value> = if spec["resources"].is_object() {
+        vec![&spec["resources"]]
+    } else {
+        containers().map(|container| &container["resources"]).collect()
+    };
+    let quantity = |resources: &Value, list: &str, resource: &str| match resources[list].text(resource) {
+        "" | "0" => None,
+        some => Some(some.to_owned()),
+    };
+    let mut any = false;
+    let mut guaranteed = true;
+    for resources in all {
+        for resource in ["cpu", "memory"] {
+            let limit = quantity(resources, "limits", resource);
+            let request = quantity(resources, "requests", resource);
+            any |= limit.is_some() || request.is_some();
+            guaranteed &= limit.is_some() && request == limit;
+        }
+    }
+    match (any, guaranteed) {
+        (false, _) => "BestEffort",
+        (true, true) => "Guaranteed",
+        (true, false) => "Burstable",
+    }
+}
+
+#[cfg(test)]
+mod tests;

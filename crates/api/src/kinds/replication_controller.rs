@@ -1,4 +1,9 @@
-use crate::{Resource, Subresource};
+//! ReplicationController: the ancestor of ReplicaSet, with a plain map as its selector.
+
+use super::replica_set::{COLUMNS, clear_status};
+use crate::pod_spec::default_template;
+use crate::print;
+use crate::{Column, Fields, Generation, Resource, Rules, Subresource, Value};
 
 pub static REPLICATION_CONTROLLER: Resource = Resource::namespaced(
     "",
@@ -10,4 +15,58 @@ pub static REPLICATION_CONTROLLER: Resource = Resource::namespaced(
 .short(&["rc"])
 .in_categories(&["all"])
 .stored_at("controllers")
-.with_subresources(&[Subresource::SCALE, Subresource::STATUS]);
+.with_subresources(&[Subresource::SCALE, Subresource::STATUS])
+.with_rules(&ReplicationControllerRules);
+
+struct ReplicationControllerRules;
+
+impl Rules for ReplicationControllerRules {
+    fn default(&self, controller: &mut Value) {
+        let labels = controller["spec"]["template"]["metadata"]["labels"].clone();
+        let spec = controller.ensure("spec");
+        spec.fill("replicas", 1);
+        if spec["template"].is_object() {
+            default_template(spec);
+        }
+        if labels.is_object() {
+            if spec.entries("selector").next().is_none() {
+                spec.set("selector", labels.clone());
+            }
+            let metadata = controller.ensure("metadata");
+            if metadata.entries("labels").next().is_none() {
+                metadata.set("labels", labels);
+            }
+        }
+    }
+
+    fn prepare_create(&self, controller: &mut Value) {
+        clear_status(controller);
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::Spec
+    }
+
+    fn field(&self, controller: &Value, path: &str) -> Option<String> {
+        (path == "status.replicas").then(|| controller["status"].number("replicas").to_string())
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn cells(&self, controller: &Value, now: i64) -> Vec<Value> {
+        let (spec, status) = (&controller["spec"], &controller["status"]);
+        let [containers, images] = print::containers(&spec["template"]["spec"]);
+        vec![
+            print::name(controller),
+            spec.number("replicas").into(),
+            status.number("replicas").into(),
+            status.number("readyReplicas").into(),
+            print::age(controller, now),
+            containers,
+            images,
+            print::labels(&spec["selector"]),
+        ]
+    }
+}

@@ -1,4 +1,11 @@
-use crate::{PROXY_VERBS, Resource, Subresource};
+//! Service: a stable address in front of pods.
+
+mod print;
+mod update;
+
+use serde_json::json;
+
+use crate::{Column, Fields, PROXY_VERBS, Resource, Rules, Subresource, Value};
 
 pub static SERVICE: Resource = Resource::namespaced("", "v1", "Service", "services", "service")
     .short(&["svc"])
@@ -7,4 +14,143 @@ pub static SERVICE: Resource = Resource::namespaced("", "v1", "Service", "servic
     .with_subresources(&[
         Subresource::new("proxy", PROXY_VERBS).with_body("", "v1", "ServiceProxyOptions"),
         Subresource::STATUS,
-    ]);
+    ])
+    .with_rules(&ServiceRules);
+
+struct ServiceRules;
+
+impl Rules for ServiceRules {
+    fn default(&self, service: &mut Value) {
+        let spec = service.ensure("spec");
+        spec.fill("sessionAffinity", "None");
+        default_affinity_config(spec);
+        spec.fill("type", "ClusterIP");
+        for port in spec.list_mut("ports") {
+            port.fill("protocol", "TCP");
+            let number = port.number("port");
+            if matches!(&port["targetPort"], target if target.is_null() || *target == 0 || *target == "") {
+                port.set("targetPort", number);
+            }
+        }
+        if is_externally_accessible(spec) {
+            spec.fill("externalTrafficPolicy", "Cluster");
+        }
+        let kind = spec.text("type").to_owned();
+        if has_cluster_ip(spec) {
+            spec.fill("internalTrafficPolicy", "Cluster");
+        }
+        if kind == "LoadBalancer" {
+            spec.fill("allocateLoadBalancerNodePorts", true);
+            if let Some(balancer) = service
+                .child_mut("status")
+                .and_then(|status| status.child_mut("loadBalancer"))
+            {
+                for ingress in balancer.list_mut("ingress") {
+                    if !ingress.text("ip").is_empty() {
+                        ingress.fill("ipMode", "VIP");
+                    }
+                }
+            }
+        }
+    }
+
+    fn prepare_create(&self, service: &mut Value) {
+        service.set("status", json!({"loadBalancer": {}}));
+        update::name_first_address(service.ensure("spec"));
+        default_families(service.ensure("spec"));
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value) {
+        update::keep_allocations(new.ensure("spec"), &old["spec"]);
+        update::drop_what_the_type_forbids(new, &old["spec"]);
+        default_families(new.ensure("spec"));
+    }
+
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
+    fn field(&self, service: &Value, path: &str) -> Option<String> {
+        match path {
+            "spec.clusterIP" => Some(service["spec"].text("clusterIP").to_owned()),
+            "spec.type" => Some(service["spec"].text("type").to_owned()),
+            _ => None,
+        }
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        print::COLUMNS
+    }
+
+    fn cells(&self, service: &Value, now: i64) -> Vec<Value> {
+        print::cells(service, now)
+    }
+}
+
+/// Seconds for which a client sticks to a pod when the service says only that it should.
+const AFFINITY_SECONDS: i64 = 10800;
+
+fn default_affinity_config(spec: &mut Value) {
+    match spec.text("sessionAffinity") {
+        "None" => {
+            spec.remove("sessionAffinityConfig");
+        }
+        "ClientIP" if !spec["sessionAffinityConfig"]["clientIP"].has("timeoutSeconds") => {
+            spec.set(
+                "sessionAffinityConfig",
+                json!({"clientIP": {"timeoutSeconds": AFFINITY_SECONDS}}),
+            );
+        }
+        _ => {}
+    }
+}
+
+/// Gives a service with cluster addresses its families: that of the address it names, IPv4 otherwise.
+fn default_families(spec: &mut Value) {
+    if !has_cluster_ip(spec) {
+        return;
+    }
+    spec.fill("ipFamilyPolicy", "SingleStack");
+    if spec.list("ipFamilies").is_empty() {
+        let families: Vec<&str> = match spec.list("clusterIPs") {
+            [] => vec!["IPv4"],
+            addresses => addresses
+                .iter()
+                .map(|address| family(address.as_str().unwrap_or_default()))
+                .collect(),
+        };
+        spec.set("ipFamilies", families);
+    }
+}
+
+fn family(address: &str) -> &'static str {
+    if address.contains(':') { "IPv6" } else { "IPv4" }
+}
+
+/// Every type but ExternalName has cluster addresses, even if that is `None`.
+pub(crate) fn has_cluster_ip(spec: &Value) -> bool {
+    matches!(spec.text("type"), "ClusterIP" | "NodePort" | "LoadBalancer")
+}
+
+pub(crate) fn has_node_ports(spec: &Value) -> bool {
+    match spec.text("type") {
+        "NodePort" => true,
+        "LoadBalancer" => spec["allocateLoadBalancerNodePorts"] != false,
+        _ => false,
+    }
+}
+
+pub(crate) fn has_health_check_node_port(spec: &Value) -> bool {
+    spec.text("type") == "LoadBalancer" && spec.text("externalTrafficPolicy") == "Local"
+}
+
+pub(crate) fn is_externally_accessible(spec: &Value) -> bool {
+    match spec.text("type") {
+        "NodePort" | "LoadBalancer" => true,
+        "ClusterIP" => !spec.list("externalIPs").is_empty(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,4 +1,8 @@
-use crate::{Resource, Subresource, Verb};
+//! ServiceAccount: who a pod is to the API.
+
+use crate::print::{self, AGE, NAME};
+use crate::{Column, Fields, Resource, Rules, Subresource, Value, Verb};
+use serde_json::json;
 
 pub static SERVICE_ACCOUNT: Resource =
     Resource::namespaced("", "v1", "ServiceAccount", "serviceaccounts", "serviceaccount")
@@ -7,4 +11,32 @@ pub static SERVICE_ACCOUNT: Resource =
             "authentication.k8s.io",
             "v1",
             "TokenRequest",
-        )]);
+        )])
+        .with_rules(&ServiceAccountRules);
+
+struct ServiceAccountRules;
+
+impl Rules for ServiceAccountRules {
+    fn prepare_create(&self, account: &mut Value) {
+        keep_only_names(account);
+    }
+
+    fn prepare_update(&self, new: &mut Value, _old: &Value) {
+        keep_only_names(new);
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        &[NAME, AGE]
+    }
+
+    fn cells(&self, account: &Value, now: i64) -> Vec<Value> {
+        vec![print::name(account), print::age(account, now)]
+    }
+}
+
+/// Secrets are referred to within the account's own namespace.
+fn keep_only_names(account: &mut Value) {
+    for secret in account.list_mut("secrets") {
+        *secret = json!({"name": secret.text("name")});
+    }
+}

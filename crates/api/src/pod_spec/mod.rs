@@ -1,0 +1,8 @@
+//! What every kind with pods in it shares: a pod itself, and each template of one.
+
+mod defaults;
+mod image;
+
+pub(crate) use defaults::default_legacy_volume;
+pub use defaults::{default_container, default_pod_spec, default_template};
+pub use image::pull_policy;
