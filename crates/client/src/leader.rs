@@ -1,0 +1,265 @@
+//! Who of several replicas acts: the holder of a Lease.
+//!
+//! [`lead`] runs a component while this process holds the lease and drops it when the lease is lost; the process goes
+//! on and competes again. The component writes with a client that refuses to write from the moment the lease can no
+//! longer be relied upon, even before the component has noticed.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use api::{ObjectMeta, Resource};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::backoff::jitter;
+use crate::when::Moment;
+use crate::{Api, Client, Patch, Result};
+
+/// Upstream's times: others may take the lease this long after its last renewal, …
+const LEASE_DURATION: Duration = Duration::from_secs(15);
+/// … the holder gives up when it could not renew for this long, …
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// … and everyone tries again after this long.
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
+
+/// Which lease to compete for, and as whom.
+#[derive(Clone)]
+pub struct Election {
+    pub client: Client,
+    /// The row of `leases` in `coordination.k8s.io/v1`.
+    pub leases: &'static Resource,
+    pub namespace: String,
+    pub name: String,
+    /// Must differ between all candidates: the host name and something random.
+    pub identity: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct Lease {
+    metadata: ObjectMeta,
+    spec: LeaseSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct LeaseSpec {
+    holder_identity: Option<String>,
+    lease_duration_seconds: Option<u64>,
+    renew_time: Option<String>,
+    lease_transitions: Option<u64>,
+}
+
+/// A lease and when we saw it change: other machines' clocks are not compared with ours.
+#[derive(Clone)]
+struct Observed {
+    lease: Lease,
+    at: Instant,
+}
+
+#[derive(Debug, PartialEq)]
+enum Step {
+    Create,
+    Take { transitions: u64 },
+    Renew,
+    Wait,
+}
+
+/// Runs `component` whenever this candidate leads, and drops it when it no longer does. Never returns.
+pub async fn lead<F, C>(election: Election, component: F)
+where
+    F: Fn(Client) -> C,
+    C: Future<Output = ()>,
+{
+    let leading = Arc::new(AtomicBool::new(false));
+    let mut candidate = Candidate {
+        leases: election
+            .client
+            .resource(election.leases)
+            .in_namespace(election.namespace.clone()),
+        seen: None,
+        election,
+    };
+    loop {
+        candidate.acquire().await;
+        tracing::info!(lease = candidate.election.name, "leading");
+        leading.store(true, Ordering::Release);
+        let client = candidate.election.client.while_leading(leading.clone());
+        tokio::select! {
+            // Renewal is polled first, so that a busy component cannot delay it within this task.
+            biased;
+            () = candidate.hold() => {}
+            () = component(client) => {}
+        }
+        leading.store(false, Ordering::Release);
+        tracing::warn!(lease = candidate.election.name, "no longer leading");
+    }
+}
+
+struct Candidate {
+    election: Election,
+    leases: Api,
+    seen: Option<Observed>,
+}
+
+impl Candidate {
+    async fn acquire(&mut self) {
+        while !self.attempt_logged().await {
+            tokio::time::sleep(jitter(RETRY_PERIOD)).await;
+        }
+    }
+
+    /// Returns when the lease could not be renewed in time or belongs to someone else.
+    async fn hold(&mut self) {
+        let mut renewed = Instant::now();
+        loop {
+            tokio::time::sleep(RETRY_PERIOD).await;
+            let left = RENEW_DEADLINE.saturating_sub(renewed.elapsed());
+            if let Ok(true) = tokio::time::timeout(left, self.attempt_logged()).await {
+                renewed = Instant::now();
+            }
+            if renewed.elapsed() >= RENEW_DEADLINE || self.is_held_by_another() {
+                return;
+            }
+        }
+    }
+
+    async fn attempt_logged(&mut self) -> bool {
+        match self.attempt().await {
+            Ok(held) => held,
+            Err(error) if error.is_conflict() || error.is_already_exists() => false,
+            Err(error) => {
+                tracing::warn!(lease = self.election.name, %error, "could not use the lease");
+                false
+            }
+        }
+    }
+
+    /// Reads the lease and takes or renews it if that is ours to do. True when we hold it afterwards.
+    async fn attempt(&mut self) -> Result<bool> {
+        let found = match self.leases.get::<Lease>(&self.election.name).await {
+            Ok(lease) => Some(lease),
+            Err(error) if error.is_not_found() => None,
+            Err(error) => return Err(error),
+        };
+        let step = step(
+            observe(&mut self.seen, found, Instant::now()),
+            &self.election.identity,
+            Instant::now(),
+        );
+        let lease = match step {
+            Step::Wait => return Ok(false),
+            Step::Create => self.leases.create::<Lease>(&self.body(Some(0))).await?,
+            Step::Take { transitions } => self.patch(Some(transitions)).await?,
+            Step::Renew => self.patch(None).await?,
+        };
+        observe(&mut self.seen, Some(lease), Instant::now());
+        Ok(true)
+    }
+
+    fn is_held_by_another(&self) -> bool {
+        let holder = self
+            .seen
+            .as_ref()
+            .and_then(|seen| seen.lease.spec.holder_identity.as_deref());
+        holder.is_some_and(|holder| !holder.is_empty() && holder != self.election.identity)
+    }
+
+    /// Changes the lease if nobody else has changed it meanwhile.
+    async fn patch(&self, transitions: Option<u64>) -> Result<Lease> {
+        let mut patch = self.body(transitions);
+        let seen = self
+            .seen
+            .as_ref()
+            .map(|seen| seen.lease.metadata.resource_version.as_str());
+        patch["metadata"] = json!({"resourceVersion": seen.unwrap_or_default()});
+        self.leases.patch(&self.election.name, Patch::merge(&patch)).await
+    }
+
+    fn body(&self, transitions: Option<u64>) -> api::Value {
+        let now = Moment::now().to_micro_time();
+        let mut body = json!({
+            "apiVersion": self.election.leases.api_version(),
+            "kind": self.election.leases.kind,
+            "metadata": {"name": self.election.name, "namespace": self.election.namespace},
+            "spec": {
+                "holderIdentity": self.election.identity,
+                "leaseDurationSeconds": LEASE_DURATION.as_secs(),
+                "renewTime": now,
+            },
+        });
+        if let Some(transitions) = transitions {
+            body["spec"]["acquireTime"] = now.into();
+            body["spec"]["leaseTransitions"] = transitions.into();
+        }
+        body
+    }
+}
+
+/// Remembers a lease; the time only moves when the holder or its renewal does.
+fn observe(seen: &mut Option<Observed>, lease: Option<Lease>, now: Instant) -> Option<&Observed> {
+    let at = match (&*seen, &lease) {
+        (Some(seen), Some(lease)) if seen.lease.spec == lease.spec => seen.at,
+        _ => now,
+    };
+    *seen = lease.map(|lease| Observed { lease, at });
+    seen.as_ref()
+}
+
+/// What a candidate does about the lease as it is.
+fn step(seen: Option<&Observed>, identity: &str, now: Instant) -> Step {
+    let Some(seen) = seen else { return Step::Create };
+    let spec = &seen.lease.spec;
+    let holder = spec.holder_identity.as_deref().unwrap_or_default();
+    if holder == identity {
+        return Step::Renew;
+    }
+    let duration = spec.lease_duration_seconds.map_or(LEASE_DURATION, Duration::from_secs);
+    if !holder.is_empty() && seen.at + duration > now {
+        return Step::Wait;
+    }
+    Step::Take {
+        transitions: spec.lease_transitions.unwrap_or(0) + 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(holder: &str, at: Instant) -> Observed {
+        let spec = json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 4}});
+        Observed {
+            lease: serde_json::from_value(spec).unwrap(),
+            at,
+        }
+    }
+
+    #[test]
+    fn a_lease_is_taken_only_when_nobody_renews_it() {
+        let start = Instant::now();
+        let other = seen("other", start);
+        let seconds = Duration::from_secs;
+        assert_eq!(step(None, "me", start), Step::Create);
+        assert_eq!(step(Some(&other), "me", start + seconds(14)), Step::Wait);
+        assert_eq!(
+            step(Some(&other), "me", start + seconds(15)),
+            Step::Take { transitions: 5 }
+        );
+        assert_eq!(step(Some(&seen("", start)), "me", start), Step::Take { transitions: 5 });
+        assert_eq!(step(Some(&seen("me", start)), "me", start), Step::Renew);
+    }
+
+    #[test]
+    fn only_a_change_of_the_lease_counts_as_a_renewal() {
+        let start = Instant::now();
+        let mut remembered = Some(seen("other", start));
+        let later = start + Duration::from_secs(9);
+        let same = remembered.clone().map(|seen| seen.lease);
+        assert_eq!(observe(&mut remembered, same, later).unwrap().at, start);
+        let renewed = seen("third", later).lease;
+        assert_eq!(observe(&mut remembered, Some(renewed), later).unwrap().at, later);
+    }
+}

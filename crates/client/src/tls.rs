@@ -1,0 +1,167 @@
+//! The TLS side of a connection: which server we trust and which certificate we show.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+
+use crate::{Config, ConfigError, Source};
+
+/// Where Linux distributions keep the certificates that the system trusts.
+const SYSTEM_BUNDLES: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/cert.pem",
+];
+
+/// Makes the configuration for the next connection, from the files as they are then: certificates are renewed while
+/// we run.
+pub(crate) struct TlsSource {
+    authority: Option<Source>,
+    certificate: Option<(Source, Source)>,
+    insecure: bool,
+    last: Mutex<Option<(Material, Arc<ClientConfig>)>>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct Material {
+    authority: Option<Vec<u8>>,
+    certificate: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl TlsSource {
+    pub fn new(config: &Config) -> TlsSource {
+        TlsSource {
+            authority: config.certificate_authority.clone(),
+            certificate: config.client_certificate.clone(),
+            insecure: config.insecure_skip_tls_verify,
+            last: Mutex::new(None),
+        }
+    }
+
+    pub fn config(&self) -> Result<Arc<ClientConfig>, ConfigError> {
+        let certificate = self.certificate.as_ref();
+        let material = Material {
+            authority: self.authority.as_ref().map(Source::read).transpose()?,
+            certificate: certificate
+                .map(|(chain, key)| Ok((chain.read()?, key.read()?)))
+                .transpose()?,
+        };
+        let mut last = self.last.lock();
+        if let Some((used, config)) = &*last
+            && *used == material
+        {
+            return Ok(config.clone());
+        }
+        let config = Arc::new(self.build(&material)?);
+        *last = Some((material, config.clone()));
+        Ok(config)
+    }
+
+    fn build(&self, material: &Material) -> Result<ClientConfig, ConfigError> {
+        let provider = Arc::new(ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(unusable("the TLS setup"))?;
+        let builder = if self.insecure {
+            builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
+        } else {
+            builder.with_root_certificates(roots(material.authority.as_deref())?)
+        };
+        let config = match &material.certificate {
+            None => builder.with_no_client_auth(),
+            Some((chain, key)) => builder
+                .with_client_auth_cert(certificates(chain)?, private_key(key)?)
+                .map_err(unusable("the client certificate"))?,
+        };
+        Ok(config)
+    }
+}
+
+fn unusable<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> ConfigError {
+    move |error| ConfigError::Certificate {
+        what,
+        message: error.to_string(),
+    }
+}
+
+fn roots(authority: Option<&[u8]>) -> Result<RootCertStore, ConfigError> {
+    let mut roots = RootCertStore::empty();
+    match authority {
+        Some(pem) => {
+            for certificate in certificates(pem)? {
+                roots.add(certificate).map_err(unusable("the certificate authority"))?;
+            }
+        }
+        None => {
+            let bundle = SYSTEM_BUNDLES.iter().find_map(|path| std::fs::read(path).ok());
+            roots.add_parsable_certificates(certificates(&bundle.unwrap_or_default())?);
+        }
+    }
+    Ok(roots)
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+    rustls_pemfile::certs(&mut &*pem)
+        .collect::<Result<_, _>>()
+        .map_err(unusable("a certificate"))
+}
+
+fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, ConfigError> {
+    let key = rustls_pemfile::private_key(&mut &*pem).map_err(unusable("the client key"))?;
+    key.ok_or_else(|| unusable("the client key")("it holds no PEM private key"))
+}
+
+/// Accepts every server certificate, as `insecure-skip-tls-verify` asks for.
+#[derive(Debug)]
+struct AnyServer(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.0.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
