@@ -7,6 +7,7 @@ mod correlator;
 
 use std::sync::Arc;
 
+use api::kinds::event::EVENT;
 use api::{ObjectMeta, Resource, Value};
 use serde::de::IgnoredAny;
 use tokio::sync::mpsc;
@@ -90,11 +91,11 @@ impl EventType {
 }
 
 impl EventRecorder {
-    /// Starts writing events of `component` on `host`; `events` is the row of core `v1` events. Must be called within
-    /// a runtime; writing ends when the last clone is dropped.
-    pub fn start(client: Client, events: &'static Resource, component: &str, host: &str) -> EventRecorder {
+    /// Starts writing events of `component` on `host`. Must be called within a runtime; writing ends when the last
+    /// clone is dropped.
+    pub fn start(client: Client, component: &str, host: &str) -> EventRecorder {
         let (sender, receiver) = mpsc::channel(MAX_WAITING);
-        tokio::spawn(write_all(client, events, receiver));
+        tokio::spawn(write_all(client, receiver));
         EventRecorder {
             sender,
             source: Arc::new(EventSource {
@@ -130,24 +131,18 @@ impl EventRecorder {
     }
 }
 
-async fn write_all(client: Client, events: &'static Resource, mut receiver: mpsc::Receiver<Event>) {
+async fn write_all(client: Client, mut receiver: mpsc::Receiver<Event>) {
     let mut correlator = Correlator::default();
     while let Some(event) = receiver.recv().await {
         let Some(write) = correlator.plan(&event) else { continue };
-        if let Err(error) = carry_out(&client, events, &mut correlator, &event, write).await {
+        if let Err(error) = carry_out(&client, &mut correlator, &event, write).await {
             tracing::debug!(%error, reason = event.reason, "an event could not be written");
         }
     }
 }
 
-async fn carry_out(
-    client: &Client,
-    events: &'static Resource,
-    correlator: &mut Correlator,
-    event: &Event,
-    write: Write,
-) -> crate::Result<()> {
-    let api = client.resource(events).in_namespace(namespace_of(&event.about));
+async fn carry_out(client: &Client, correlator: &mut Correlator, event: &Event, write: Write) -> crate::Result<()> {
+    let api = client.resource(&EVENT).in_namespace(namespace_of(&event.about));
     match write {
         Write::Create(object) => {
             api.create::<IgnoredAny>(&object).await?;

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use api::{ObjectMeta, Resource};
+use api::ObjectMeta;
+use api::kinds::lease::LEASE;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -28,8 +29,6 @@ const RETRY_PERIOD: Duration = Duration::from_secs(2);
 #[derive(Clone)]
 pub struct Election {
     pub client: Client,
-    /// The row of `leases` in `coordination.k8s.io/v1`.
-    pub leases: &'static Resource,
     pub namespace: String,
     pub name: String,
     /// Must differ between all candidates: the host name and something random.
@@ -77,7 +76,7 @@ where
     let mut candidate = Candidate {
         leases: election
             .client
-            .resource(election.leases)
+            .resource(&LEASE)
             .in_namespace(election.namespace.clone()),
         seen: None,
         election,
@@ -181,8 +180,8 @@ impl Candidate {
     fn body(&self, transitions: Option<u64>) -> api::Value {
         let now = Moment::now().to_micro_time();
         let mut body = json!({
-            "apiVersion": self.election.leases.api_version(),
-            "kind": self.election.leases.kind,
+            "apiVersion": LEASE.api_version(),
+            "kind": LEASE.kind,
             "metadata": {"name": self.election.name, "namespace": self.election.namespace},
             "spec": {
                 "holderIdentity": self.election.identity,

@@ -5,8 +5,8 @@
 //! lie what reconcilers need: a [`Reflector`] that keeps a [`Cache`] of narrow projections current, [`Informers`] that
 //! share them, a [`WorkQueue`], an [`EventRecorder`] and [`leader`] election.
 //!
-//! Nothing here knows a kind: resources are rows of the `api` crate's table, objects are JSON bytes, and what a caller
-//! decodes of them is the caller's projection. This crate must never depend on a component or on the store.
+//! But for events and leases nothing here knows a kind: resources are rows of the `api` crate's table, objects are JSON
+//! bytes, and what a caller decodes of them is the caller's projection. This crate must never depend on a component or on the store.
 
 mod backoff;
 mod cache;
