@@ -113,6 +113,20 @@ impl FieldError {
         FieldError::new(FieldProblem::Forbidden, path, Value::Null, detail)
     }
 
+    pub fn too_long(path: &Path, bytes: usize) -> FieldError {
+        let detail = format!("may not be more than {bytes} bytes");
+        FieldError::new(FieldProblem::TooLong, path, Value::Null, detail)
+    }
+
+    pub fn too_many(path: &Path, actual: usize, most: usize) -> FieldError {
+        FieldError::new(
+            FieldProblem::TooMany,
+            path,
+            actual,
+            format!("must have at most {most} items"),
+        )
+    }
+
     pub fn duplicate(path: &Path, value: impl Into<Value>) -> FieldError {
         FieldError::new(FieldProblem::Duplicate, path, value, "")
     }
@@ -151,64 +165,4 @@ impl fmt::Display for FieldError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}: {}", self.field, self.body())
     }
-}
-
-/// What is wrong with a DNS-1123 subdomain; with `prefix` a trailing dash is fine because a suffix follows.
-pub fn dns1123_subdomain(name: &str, prefix: bool) -> Vec<String> {
-    let mut problems = Vec::new();
-    let checked = mask_trailing_dash(name, prefix);
-    if name.len() > 253 {
-        problems.push("must be no more than 253 characters".to_owned());
-    }
-    if checked.is_empty() || !checked.split('.').all(is_dns1123_label_text) {
-        problems.push(
-            "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must \
-             start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
-             '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-                .to_owned(),
-        );
-    }
-    problems
-}
-
-/// What is wrong with a DNS-1123 label, the form of namespaces, containers and volumes.
-pub fn dns1123_label(name: &str, prefix: bool) -> Vec<String> {
-    let mut problems = Vec::new();
-    let checked = mask_trailing_dash(name, prefix);
-    if name.len() > 63 {
-        problems.push("must be no more than 63 characters".to_owned());
-    }
-    if !is_dns1123_label_text(&checked) {
-        problems.push(DNS1123_LABEL.to_owned());
-    }
-    problems
-}
-
-/// What is wrong with a name that only has to fit into a URL path.
-pub fn path_segment(name: &str, prefix: bool) -> Vec<String> {
-    if !prefix && matches!(name, "." | "..") {
-        return vec![format!("may not be '{name}'")];
-    }
-    let forbidden = ["/", "%"].into_iter().filter(|text| name.contains(text));
-    forbidden.map(|text| format!("may not contain '{text}'")).collect()
-}
-
-/// A generated name ends in a suffix, so that a prefix may end in a dash.
-fn mask_trailing_dash(name: &str, prefix: bool) -> String {
-    match name.strip_suffix('-') {
-        Some(rest) if prefix && !rest.is_empty() => format!("{rest}a"),
-        _ => name.to_owned(),
-    }
-}
-
-const DNS1123_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must \
-     start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
-     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
-
-fn is_dns1123_label_text(label: &str) -> bool {
-    let bytes = label.as_bytes();
-    let alphanumeric = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    bytes.first().is_some_and(alphanumeric)
-        && bytes.last().is_some_and(alphanumeric)
-        && bytes.iter().all(|byte| alphanumeric(byte) || *byte == b'-')
 }

@@ -8,9 +8,11 @@
 //! values in the normal form that `schema` decodes to.
 
 mod error;
-pub mod field;
+mod field;
 pub mod kinds;
 mod meta;
+mod metadata;
+pub mod names;
 pub mod pod_spec;
 pub mod print;
 mod resource;
@@ -20,6 +22,7 @@ mod value;
 pub use error::{Cause, Details, Error, Reason, Result};
 pub use field::{FieldError, FieldProblem, Path};
 pub use meta::{LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference};
+pub use metadata::{validate_label_selector, validate_labels, validate_metadata, validate_metadata_update};
 pub use resource::{ALL_VERBS, Column, Generation, PROXY_VERBS, Plain, Resource, Rules, Subresource, Verb};
 pub use schema::Value;
 pub use value::Fields;

@@ -130,7 +130,7 @@ pub trait Rules: Send + Sync {
 
     /// The checks of `metadata.name` beyond "a path segment": `dns1123-subdomain` for most kinds.
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
-        crate::field::dns1123_subdomain(name, prefix)
+        crate::names::dns1123_subdomain(name, prefix)
     }
 
     /// The value of a selectable field; `None` when the kind does not support selecting by it.

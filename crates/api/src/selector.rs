@@ -1,9 +1,13 @@
 //! Label and field selectors: parsed from a query, or from an object's `LabelSelector`, and matched.
 
+mod parse;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::LabelSelector;
+
+pub use parse::{parse_fields, parse_labels};
 
 /// One requirement on a label.
 #[derive(Clone, Debug, PartialEq, Eq)]

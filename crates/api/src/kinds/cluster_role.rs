@@ -1,6 +1,6 @@
 //! ClusterRole: what may be done.
 
-use crate::field::path_segment;
+use crate::names::path_segment;
 use crate::{Resource, Rules};
 
 pub static CLUSTER_ROLE: Resource = Resource::cluster(

@@ -1,7 +1,7 @@
 //! ClusterRoleBinding: who may do what a cluster role says, everywhere.
 
 use super::role_binding::{COLUMNS, cells, default_binding};
-use crate::field::path_segment;
+use crate::names::path_segment;
 use crate::{Column, Resource, Rules, Value};
 
 pub static CLUSTER_ROLE_BINDING: Resource = Resource::cluster(

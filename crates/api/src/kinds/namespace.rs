@@ -53,7 +53,7 @@ impl Rules for NamespaceRules {
     }
 
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
-        crate::field::dns1123_label(name, prefix)
+        crate::names::dns1123_label(name, prefix)
     }
 
     fn field(&self, namespace: &Value, path: &str) -> Option<String> {

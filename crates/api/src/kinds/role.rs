@@ -1,6 +1,6 @@
 //! Role: what may be done in one namespace.
 
-use crate::field::path_segment;
+use crate::names::path_segment;
 use crate::{Resource, Rules};
 
 pub static ROLE: Resource =

@@ -1,6 +1,6 @@
 //! RoleBinding: who may do what a role says, in one namespace.
 
-use crate::field::path_segment;
+use crate::names::path_segment;
 use crate::print::{self, AGE, NAME};
 use crate::{Column, Fields, Resource, Rules, Value};
 

@@ -1,0 +1,272 @@
+//! The forms of names, keys and values, and what is wrong with a text that does not have its form.
+//!
+//! Each function returns the problems in upstream's words; an empty list means that the text is fine. With `prefix` the
+//! text is a `generateName`: a suffix follows, so it may end in a dash.
+
+const DNS1123_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and \
+     must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
+     '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
+const DNS1123_SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' \
+     or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
+     '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const DNS1035_LABEL: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
+     alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
+     validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
+const LABEL_KEY: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+     alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
+     '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
+const LABEL_VALUE: &str = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
+     and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used \
+     for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')";
+const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric characters, '-', '_' or '.' \
+     (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')";
+const ENVIRONMENT_NAME: &str = "a valid environment variable name must consist only of printable ASCII characters other \
+     than '='";
+
+const LABEL_BYTES: usize = 63;
+const SUBDOMAIN_BYTES: usize = 253;
+const PORT_NAME_BYTES: usize = 15;
+
+pub fn dns1123_label(name: &str, prefix: bool) -> Vec<String> {
+    let name = mask_trailing_dash(name, prefix);
+    let mut problems = too_long(&name, LABEL_BYTES);
+    if !is_dns1123_label(&name) {
+        problems.push(
+            if is_dns1123_subdomain(&name) {
+                "must not contain dots"
+            } else {
+                DNS1123_LABEL
+            }
+            .to_owned(),
+        );
+    }
+    problems
+}
+
+pub fn dns1123_subdomain(name: &str, prefix: bool) -> Vec<String> {
+    let name = mask_trailing_dash(name, prefix);
+    let mut problems = too_long(&name, SUBDOMAIN_BYTES);
+    if !is_dns1123_subdomain(&name) {
+        problems.push(DNS1123_SUBDOMAIN.to_owned());
+    }
+    problems
+}
+
+pub fn dns1035_label(name: &str, prefix: bool) -> Vec<String> {
+    let name = mask_trailing_dash(name, prefix);
+    let mut problems = too_long(&name, LABEL_BYTES);
+    if !is_dns1123_label(&name) || name.starts_with(|first: char| first.is_ascii_digit()) {
+        problems.push(DNS1035_LABEL.to_owned());
+    }
+    problems
+}
+
+/// A name that only has to fit into a URL path, as roles have.
+pub fn path_segment(name: &str, prefix: bool) -> Vec<String> {
+    if !prefix && matches!(name, "." | "..") {
+        return vec![format!("may not be '{name}'")];
+    }
+    let forbidden = ["/", "%"].into_iter().filter(|text| name.contains(text));
+    forbidden.map(|text| format!("may not contain '{text}'")).collect()
+}
+
+/// The key of a label or annotation, a finalizer, the type of a condition: a name with an optional domain before it.
+pub fn label_key(key: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let name = match key.split('/').collect::<Vec<_>>()[..] {
+        [name] => name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                problems.push("prefix part must be non-empty".to_owned());
+            } else {
+                let of_prefix = dns1123_subdomain(prefix, false);
+                problems.extend(of_prefix.into_iter().map(|problem| format!("prefix part {problem}")));
+            }
+            name
+        }
+        _ => {
+            return vec![format!(
+                "a valid label key {LABEL_KEY} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+    };
+    if name.is_empty() {
+        problems.push("name part must be non-empty".to_owned());
+    }
+    problems.extend(
+        too_long(name, LABEL_BYTES)
+            .into_iter()
+            .map(|problem| format!("name part {problem}")),
+    );
+    if !is_label_text(name) {
+        problems.push(format!("name part {LABEL_KEY}"));
+    }
+    problems
+}
+
+pub fn label_value(value: &str) -> Vec<String> {
+    let mut problems = too_long(value, LABEL_BYTES);
+    if !value.is_empty() && !is_label_text(value) {
+        problems.push(LABEL_VALUE.to_owned());
+    }
+    problems
+}
+
+/// A key of a ConfigMap or Secret, which becomes a file name.
+pub fn config_key(key: &str) -> Vec<String> {
+    let mut problems = too_long(key, SUBDOMAIN_BYTES);
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    if key.is_empty() || !key.bytes().all(allowed) {
+        problems.push(CONFIG_KEY.to_owned());
+    }
+    match key {
+        "." => problems.push("must not be '.'".to_owned()),
+        ".." => problems.push("must not be '..'".to_owned()),
+        _ if key.starts_with("..") => problems.push("must not start with '..'".to_owned()),
+        _ => {}
+    }
+    problems
+}
+
+pub fn environment_name(name: &str) -> Vec<String> {
+    if name.is_empty() {
+        return vec!["environment variable name must be non-empty".to_owned()];
+    }
+    let allowed = |byte: u8| (b' '..=b'~').contains(&byte) && byte != b'=';
+    if name.bytes().all(allowed) {
+        Vec::new()
+    } else {
+        vec![ENVIRONMENT_NAME.to_owned()]
+    }
+}
+
+pub fn port_name(name: &str) -> Vec<String> {
+    let mut problems = too_long(name, PORT_NAME_BYTES);
+    let checks = [
+        (
+            !name.is_empty() && name.bytes().all(|byte| is_dns_byte(byte) || byte == b'-'),
+            "must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)",
+        ),
+        (
+            name.bytes().any(|byte| byte.is_ascii_lowercase()),
+            "must contain at least one letter (a-z)",
+        ),
+        (!name.contains("--"), "must not contain consecutive hyphens"),
+        (
+            !name.starts_with('-') && !name.ends_with('-'),
+            "must not begin or end with a hyphen",
+        ),
+    ];
+    problems.extend(
+        checks
+            .iter()
+            .filter(|(fine, _)| !fine)
+            .map(|(_, problem)| (*problem).to_owned()),
+    );
+    problems
+}
+
+pub fn port_number(port: i64) -> Vec<String> {
+    if (1..=65535).contains(&port) {
+        Vec::new()
+    } else {
+        vec!["must be between 1 and 65535, inclusive".to_owned()]
+    }
+}
+
+/// Upstream replaces the last two characters, so that the one before the dash is not looked at.
+fn mask_trailing_dash(name: &str, prefix: bool) -> String {
+    match name.len().checked_sub(2).and_then(|end| name.get(..end)) {
+        Some(rest) if prefix && name.ends_with('-') => format!("{rest}a"),
+        _ => name.to_owned(),
+    }
+}
+
+fn too_long(text: &str, bytes: usize) -> Vec<String> {
+    if text.len() > bytes {
+        vec![format!("must be no more than {bytes} bytes")]
+    } else {
+        Vec::new()
+    }
+}
+
+fn is_dns_byte(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
+}
+
+fn is_dns1123_label(label: &str) -> bool {
+    let bytes = label.as_bytes();
+    bytes.first().is_some_and(|&byte| is_dns_byte(byte))
+        && bytes.last().is_some_and(|&byte| is_dns_byte(byte))
+        && bytes.iter().all(|&byte| is_dns_byte(byte) || byte == b'-')
+}
+
+fn is_dns1123_subdomain(name: &str) -> bool {
+    name.split('.').all(is_dns1123_label)
+}
+
+fn is_label_text(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.first().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes.last().is_some_and(u8::is_ascii_alphanumeric)
+        && bytes
+            .iter()
+            .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn names_are_told_what_is_wrong_with_them() {
+        assert_eq!(dns1123_label("web-1", false), [""; 0]);
+        assert_eq!(dns1123_label("web-", true), [""; 0]);
+        assert_eq!(dns1123_label("web.1", false), ["must not contain dots"]);
+        assert_eq!(
+            dns1123_subdomain(&"a".repeat(254), false),
+            ["must be no more than 253 bytes"]
+        );
+        expect![[r#"
+            [
+                "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')",
+            ]
+        "#]]
+        .assert_debug_eq(&dns1123_label("Web", false));
+        expect![[r#"
+            [
+                "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')",
+            ]
+        "#]]
+        .assert_debug_eq(&dns1035_label("1web", false));
+    }
+
+    #[test]
+    fn keys_and_values_are_told_what_is_wrong_with_them() {
+        assert_eq!(label_key("app.kubernetes.io/name"), [""; 0]);
+        assert_eq!(label_value(""), [""; 0]);
+        expect![[r#"
+            [
+                "prefix part must be non-empty",
+                "name part must be non-empty",
+                "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')",
+            ]
+        "#]]
+        .assert_debug_eq(&label_key("/"));
+        expect![[r#"
+            [
+                "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')",
+            ]
+        "#]]
+        .assert_debug_eq(&label_value("a b"));
+        expect![[r#"
+            [
+                "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
+                "must not start with '..'",
+            ]
+        "#]]
+        .assert_debug_eq(&config_key("../x"));
+    }
+}
