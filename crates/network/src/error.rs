@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::Cidr;
+use crate::{Cidr, netlink, nft};
 
 /// One variant per failed operation.
 #[derive(Debug, thiserror::Error)]
@@ -18,16 +18,56 @@ pub enum NetworkError {
     #[error("the pod CIDR {block} is too small: it has no room for a gateway and a pod")]
     BlockTooSmall { block: Cidr },
 
+    #[error("sandbox id {id:?} is refused: it must be printable without spaces")]
+    SandboxId { id: String },
+
+    #[error("link {name} cannot carry pods: {reason}")]
+    BridgeUnusable { name: String, reason: &'static str },
+
+    /// The work was cut off by the process itself, which is shutting down or has a bug.
+    #[error("the work on the network was interrupted: {0}")]
+    Interrupted(String),
+
     #[error("open network namespace {}", path.display())]
     OpenNamespace { path: PathBuf, source: io::Error },
 
-    #[error("{operation}")]
-    Kernel { operation: String, source: io::Error },
+    /// A request about links, addresses or routes that the kernel refused.
+    #[error("{operation}: {source}")]
+    Kernel { operation: String, source: netlink::Error },
 
-    #[error("{operation} {}", path.display())]
+    /// Packet rules that the kernel refused.
+    #[error("change packet rules: {source}")]
+    Rules {
+        #[from]
+        source: nft::Error,
+    },
+
+    #[error("{operation} {}: {source}", path.display())]
     File {
         operation: &'static str,
         path: PathBuf,
         source: io::Error,
     },
+
+    /// A line of the journal of allocations that makes no sense.
+    #[error("read {}, line {line}: {reason}", path.display())]
+    Journal {
+        path: PathBuf,
+        line: usize,
+        reason: &'static str,
+    },
+}
+
+/// Names the operation that a netlink request belonged to.
+pub(crate) trait During<T> {
+    fn during(self, operation: impl FnOnce() -> String) -> Result<T, NetworkError>;
+}
+
+impl<T> During<T> for Result<T, netlink::Error> {
+    fn during(self, operation: impl FnOnce() -> String) -> Result<T, NetworkError> {
+        self.map_err(|source| NetworkError::Kernel {
+            operation: operation(),
+            source,
+        })
+    }
 }

@@ -16,8 +16,14 @@ use serde::{Deserialize, Serialize};
 pub use cidr::{Cidr, CidrError};
 pub use error::NetworkError;
 
+pub mod bridge;
+pub mod netlink;
+pub mod nft;
+pub mod route;
+
 mod cidr;
 mod error;
+mod sysctl;
 
 /// The name of the pod's interface inside its network namespace.
 pub const POD_INTERFACE: &str = "eth0";

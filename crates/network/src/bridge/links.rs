@@ -1,0 +1,269 @@
+//! The interfaces of the built-in network: the bridge of the host and the pairs that lead to pods.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use super::BridgeOptions;
+use super::addresses::gateway;
+use crate::error::During;
+use crate::netlink::Namespace;
+use crate::route::{LOOPBACK, Link, Route, VethPair, octets};
+use crate::{Cidr, NetworkError, POD_INTERFACE, SandboxNetwork, sysctl};
+
+/// What our bridge carries as its alias, so that we never take down somebody else's of the same name.
+const BRIDGE_ALIAS: &str = "karve pod network";
+/// The MTU of a machine without a default route.
+const FALLBACK_MTU: u32 = 1500;
+
+/// Brings up the bridge with the gateways' addresses, and lets the kernel route.
+pub fn ensure_host(options: &BridgeOptions) -> Result<(), NetworkError> {
+    let route = host()?;
+    let bridge = ensure_bridge(&route, options)?;
+    route
+        .set_up(bridge.index)
+        .during(|| format!("bring up {}", options.bridge))?;
+    for &block in &options.pod_cidrs {
+        let address = gateway(block);
+        route
+            .add_address(bridge.index, address, block.prefix())
+            .during(|| format!("give {address}/{} to {}", block.prefix(), options.bridge))?;
+    }
+    configure_kernel(options)
+}
+
+/// Takes the gateways of blocks that are no longer the node's from the bridge.
+pub fn remove_gateways(options: &BridgeOptions, gone: &[Cidr]) -> Result<(), NetworkError> {
+    let route = host()?;
+    let Some(bridge) = find(&route, &options.bridge)? else {
+        return Ok(());
+    };
+    for &block in gone.iter().filter(|block| !options.pod_cidrs.contains(block)) {
+        let address = gateway(block);
+        route
+            .remove_address(bridge.index, address, block.prefix())
+            .during(|| format!("take {address} from {}", options.bridge))?;
+    }
+    Ok(())
+}
+
+pub fn check_host(options: &BridgeOptions) -> Result<(), NetworkError> {
+    let name = &options.bridge;
+    match find(&host()?, name)? {
+        Some(bridge) if bridge.up => Ok(()),
+        Some(_) => Err(NetworkError::BridgeUnusable {
+            name: name.clone(),
+            reason: "it is down",
+        }),
+        None => Err(NetworkError::BridgeUnusable {
+            name: name.clone(),
+            reason: "it is gone",
+        }),
+    }
+}
+
+/// Makes the pair, and the addresses and routes inside the pod. What is there already is kept.
+pub fn connect(
+    options: &BridgeOptions,
+    sandbox: &SandboxNetwork,
+    namespace: &Namespace,
+    ips: &[IpAddr],
+    gateways: &[IpAddr],
+) -> Result<(), NetworkError> {
+    let route = host()?;
+    let bridge = match find(&route, &options.bridge)? {
+        Some(bridge) => bridge,
+        None => {
+            tracing::warn!(bridge = options.bridge, "the bridge is gone; making it anew");
+            ensure_host(options)?;
+            ensure_bridge(&route, options)?
+        }
+    };
+    let pod = Route::open_in(namespace).during(|| "open the links of the pod".to_owned())?;
+    let pair = VethPair {
+        name: &host_interface(&options.bridge, &sandbox.id),
+        bridge: bridge.index,
+        mtu: bridge.mtu,
+        peer_name: POD_INTERFACE,
+        peer_namespace: namespace,
+    };
+    let interface = ensure_pair(&route, &pod, &pair)?;
+    let alias = format!("karve pod {}/{}", sandbox.namespace, sandbox.name);
+    route
+        .set_hairpin(pair.name, &alias)
+        .during(|| format!("let {} reach itself", pair.name))?;
+    for (name, index) in [("lo", LOOPBACK), (POD_INTERFACE, interface.index)] {
+        pod.set_up(index).during(|| format!("bring up {name} in the pod"))?;
+    }
+    for (&ip, &gateway) in ips.iter().zip(gateways) {
+        configure(&pod, interface.index, ip, gateway)?;
+    }
+    Ok(())
+}
+
+/// Removes the pairs on our bridge that belong to none of the sandboxes.
+pub fn remove_strangers(options: &BridgeOptions, live: &BTreeSet<String>) -> Result<(), NetworkError> {
+    let route = host()?;
+    let Some(bridge) = find(&route, &options.bridge)? else {
+        return Ok(());
+    };
+    let known: BTreeSet<String> = live.iter().map(|id| host_interface(&options.bridge, id)).collect();
+    for port in ports(&route, &bridge)? {
+        if !known.contains(&port.name) {
+            remove_link(&route, &port.name)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes the bridge and the pairs on it.
+pub fn remove_host(options: &BridgeOptions) -> Result<(), NetworkError> {
+    let route = host()?;
+    let Some(bridge) = find(&route, &options.bridge)? else {
+        return Ok(());
+    };
+    check_ours(&bridge)?;
+    for port in ports(&route, &bridge)? {
+        remove_link(&route, &port.name)?;
+    }
+    remove_link(&route, &bridge.name)
+}
+
+/// The name of the host's end of a sandbox's pair. It follows from the sandbox's id for all versions of this program,
+/// so that a pair is found again without being remembered anywhere.
+pub fn host_interface(bridge: &str, id: &str) -> String {
+    // FNV-1a.
+    let hash = [bridge, "/", id]
+        .iter()
+        .flat_map(|text| text.bytes())
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+        });
+    format!("{PORT_PREFIX}{:012x}", hash >> 16)
+}
+
+const PORT_PREFIX: &str = "kv";
+
+fn host() -> Result<Route, NetworkError> {
+    Route::open().during(|| "open the links of the host".to_owned())
+}
+
+fn find(route: &Route, name: &str) -> Result<Option<Link>, NetworkError> {
+    route.link(name).during(|| format!("look for link {name}"))
+}
+
+/// Routing for both families as needed; host ports for the host's own `localhost`; and no second of silence while
+/// IPv6 probes whether the bridge's link-local address is somebody else's.
+fn configure_kernel(options: &BridgeOptions) -> Result<(), NetworkError> {
+    sysctl::set("ipv4/ip_forward", "1")?;
+    sysctl::set(&format!("ipv4/conf/{}/route_localnet", options.bridge), "1")?;
+    if options.pod_cidrs.iter().any(|block| !block.is_ipv4()) {
+        sysctl::set("ipv6/conf/all/forwarding", "1")?;
+        sysctl::set(&format!("ipv6/conf/{}/accept_dad", options.bridge), "0")?;
+    }
+    Ok(())
+}
+
+fn remove_link(route: &Route, name: &str) -> Result<(), NetworkError> {
+    route.remove_link(name).during(|| format!("remove link {name}"))
+}
+
+fn ensure_bridge(route: &Route, options: &BridgeOptions) -> Result<Link, NetworkError> {
+    let name = &options.bridge;
+    let error = || format!("create bridge {name}");
+    if let Some(bridge) = find(route, name)? {
+        check_ours(&bridge)?;
+        return Ok(bridge);
+    }
+    let mtu = match options.mtu {
+        Some(mtu) => mtu,
+        None => default_mtu(route)?,
+    };
+    route.add_bridge(name, mtu, bridge_mac(options)).during(error)?;
+    route.set_alias(name, BRIDGE_ALIAS).during(error)?;
+    find(route, name)?.ok_or_else(|| NetworkError::BridgeUnusable {
+        name: name.clone(),
+        reason: "it is gone",
+    })
+}
+
+fn check_ours(link: &Link) -> Result<(), NetworkError> {
+    if link.kind == "bridge" && link.alias == BRIDGE_ALIAS {
+        return Ok(());
+    }
+    Err(NetworkError::BridgeUnusable {
+        name: link.name.clone(),
+        reason: "a link of that name exists that was not made for pods; choose another name or remove it",
+    })
+}
+
+/// A locally administered address that differs between nodes as their blocks do.
+fn bridge_mac(options: &BridgeOptions) -> [u8; 6] {
+    let address = options.pod_cidrs.first().map(|&block| octets(gateway(block)));
+    let tail = address.unwrap_or_else(|| options.bridge.bytes().rev().chain([0; 4]).take(4).collect());
+    let mut mac = [0x02, 0x4b, 0, 0, 0, 0];
+    mac[2..].copy_from_slice(&tail[tail.len() - 4..]);
+    mac
+}
+
+fn default_mtu(route: &Route) -> Result<u32, NetworkError> {
+    let anywhere = IpAddr::from([192, 0, 2, 1]);
+    let link = route
+        .link_towards(anywhere)
+        .during(|| "look for the default route".to_owned())?;
+    Ok(link.map_or(FALLBACK_MTU, |link| link.mtu))
+}
+
+/// The pod's end of the pair. A pair that exists already is kept if it ends in this pod.
+fn ensure_pair(route: &Route, pod: &Route, pair: &VethPair<'_>) -> Result<Link, NetworkError> {
+    let error = || format!("create link {} to the pod", pair.name);
+    let made = match route.add_veth(pair) {
+        Err(refused) if refused.is_existing() => {
+            let connected = find(route, pair.name)?.is_some();
+            if let (true, Some(link)) = (connected, find(pod, pair.peer_name)?) {
+                return Ok(link);
+            }
+            remove_link(route, pair.name)?;
+            route.add_veth(pair)
+        }
+        other => other,
+    };
+    made.during(error)?;
+    find(pod, pair.peer_name)?.ok_or_else(|| NetworkError::BridgeUnusable {
+        name: pair.name.to_owned(),
+        reason: "its other end is not in the pod",
+    })
+}
+
+fn configure(pod: &Route, interface: u32, ip: IpAddr, gateway: IpAddr) -> Result<(), NetworkError> {
+    let whole = Cidr::containing(ip, u8::MAX);
+    let next_hop = Cidr::containing(gateway, u8::MAX);
+    let everywhere = Cidr::containing(ip, 0);
+    pod.add_address(interface, ip, whole.prefix())
+        .during(|| format!("give {ip} to the pod"))?;
+    pod.set_route(next_hop, interface, None)
+        .during(|| format!("route to gateway {gateway} in the pod"))?;
+    pod.set_route(everywhere, interface, Some(gateway))
+        .during(|| format!("route through gateway {gateway} in the pod"))
+}
+
+fn ports(route: &Route, bridge: &Link) -> Result<Vec<Link>, NetworkError> {
+    let links = route.links().during(|| "list links".to_owned())?;
+    let is_port =
+        |link: &Link| link.master == Some(bridge.index) && link.kind == "veth" && link.name.starts_with(PORT_PREFIX);
+    Ok(links.into_iter().filter(is_port).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_interfaces_never_change_and_fit() {
+        assert_eq!(host_interface("karve0", "sandbox-1"), "kv9c5db99683c2");
+        assert_ne!(
+            host_interface("karve1", "sandbox-1"),
+            host_interface("karve0", "sandbox-1")
+        );
+        assert!(host_interface("karve0", &"x".repeat(100)).len() <= 15);
+    }
+}

@@ -1,0 +1,250 @@
+//! The built-in pod network: a bridge on the host and one pair of interfaces per pod.
+//!
+//! A pod's address stands alone (`/32`), and its only way out is the bridge's own address. So every packet passes the
+//! host's rules, also between two pods of the node, and Services work whether or not the kernel filters what bridges
+//! carry (`bridge-nf-call-iptables`). Where it does, it sends a pod's packets to itself back on the spot, which is
+//! why ports are hairpins; where it does not, the host routes them.
+//!
+//! Addresses are handed out from the node's block by `addresses` and remembered by `journal`.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use parking_lot::{Mutex, RwLock};
+
+use crate::error::During;
+use crate::netlink::Namespace;
+use crate::nft::Socket;
+use crate::route::Route;
+use crate::{Cidr, NetworkError, POD_INTERFACE, PodAddresses, PodNetwork, SandboxNetwork};
+use addresses::gateway;
+use journal::Journal;
+
+mod addresses;
+mod journal;
+mod links;
+mod rules;
+
+/// What makes one node's network differ from another's on the same machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BridgeOptions {
+    /// Where addresses are remembered; nobody else's directory.
+    pub data_dir: PathBuf,
+    /// The bridge's name, at most 15 bytes. Interfaces and packet rules take their names from it.
+    pub bridge: String,
+    /// The node's blocks, one of each address family at most; may be empty until [`PodNetwork::update_pod_cidrs`].
+    pub pod_cidrs: Vec<Cidr>,
+    /// The blocks of all pods and Services: pods keep their own address when they talk to these.
+    pub cluster_cidrs: Vec<Cidr>,
+    /// The interfaces' MTU; when absent, that of the interface the default route goes through.
+    pub mtu: Option<u32>,
+    /// Whether pods that talk to addresses outside the cluster appear with the node's address.
+    pub masquerade: bool,
+}
+
+impl BridgeOptions {
+    /// The usual network of a machine with one node.
+    pub fn new(data_dir: impl Into<PathBuf>) -> BridgeOptions {
+        BridgeOptions {
+            data_dir: data_dir.into(),
+            bridge: "karve0".to_owned(),
+            pod_cidrs: Vec::new(),
+            cluster_cidrs: Vec::new(),
+            mtu: None,
+            masquerade: true,
+        }
+    }
+}
+
+/// A running built-in network. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Bridge(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    options: RwLock<BridgeOptions>,
+    journal: Mutex<Journal>,
+}
+
+/// Brings up the bridge, the rules and the kernel settings, and reads which addresses are in use.
+pub fn open(options: BridgeOptions) -> Result<Bridge, NetworkError> {
+    let mut journal = Journal::open(&options.data_dir)?;
+    journal.addresses.set_blocks(&options.pod_cidrs)?;
+    links::ensure_host(&options)?;
+    rules::install(&options, &rules_socket()?)?;
+    Ok(Bridge(Arc::new(Inner {
+        options: RwLock::new(options),
+        journal: Mutex::new(journal),
+    })))
+}
+
+/// Removes what [`open`] and the calls after it made: the bridge, the pods' interfaces, the rules and the directory.
+/// Kernel settings stay, since others may rely on them by now. Succeeds when there is nothing to remove.
+pub fn remove(options: &BridgeOptions) -> Result<(), NetworkError> {
+    links::remove_host(options)?;
+    rules::remove(options, &rules_socket()?)?;
+    match std::fs::remove_dir_all(&options.data_dir) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(NetworkError::File {
+            operation: "remove",
+            path: options.data_dir.clone(),
+            source: error,
+        }),
+        _ => Ok(()),
+    }
+}
+
+#[async_trait]
+impl PodNetwork for Bridge {
+    async fn setup(&self, sandbox: &SandboxNetwork) -> Result<PodAddresses, NetworkError> {
+        let sandbox = sandbox.clone();
+        self.blocking(move |inner| inner.setup(&sandbox)).await
+    }
+
+    async fn teardown(&self, sandbox: &SandboxNetwork) -> Result<(), NetworkError> {
+        let id = sandbox.id.clone();
+        self.blocking(move |inner| inner.disconnect(&id)).await
+    }
+
+    async fn status(&self) -> Result<(), NetworkError> {
+        self.blocking(|inner| inner.status()).await
+    }
+
+    async fn reconcile(&self, live: &BTreeSet<String>) -> Result<(), NetworkError> {
+        let live = live.clone();
+        self.blocking(move |inner| inner.reconcile(&live)).await
+    }
+
+    async fn update_pod_cidrs(&self, pod_cidrs: &[Cidr]) -> Result<(), NetworkError> {
+        let pod_cidrs = pod_cidrs.to_vec();
+        self.blocking(move |inner| inner.update_pod_cidrs(pod_cidrs)).await
+    }
+}
+
+impl Bridge {
+    /// The kernel may take milliseconds for a link, so all work is done off the async threads.
+    async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Inner) -> Result<T, NetworkError> + Send + 'static,
+    ) -> Result<T, NetworkError> {
+        let inner = self.0.clone();
+        let done = tokio::task::spawn_blocking(move || work(&inner)).await;
+        done.unwrap_or_else(|panic| Err(NetworkError::Interrupted(panic.to_string())))
+    }
+}
+
+impl Inner {
+    fn setup(&self, sandbox: &SandboxNetwork) -> Result<PodAddresses, NetworkError> {
+        check_id(&sandbox.id)?;
+        let namespace = Namespace::open(&sandbox.netns_path).map_err(|source| NetworkError::OpenNamespace {
+            path: sandbox.netns_path.clone(),
+            source,
+        })?;
+        let ips = self.assign(&sandbox.id)?;
+        let connected = self.connect(sandbox, &namespace, &ips);
+        if connected.is_err()
+            && let Err(error) = self.disconnect(&sandbox.id)
+        {
+            tracing::warn!(sandbox = sandbox.id, %error, "a half connected sandbox was left behind");
+        }
+        connected
+    }
+
+    fn assign(&self, id: &str) -> Result<Vec<IpAddr>, NetworkError> {
+        let mut journal = self.journal.lock();
+        if let Some(record) = journal.addresses.assign(id)? {
+            journal.commit(&record)?;
+        }
+        Ok(journal.addresses.of(id).unwrap_or_default().to_vec())
+    }
+
+    fn connect(
+        &self,
+        sandbox: &SandboxNetwork,
+        namespace: &Namespace,
+        ips: &[IpAddr],
+    ) -> Result<PodAddresses, NetworkError> {
+        let options = self.options.read().clone();
+        let gateways: Vec<IpAddr> = ips.iter().map(|&ip| self.gateway_of(ip)).collect();
+        links::connect(&options, sandbox, namespace, ips, &gateways)?;
+        if !sandbox.port_mappings.is_empty() {
+            rules::open_ports(&options, &rules_socket()?, ips, &sandbox.port_mappings)?;
+        }
+        Ok(PodAddresses {
+            ips: ips.to_vec(),
+            gateways,
+            interface: POD_INTERFACE.to_owned(),
+        })
+    }
+
+    /// A pod that got its address before the node's block changed still leaves through the gateway of the new one.
+    fn gateway_of(&self, ip: IpAddr) -> IpAddr {
+        let journal = self.journal.lock();
+        let block = journal.addresses.cidrs().find(|cidr| cidr.is_ipv4() == ip.is_ipv4());
+        block.map_or(ip, gateway)
+    }
+
+    /// The interface goes first and the address last, so that it is never given away while it is in use.
+    fn disconnect(&self, id: &str) -> Result<(), NetworkError> {
+        let options = self.options.read().clone();
+        let route = Route::open().during(|| "open the links of the host".to_owned())?;
+        let name = links::host_interface(&options.bridge, id);
+        route.remove_link(&name).during(|| format!("remove link {name}"))?;
+        let ips = self.journal.lock().addresses.of(id).map(<[IpAddr]>::to_vec);
+        let Some(ips) = ips else { return Ok(()) };
+        rules::close_ports(&options, &rules_socket()?, |ip| ips.contains(&ip))?;
+        let mut journal = self.journal.lock();
+        if let Some(record) = journal.addresses.release(id) {
+            journal.commit(&record)?;
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> Result<(), NetworkError> {
+        let options = self.options.read();
+        if options.pod_cidrs.is_empty() {
+            return Err(NetworkError::NoPodCidr);
+        }
+        links::check_host(&options)
+    }
+
+    fn reconcile(&self, live: &BTreeSet<String>) -> Result<(), NetworkError> {
+        let options = self.options.read().clone();
+        links::remove_strangers(&options, live)?;
+        let stale: Vec<String> = addresses::stale(&self.journal.lock().addresses, live).collect();
+        for id in &stale {
+            tracing::info!(sandbox = id, "freeing the addresses of a sandbox that is gone");
+            self.disconnect(id)?;
+        }
+        let journal = self.journal.lock();
+        let owned: BTreeSet<IpAddr> = journal.addresses.owners().flat_map(|(_, ips)| ips).copied().collect();
+        drop(journal);
+        rules::close_ports(&options, &rules_socket()?, |ip| !owned.contains(&ip))
+    }
+
+    fn update_pod_cidrs(&self, pod_cidrs: Vec<Cidr>) -> Result<(), NetworkError> {
+        let mut options = self.options.write();
+        if options.pod_cidrs == pod_cidrs {
+            return Ok(());
+        }
+        self.journal.lock().addresses.set_blocks(&pod_cidrs)?;
+        let gone = std::mem::replace(&mut options.pod_cidrs, pod_cidrs);
+        links::remove_gateways(&options, &gone)?;
+        links::ensure_host(&options)?;
+        rules::install(&options, &rules_socket()?)
+    }
+}
+
+fn rules_socket() -> Result<Socket, NetworkError> {
+    Socket::open().during(|| "open the packet rules of the host".to_owned())
+}
+
+/// The journal's lines are words, and an id is one of them.
+fn check_id(id: &str) -> Result<(), NetworkError> {
+    let printable = !id.is_empty() && id.bytes().all(|byte| byte.is_ascii_graphic());
+    printable
+        .then_some(())
+        .ok_or_else(|| NetworkError::SandboxId { id: id.to_owned() })
+}

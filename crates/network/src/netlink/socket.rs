@@ -1,0 +1,212 @@
+//! Carrying netlink messages to the kernel and its answers back.
+
+use std::fs::File;
+use std::io;
+use std::mem;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use super::reader::u32_at;
+use super::{Attributes, Error, HEADER, Message, Writer, messages};
+
+/// A network namespace, kept alive by this handle.
+#[derive(Debug)]
+pub struct Namespace(File);
+
+impl Namespace {
+    pub fn open(path: &Path) -> io::Result<Namespace> {
+        File::open(path).map(Namespace)
+    }
+
+    /// Makes a new namespace, which lives as long as this handle and what is in it.
+    pub fn create() -> io::Result<Namespace> {
+        let maker = std::thread::Builder::new().name("netns".to_owned()).spawn(|| {
+            // SAFETY: unshare takes no pointers; it changes only this thread, which ends after.
+            match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
+                0 => File::open("/proc/thread-self/ns/net").map(Namespace),
+                _ => Err(io::Error::last_os_error()),
+            }
+        })?;
+        joined(maker.join())
+    }
+
+    /// A path that opens this namespace for as long as the handle lives, for this process only.
+    pub fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
+    }
+
+    /// Runs `work` inside the namespace, on a thread of its own that ends with it: the calling thread, which an async
+    /// runtime may own, never changes its namespace.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
+        std::thread::scope(|scope| {
+            let worker = std::thread::Builder::new()
+                .name("netns".to_owned())
+                .spawn_scoped(scope, || {
+                    // SAFETY: setns only takes a descriptor that is open for the length of the call.
+                    match unsafe { libc::setns(self.0.as_raw_fd(), libc::CLONE_NEWNET) } {
+                        0 => Ok(work()),
+                        _ => Err(io::Error::last_os_error()),
+                    }
+                })?;
+            joined(worker.join())
+        })
+    }
+}
+
+fn joined<T>(outcome: std::thread::Result<io::Result<T>>) -> io::Result<T> {
+    outcome.unwrap_or_else(|_| Err(io::Error::other("the thread in the network namespace panicked")))
+}
+
+impl AsFd for Namespace {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A netlink socket. It belongs to the network namespace it was opened in, whichever thread uses it.
+///
+/// The kernel works on a request while it is being sent, so all calls return after that work without waiting.
+#[derive(Debug)]
+pub struct Socket(OwnedFd);
+
+impl Socket {
+    /// Opens a socket of `protocol` (`NETLINK_…`) in the calling thread's namespace.
+    pub fn open(protocol: i32) -> Result<Socket, Error> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+        // SAFETY: socket takes no pointers.
+        let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, protocol) };
+        if fd < 0 {
+            return Err(Error::last());
+        }
+        // SAFETY: the descriptor is new and nobody else's.
+        let socket = Socket(unsafe { OwnedFd::from_raw_fd(fd) });
+        // Kernels before 4.12 lack these; they only add words to errors, so their absence is no failure.
+        let _ = socket.set_option(libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, 1);
+        let _ = socket.set_option(libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, 1);
+        Ok(socket)
+    }
+
+    /// Opens a socket of `protocol` in another namespace.
+    pub fn open_in(namespace: &Namespace, protocol: i32) -> Result<Socket, Error> {
+        namespace.run(|| Socket::open(protocol))?
+    }
+
+    /// Sends one request and waits for its acknowledgement; what the kernel answers before it goes to `each`. With
+    /// `NLM_F_DUMP` among the flags these are all objects of a kind.
+    pub fn call(
+        &self,
+        kind: u16,
+        flags: i32,
+        build: impl FnOnce(&mut Writer),
+        mut each: impl FnMut(&Message<'_>),
+    ) -> Result<(), Error> {
+        let mut writer = Writer::new();
+        writer.message(kind, flags | libc::NLM_F_REQUEST | libc::NLM_F_ACK, build);
+        self.send(writer.bytes())?;
+        let mut buffer = vec![0; RECEIVE_BYTES];
+        loop {
+            let length = self.receive(&mut buffer, 0)?;
+            for message in messages(&buffer[..length]) {
+                match i32::from(message.kind) {
+                    libc::NLMSG_ERROR | libc::NLMSG_DONE => return acknowledgement(&message),
+                    _ => each(&message),
+                }
+            }
+        }
+    }
+
+    /// Sends messages that are acknowledged only when they fail, as a batch of packet rules is. Gives the sequence
+    /// number and the error of each failed message.
+    pub fn send_batch(&self, writer: &Writer) -> Result<Vec<(u32, Error)>, Error> {
+        let room = i32::try_from(writer.len() + BATCH_OVERHEAD_BYTES).map_err(|_| Error::new(libc::EMSGSIZE))?;
+        self.set_option(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, room)?;
+        self.send(writer.bytes())?;
+        let mut failures = Vec::new();
+        let mut buffer = vec![0; RECEIVE_BYTES];
+        loop {
+            let length = match self.receive(&mut buffer, libc::MSG_DONTWAIT) {
+                Ok(length) => length,
+                Err(error) if error.errno == libc::EAGAIN => return Ok(failures),
+                Err(error) => return Err(error),
+            };
+            for message in messages(&buffer[..length]) {
+                if let (libc::NLMSG_ERROR, Err(error)) = (i32::from(message.kind), acknowledgement(&message)) {
+                    failures.push((message.sequence, error));
+                }
+            }
+        }
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<(), Error> {
+        // SAFETY: an all-zero sockaddr_nl is valid.
+        let mut kernel: libc::sockaddr_nl = unsafe { mem::zeroed() };
+        kernel.nl_family = libc::AF_NETLINK as u16;
+        // SAFETY: both pointers are to live values of the lengths given.
+        let sent = unsafe {
+            libc::sendto(
+                self.0.as_raw_fd(),
+                bytes.as_ptr().cast(),
+                bytes.len(),
+                0,
+                (&raw const kernel).cast(),
+                mem::size_of_val(&kernel) as u32,
+            )
+        };
+        if sent < 0 { Err(Error::last()) } else { Ok(()) }
+    }
+
+    fn receive(&self, buffer: &mut [u8], flags: i32) -> Result<usize, Error> {
+        loop {
+            // SAFETY: the buffer is writable for the length given.
+            let length = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags) };
+            if length >= 0 {
+                return Ok(length as usize);
+            }
+            let error = Error::last();
+            if error.errno != libc::EINTR {
+                return Err(error);
+            }
+        }
+    }
+
+    fn set_option(&self, level: i32, name: i32, value: i32) -> Result<(), Error> {
+        // SAFETY: the value is a live int of the length given.
+        let done = unsafe {
+            libc::setsockopt(
+                self.0.as_raw_fd(),
+                level,
+                name,
+                (&raw const value).cast(),
+                mem::size_of_val(&value) as u32,
+            )
+        };
+        if done < 0 { Err(Error::last()) } else { Ok(()) }
+    }
+}
+
+/// The kernel fills datagrams of at most this size when it dumps.
+const RECEIVE_BYTES: usize = 64 * 1024;
+/// What a socket buffer needs beyond a batch's own bytes.
+const BATCH_OVERHEAD_BYTES: usize = 64 * 1024;
+/// The attribute of an extended acknowledgement that holds its words.
+const NLMSGERR_ATTR_MSG: u16 = 1;
+
+/// Reads `NLMSG_ERROR` (an error number, the failed message's header, explanations) or `NLMSG_DONE`.
+fn acknowledgement(message: &Message<'_>) -> Result<(), Error> {
+    let errno = -(u32_at(message.body, 0).unwrap_or(0) as i32);
+    if errno == 0 {
+        return Ok(());
+    }
+    let fixed = if i32::from(message.kind) == libc::NLMSG_ERROR {
+        4 + HEADER
+    } else {
+        4
+    };
+    let detail = Attributes::after(message, fixed)
+        .text(NLMSGERR_ATTR_MSG)
+        .unwrap_or_default();
+    Err(Error {
+        errno,
+        detail: detail.to_owned(),
+    })
+}

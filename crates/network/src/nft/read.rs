@@ -1,0 +1,117 @@
+//! Reading back what the kernel has.
+
+use super::batch::message_kind;
+use super::{Element, Table, Value, Verdict, wire};
+use crate::netlink::{self, Attributes, Namespace};
+
+/// A way to the packet rules of one network namespace.
+#[derive(Debug)]
+pub struct Socket(pub(super) netlink::Socket);
+
+impl Socket {
+    /// Opens the rules of the calling thread's namespace.
+    pub fn open() -> Result<Socket, netlink::Error> {
+        netlink::Socket::open(libc::NETLINK_NETFILTER).map(Socket)
+    }
+
+    pub fn open_in(namespace: &Namespace) -> Result<Socket, netlink::Error> {
+        netlink::Socket::open_in(namespace, libc::NETLINK_NETFILTER).map(Socket)
+    }
+
+    /// A table's comment, or nothing when there is no such table.
+    pub fn table_comment(&self, table: &Table) -> Result<Option<String>, netlink::Error> {
+        let mut comment = None;
+        let asked = self.0.call(
+            message_kind(libc::NFT_MSG_GETTABLE),
+            0,
+            |w| {
+                w.raw(&[table.family as u8, 0, 0, 0])
+                    .text(wire::TABLE_NAME, &table.name);
+            },
+            |message| {
+                let data = Attributes::after(message, wire::HEADER).find(wire::TABLE_USERDATA);
+                comment = Some(data.and_then(read_comment).unwrap_or_default());
+            },
+        );
+        match asked {
+            Ok(()) => Ok(comment),
+            Err(error) if error.is_absent() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The names of the table's chains.
+    pub fn chains(&self, table: &Table) -> Result<Vec<String>, netlink::Error> {
+        let mut chains = Vec::new();
+        self.0.call(
+            message_kind(libc::NFT_MSG_GETCHAIN),
+            libc::NLM_F_DUMP,
+            |w| {
+                w.raw(&[table.family as u8, 0, 0, 0]);
+            },
+            |message| {
+                let attributes = Attributes::after(message, wire::HEADER);
+                if attributes.text(wire::CHAIN_TABLE) == Some(&table.name) {
+                    chains.extend(attributes.text(wire::CHAIN_NAME).map(str::to_owned));
+                }
+            },
+        )?;
+        Ok(chains)
+    }
+
+    /// The elements of a set or map.
+    pub fn elements(&self, table: &Table, set: &str) -> Result<Vec<Element>, netlink::Error> {
+        let mut elements = Vec::new();
+        self.0.call(
+            message_kind(libc::NFT_MSG_GETSETELEM),
+            libc::NLM_F_DUMP,
+            |w| {
+                w.raw(&[table.family as u8, 0, 0, 0])
+                    .text(wire::ELEMENTS_TABLE, &table.name)
+                    .text(wire::ELEMENTS_SET, set);
+            },
+            |message| {
+                if let Some(list) = Attributes::after(message, wire::HEADER).nest(wire::ELEMENTS_LIST) {
+                    elements.extend(list.iter().filter_map(|(_, element)| read_element(element)));
+                }
+            },
+        )?;
+        Ok(elements)
+    }
+}
+
+fn read_element(bytes: &[u8]) -> Option<Element> {
+    let element = Attributes::new(bytes);
+    let value_of = |kind| Some(element.nest(kind)?.find(wire::DATA_VALUE)?.to_vec());
+    let value = element.nest(wire::ELEMENT_DATA).and_then(|data| {
+        if let Some(value) = data.find(wire::DATA_VALUE) {
+            return Some(Value::Data(value.to_vec()));
+        }
+        read_verdict(data.nest(wire::DATA_VERDICT)?).map(Value::Verdict)
+    });
+    Some(Element {
+        key: value_of(wire::ELEMENT_KEY)?,
+        key_end: value_of(wire::ELEMENT_KEY_END),
+        value,
+        comment: element.find(wire::ELEMENT_USERDATA).and_then(read_comment),
+    })
+}
+
+fn read_verdict(verdict: Attributes<'_>) -> Option<Verdict> {
+    let chain = || verdict.text(wire::VERDICT_CHAIN).map(str::to_owned);
+    match verdict.be32(wire::VERDICT_CODE)? as i32 {
+        libc::NF_ACCEPT => Some(Verdict::Accept),
+        libc::NF_DROP => Some(Verdict::Drop),
+        libc::NFT_RETURN => Some(Verdict::Return),
+        libc::NFT_JUMP => chain().map(Verdict::Jump),
+        libc::NFT_GOTO => chain().map(Verdict::Goto),
+        _ => None,
+    }
+}
+
+fn read_comment(data: &[u8]) -> Option<String> {
+    let (&tag, rest) = data.split_first()?;
+    let (&length, rest) = rest.split_first()?;
+    let text = rest.get(..usize::from(length).checked_sub(1)?)?;
+    (tag == wire::USERDATA_COMMENT).then(|| String::from_utf8_lossy(text).into_owned())
+}

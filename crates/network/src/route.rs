@@ -1,0 +1,343 @@
+//! Links, addresses and routes, by rtnetlink.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use crate::Cidr;
+use crate::netlink::{Attributes, Error, Message, Namespace, Socket, Writer};
+
+/// Changes and reads the links, addresses and routes of one network namespace.
+#[derive(Debug)]
+pub struct Route(Socket);
+
+/// A network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Link {
+    pub index: u32,
+    pub name: String,
+    /// What kind of virtual device it is, such as `veth` or `bridge`; empty for others.
+    pub kind: String,
+    pub mtu: u32,
+    pub up: bool,
+    /// The bridge it is a port of.
+    pub master: Option<u32>,
+    pub mac: Vec<u8>,
+    /// A text that people or programs attached; empty when there is none.
+    pub alias: String,
+}
+
+/// A pair of interfaces: one here, enslaved to a bridge, one in a pod.
+#[derive(Debug)]
+pub struct VethPair<'a> {
+    pub name: &'a str,
+    pub bridge: u32,
+    pub mtu: u32,
+    pub peer_name: &'a str,
+    pub peer_namespace: &'a Namespace,
+}
+
+/// The loopback interface has the same index in every namespace.
+pub const LOOPBACK: u32 = 1;
+
+impl Route {
+    pub fn open() -> Result<Route, Error> {
+        Socket::open(libc::NETLINK_ROUTE).map(Route)
+    }
+
+    pub fn open_in(namespace: &Namespace) -> Result<Route, Error> {
+        Socket::open_in(namespace, libc::NETLINK_ROUTE).map(Route)
+    }
+
+    /// The link of that name, if there is one.
+    pub fn link(&self, name: &str) -> Result<Option<Link>, Error> {
+        let mut found = None;
+        let asked = self.0.call(
+            libc::RTM_GETLINK,
+            0,
+            |w| {
+                w.raw(&link_header(0, 0, 0)).text(libc::IFLA_IFNAME, name);
+            },
+            |message| found = read_link(message),
+        );
+        match asked {
+            Ok(()) => Ok(found),
+            Err(error) if error.is_absent() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub fn links(&self) -> Result<Vec<Link>, Error> {
+        let mut links = Vec::new();
+        self.0.call(
+            libc::RTM_GETLINK,
+            libc::NLM_F_DUMP,
+            |w| {
+                w.raw(&link_header(0, 0, 0));
+            },
+            |message| links.extend(read_link(message)),
+        )?;
+        Ok(links)
+    }
+
+    /// Creates a bridge that is up and keeps the given hardware address whatever ports come and go.
+    pub fn add_bridge(&self, name: &str, mtu: u32, mac: [u8; 6]) -> Result<(), Error> {
+        self.change(libc::RTM_NEWLINK, CREATE, |w| {
+            w.raw(&link_header(0, UP, UP))
+                .text(libc::IFLA_IFNAME, name)
+                .u32(libc::IFLA_MTU, mtu)
+                .attribute(libc::IFLA_ADDRESS, &mac)
+                .nest(libc::IFLA_LINKINFO, |w| {
+                    w.text(libc::IFLA_INFO_KIND, "bridge");
+                });
+        })
+    }
+
+    /// Creates a pair, the near end up, the far end directly in its own namespace: moving it there afterwards would
+    /// wait for the kernel's grace periods.
+    pub fn add_veth(&self, pair: &VethPair<'_>) -> Result<(), Error> {
+        let namespace = pair.peer_namespace.as_fd().as_raw_fd() as u32;
+        self.change(libc::RTM_NEWLINK, CREATE, |w| {
+            w.raw(&link_header(0, UP, UP))
+                .text(libc::IFLA_IFNAME, pair.name)
+                .u32(libc::IFLA_MTU, pair.mtu)
+                .u32(libc::IFLA_MASTER, pair.bridge)
+                .nest(libc::IFLA_LINKINFO, |w| {
+                    w.text(libc::IFLA_INFO_KIND, "veth").nest(libc::IFLA_INFO_DATA, |w| {
+                        w.nest(VETH_INFO_PEER, |w| {
+                            w.raw(&link_header(0, 0, 0))
+                                .text(libc::IFLA_IFNAME, pair.peer_name)
+                                .u32(libc::IFLA_MTU, pair.mtu)
+                                .u32(libc::IFLA_NET_NS_FD, namespace);
+                        });
+                    });
+                });
+        })
+    }
+
+    /// Lets a bridge send a packet back to the port it came from. `alias` tells people whose port it is.
+    pub fn set_hairpin(&self, name: &str, alias: &str) -> Result<(), Error> {
+        self.change(libc::RTM_NEWLINK, 0, |w| {
+            w.raw(&link_header(0, 0, 0))
+                .text(libc::IFLA_IFNAME, name)
+                .attribute(libc::IFLA_IFALIAS, alias.as_bytes())
+                .nest(libc::IFLA_LINKINFO, |w| {
+                    w.text(IFLA_INFO_SLAVE_KIND, "bridge").nest(IFLA_INFO_SLAVE_DATA, |w| {
+                        w.attribute(IFLA_BRPORT_MODE, &[1]);
+                    });
+                });
+        })
+    }
+
+    /// Attaches a text to a link.
+    pub fn set_alias(&self, name: &str, alias: &str) -> Result<(), Error> {
+        self.change(libc::RTM_NEWLINK, 0, |w| {
+            w.raw(&link_header(0, 0, 0))
+                .text(libc::IFLA_IFNAME, name)
+                .attribute(libc::IFLA_IFALIAS, alias.as_bytes());
+        })
+    }
+
+    pub fn set_up(&self, index: u32) -> Result<(), Error> {
+        self.change(libc::RTM_NEWLINK, 0, |w| {
+            w.raw(&link_header(index, UP, UP));
+        })
+    }
+
+    /// Removes a link; absent is fine.
+    pub fn remove_link(&self, name: &str) -> Result<(), Error> {
+        ignore_absent(self.change(libc::RTM_DELLINK, 0, |w| {
+            w.raw(&link_header(0, 0, 0)).text(libc::IFLA_IFNAME, name);
+        }))
+    }
+
+    /// Gives a link an address; having it already is fine. IPv6 addresses are usable at once, without probing
+    /// whether somebody else has them: we hand them out.
+    pub fn add_address(&self, index: u32, address: IpAddr, prefix: u8) -> Result<(), Error> {
+        let added = self.change(libc::RTM_NEWADDR, CREATE, |w| {
+            w.raw(&address_header(address, prefix, index))
+                .attribute(libc::IFA_LOCAL, &octets(address))
+                .attribute(libc::IFA_ADDRESS, &octets(address))
+                .u32(libc::IFA_FLAGS, libc::IFA_F_NODAD);
+        });
+        match added {
+            Err(error) if error.is_existing() => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Takes an address from a link; not having it is fine.
+    pub fn remove_address(&self, index: u32, address: IpAddr, prefix: u8) -> Result<(), Error> {
+        ignore_absent(self.change(libc::RTM_DELADDR, 0, |w| {
+            w.raw(&address_header(address, prefix, index))
+                .attribute(libc::IFA_LOCAL, &octets(address));
+        }))
+    }
+
+    /// The addresses of a link with their prefix lengths, without those the kernel makes itself (link-local).
+    pub fn addresses(&self, index: u32) -> Result<Vec<(IpAddr, u8)>, Error> {
+        let mut addresses = Vec::new();
+        self.0.call(
+            libc::RTM_GETADDR,
+            libc::NLM_F_DUMP,
+            |w| {
+                w.raw(&[0; ADDRESS_HEADER]);
+            },
+            |message| addresses.extend(read_address(message, index)),
+        )?;
+        Ok(addresses)
+    }
+
+    /// Leads `block` to a link: through `gateway`, or to neighbours on the link itself.
+    pub fn set_route(&self, block: Cidr, index: u32, gateway: Option<IpAddr>) -> Result<(), Error> {
+        let scope = if gateway.is_some() {
+            libc::RT_SCOPE_UNIVERSE
+        } else {
+            libc::RT_SCOPE_LINK
+        };
+        self.change(libc::RTM_NEWROUTE, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, |w| {
+            w.raw(&route_header(block, scope))
+                .attribute(libc::RTA_DST, &octets(block.address()))
+                .u32(libc::RTA_OIF, index);
+            if let Some(gateway) = gateway {
+                w.attribute(libc::RTA_GATEWAY, &octets(gateway));
+            }
+        })
+    }
+
+    /// Removes the route to `block` through a link; absent is fine.
+    pub fn remove_route(&self, block: Cidr, index: u32) -> Result<(), Error> {
+        ignore_absent(self.change(libc::RTM_DELROUTE, 0, |w| {
+            w.raw(&route_header(block, libc::RT_SCOPE_NOWHERE))
+                .attribute(libc::RTA_DST, &octets(block.address()))
+                .u32(libc::RTA_OIF, index);
+        }))
+    }
+
+    /// The link that packets to `destination` would leave by, if any would.
+    pub fn link_towards(&self, destination: IpAddr) -> Result<Option<Link>, Error> {
+        let mut index = None;
+        let host = Cidr::containing(destination, u8::MAX);
+        let asked = self.0.call(
+            libc::RTM_GETROUTE,
+            0,
+            |w| {
+                w.raw(&route_header(host, libc::RT_SCOPE_UNIVERSE))
+                    .attribute(libc::RTA_DST, &octets(destination));
+            },
+            |message| index = Attributes::after(message, ROUTE_HEADER).u32(libc::RTA_OIF),
+        );
+        match asked {
+            Ok(()) => Ok(self.links()?.into_iter().find(|link| Some(link.index) == index)),
+            Err(error) if error.errno == libc::ENETUNREACH => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn change(&self, kind: u16, flags: i32, build: impl FnOnce(&mut Writer)) -> Result<(), Error> {
+        self.0.call(kind, flags, build, |_| {})
+    }
+}
+
+const UP: u32 = libc::IFF_UP as u32;
+const CREATE: i32 = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+const VETH_INFO_PEER: u16 = 1;
+const IFLA_INFO_SLAVE_KIND: u16 = 4;
+const IFLA_INFO_SLAVE_DATA: u16 = 5;
+const IFLA_BRPORT_MODE: u16 = 4;
+/// The lengths of `struct ifinfomsg`, `struct ifaddrmsg` and `struct rtmsg`.
+const LINK_HEADER: usize = 16;
+const ADDRESS_HEADER: usize = 8;
+const ROUTE_HEADER: usize = 12;
+
+fn link_header(index: u32, flags: u32, change: u32) -> [u8; LINK_HEADER] {
+    let mut header = [0; LINK_HEADER];
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header[8..12].copy_from_slice(&flags.to_ne_bytes());
+    header[12..16].copy_from_slice(&change.to_ne_bytes());
+    header
+}
+
+fn address_header(address: IpAddr, prefix: u8, index: u32) -> [u8; ADDRESS_HEADER] {
+    let mut header = [0; ADDRESS_HEADER];
+    header[0] = family(address);
+    header[1] = prefix;
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header
+}
+
+fn route_header(block: Cidr, scope: u8) -> [u8; ROUTE_HEADER] {
+    let mut header = [0; ROUTE_HEADER];
+    header[0] = family(block.address());
+    header[1] = block.prefix();
+    header[4] = libc::RT_TABLE_MAIN;
+    header[5] = libc::RTPROT_BOOT;
+    header[6] = scope;
+    header[7] = libc::RTN_UNICAST;
+    header
+}
+
+fn family(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => libc::AF_INET as u8,
+        IpAddr::V6(_) => libc::AF_INET6 as u8,
+    }
+}
+
+/// An address as it stands in packets.
+pub fn octets(address: IpAddr) -> Vec<u8> {
+    match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    }
+}
+
+/// The reverse of [`octets`].
+pub fn address_from(octets: &[u8]) -> Option<IpAddr> {
+    match octets.len() {
+        4 => <[u8; 4]>::try_from(octets).ok().map(IpAddr::from),
+        16 => <[u8; 16]>::try_from(octets).ok().map(IpAddr::from),
+        _ => None,
+    }
+}
+
+fn read_link(message: &Message<'_>) -> Option<Link> {
+    if message.kind != libc::RTM_NEWLINK || message.body.len() < LINK_HEADER {
+        return None;
+    }
+    let attributes = Attributes::after(message, LINK_HEADER);
+    let number = |at: usize| u32::from_ne_bytes([0, 1, 2, 3].map(|byte| message.body[at + byte]));
+    let info = attributes.nest(libc::IFLA_LINKINFO);
+    Some(Link {
+        index: number(4),
+        name: attributes.text(libc::IFLA_IFNAME)?.to_owned(),
+        kind: info
+            .and_then(|info| info.text(libc::IFLA_INFO_KIND))
+            .unwrap_or_default()
+            .to_owned(),
+        mtu: attributes.u32(libc::IFLA_MTU).unwrap_or(0),
+        up: number(8) & UP != 0,
+        master: attributes.u32(libc::IFLA_MASTER),
+        mac: attributes.find(libc::IFLA_ADDRESS).unwrap_or(&[]).to_vec(),
+        alias: attributes.text(libc::IFLA_IFALIAS).unwrap_or_default().to_owned(),
+    })
+}
+
+fn read_address(message: &Message<'_>, index: u32) -> Option<(IpAddr, u8)> {
+    let header = message.body.get(..ADDRESS_HEADER)?;
+    let of_link = u32::from_ne_bytes(header[4..8].try_into().ok()?) == index;
+    if message.kind != libc::RTM_NEWADDR || !of_link || header[3] == libc::RT_SCOPE_LINK {
+        return None;
+    }
+    let attributes = Attributes::after(message, ADDRESS_HEADER);
+    let octets = attributes
+        .find(libc::IFA_LOCAL)
+        .or(attributes.find(libc::IFA_ADDRESS))?;
+    Some((address_from(octets)?, header[1]))
+}
+
+fn ignore_absent(done: Result<(), Error>) -> Result<(), Error> {
+    match done {
+        Err(error) if error.is_absent() => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests that make network namespaces, links and packet rules, all in namespaces of their own. They need root.
+
+mod bridge;
+mod nft;
+mod support;

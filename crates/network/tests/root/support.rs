@@ -1,0 +1,137 @@
+//! A host and its pods, each a network namespace that goes with the test.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::time::Duration;
+
+use network::netlink::Namespace;
+use network::{PodNetwork, PortMapping, SandboxNetwork};
+
+/// Runs a test on a host of its own: this thread, and all the threads it starts, are in a new network namespace.
+pub fn on_new_host(test: impl FnOnce()) {
+    // SAFETY: neither call takes pointers.
+    let alone = unsafe { libc::geteuid() == 0 && libc::unshare(libc::CLONE_NEWNET) == 0 };
+    if alone {
+        run("ip", &["link", "set", "lo", "up"]);
+        return test();
+    }
+    let why = "this test needs root, to make network namespaces";
+    assert!(std::env::var_os("KARVE_REQUIRE_ALL").is_none(), "{why}");
+    eprintln!("SKIPPED: {why}");
+}
+
+pub fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(work)
+}
+
+/// Runs a program on the host and gives its output.
+pub fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(
+        output.status.success(),
+        "{program} {arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+pub struct Pod {
+    pub namespace: Namespace,
+    pub sandbox: SandboxNetwork,
+    pub ips: Vec<IpAddr>,
+}
+
+impl Pod {
+    /// A pod that is not connected yet.
+    pub fn new(name: &str) -> Pod {
+        let namespace = Namespace::create().unwrap();
+        let sandbox = SandboxNetwork {
+            id: format!("sandbox-of-{name}"),
+            netns_path: namespace.path(),
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+            uid: format!("uid-of-{name}"),
+            hostname: name.to_owned(),
+            port_mappings: Vec::new(),
+        };
+        Pod {
+            namespace,
+            sandbox,
+            ips: Vec::new(),
+        }
+    }
+
+    pub fn with_ports(mut self, ports: &[PortMapping]) -> Pod {
+        self.sandbox.port_mappings = ports.to_vec();
+        self
+    }
+
+    pub async fn connected(mut self, network: &dyn PodNetwork) -> Pod {
+        self.ips = network.setup(&self.sandbox).await.unwrap().ips;
+        self
+    }
+
+    /// Answers every connection with the pod's name and the client's address.
+    pub fn serve_tcp(&self, port: u16) {
+        let any: IpAddr = "::".parse().unwrap();
+        let listener = self.namespace.run(|| TcpListener::bind((any, port))).unwrap().unwrap();
+        let name = self.sandbox.name.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                let from = stream.peer_addr().map_or(any, |peer| peer.ip().to_canonical());
+                let _ = write!(stream, "{name} saw {from}");
+            }
+        });
+    }
+
+    pub fn serve_udp(&self, port: u16) {
+        let any: IpAddr = "0.0.0.0".parse().unwrap();
+        let socket = self.namespace.run(|| UdpSocket::bind((any, port))).unwrap().unwrap();
+        let name = self.sandbox.name.clone();
+        std::thread::spawn(move || {
+            let mut buffer = [0; 64];
+            while let Ok((_, from)) = socket.recv_from(&mut buffer) {
+                let _ = socket.send_to(format!("{name} saw {}", from.ip()).as_bytes(), from);
+            }
+        });
+    }
+
+    /// What this pod gets from a server.
+    pub fn get(&self, ip: IpAddr, port: u16) -> String {
+        self.namespace.run(|| get(ip, port)).unwrap()
+    }
+
+    pub fn run(&self, program: &str, arguments: &[&str]) -> String {
+        self.namespace.run(|| run(program, arguments)).unwrap()
+    }
+}
+
+/// What the host gets from a server, or why it gets nothing.
+pub fn get(ip: IpAddr, port: u16) -> String {
+    let mut answer = String::new();
+    let asked =
+        TcpStream::connect_timeout(&SocketAddr::new(ip, port), Duration::from_secs(2)).and_then(|mut stream| {
+            stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+            stream.read_to_string(&mut answer)
+        });
+    match asked {
+        Ok(_) => answer,
+        Err(error) => error.kind().to_string(),
+    }
+}
+
+pub fn ask_udp(ip: IpAddr, port: u16) -> std::io::Result<String> {
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.set_read_timeout(Some(Duration::from_secs(2)))?;
+    socket.connect((ip, port))?;
+    socket.send(b"?")?;
+    let mut buffer = [0; 64];
+    let length = socket.recv(&mut buffer)?;
+    Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+}
