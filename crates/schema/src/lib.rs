@@ -1,3 +1,37 @@
-//! The API as data.
+//! The API as data: one table of facts about every built-in type, and the engine over it.
+//!
+//! Start with [`builtin`], which gives the [`Schema`], and [`Schema::kind`], which gives a [`TypeRef`]. Everything
+//! else takes one: [`decode_json`], [`decode_yaml`] and [`decode_protobuf`] read objects into normalised [`Value`]s,
+//! [`encode_json`] and [`encode_protobuf`] write them, [`strategic_merge_patch`], [`merge_patch`] and [`json_patch`]
+//! change them. No kind has code of its own here; a new type is lines in `facts/`.
+//!
+//! This crate does no IO and depends on no other crate of Karve.
 
+mod defaults;
+mod go;
+mod json;
+mod model;
+mod patch;
+mod protobuf;
+pub mod quantity;
+mod table;
+pub mod time;
+mod yaml;
+
+pub use defaults::apply_table_defaults;
+pub use json::{
+    DecodeError, Decoded, MAX_DEPTH, decode_json, encode_json, normalize, splice_resource_version, write_json,
+    write_with_resource_version,
+};
+pub use model::{
+    Field, FieldRef, ListType, PatchStrategy, RawKind, Schema, SchemaAlternative, Shape, ShapeRef, Type, TypeRef, View,
+};
+pub use patch::{MAX_JSON_PATCH_OPERATIONS, PatchError, json_patch, merge_patch, strategic_merge_patch};
+pub use protobuf::{
+    ProtobufError, decode_object, decode_protobuf, encode_object, encode_protobuf, envelope, watch_event,
+};
+pub use table::builtin;
+pub use yaml::{decode_yaml, parse_yaml};
+
+/// A decoded object. Its maps are sorted by key.
 pub use serde_json::Value;
