@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::{Event, EventBatch, Revision};
 
-/// What the ring may hold on top of the current state: superseded values and the events themselves.
+/// What the ring may hold on top of the current state unless told otherwise: superseded values and the events themselves.
 pub(crate) const HISTORY_BYTES: usize = 32 << 20;
 
 /// Events older than this leave the ring even when there is room; clients resume well within it.
@@ -33,10 +33,10 @@ impl Commit {
     }
 }
 
-#[derive(Default)]
 pub(crate) struct History {
     commits: VecDeque<Arc<Commit>>,
     bytes: usize,
+    most_bytes: usize,
     /// Every event after this revision is held.
     floor: Revision,
     /// The revision up to which the ring is complete; ahead of the last commit when nothing of ours changed.
@@ -44,11 +44,13 @@ pub(crate) struct History {
 }
 
 impl History {
-    pub fn starting_at(revision: Revision) -> Self {
+    pub fn new(revision: Revision, most_bytes: usize) -> Self {
         History {
+            commits: VecDeque::new(),
+            bytes: 0,
+            most_bytes,
             floor: revision,
             head: revision,
-            ..History::default()
         }
     }
 
@@ -69,7 +71,7 @@ impl History {
     /// Drops what exceeds the bounds. The newest commit always stays.
     pub fn trim(&mut self, now_ms: u64) {
         let oldest_ms = now_ms.saturating_sub(HISTORY_AGE_MS);
-        while self.commits.len() > 1 && (self.bytes > HISTORY_BYTES || self.commits[0].at_ms < oldest_ms) {
+        while self.commits.len() > 1 && (self.bytes > self.most_bytes || self.commits[0].at_ms < oldest_ms) {
             self.drop_oldest();
         }
     }
@@ -175,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_ring_is_bounded_by_superseded_bytes_and_by_age() {
-        let mut history = History::starting_at(10);
+        let mut history = History::new(10, HISTORY_BYTES);
         for revision in 11..=20 {
             history.push(commit(revision, revision, HISTORY_BYTES / 4));
             history.trim(revision);
@@ -194,7 +196,7 @@ mod tests {
 
     #[test]
     fn readers_get_whole_revisions_in_pages_and_none_below_the_floor() {
-        let mut history = History::starting_at(0);
+        let mut history = History::new(0, HISTORY_BYTES);
         for revision in 1..=(BATCH_EVENTS as u64 + 5) {
             history.push(commit(revision, 0, 0));
         }

@@ -6,6 +6,7 @@
 //! This crate knows nothing of Kubernetes objects: keys are text, values are bytes. It must never depend on `schema`
 //! or `api`.
 
+pub mod embedded;
 mod expiry;
 mod history;
 pub mod memory;

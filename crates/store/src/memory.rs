@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use crate::expiry::{self, now_ms};
-use crate::history::{Commit, History};
+use crate::history::{Commit, HISTORY_BYTES, History};
 use crate::shared::Shared;
 use crate::state::{Effect, State};
 use crate::{EventStream, Outcome, Revision, Snapshot, Store, StoreError, Transaction, Write};
@@ -15,7 +15,7 @@ use crate::{EventStream, Outcome, Revision, Snapshot, Store, StoreError, Transac
 pub fn open() -> Arc<Memory> {
     Arc::new_cyclic(|this| Memory {
         this: this.clone(),
-        shared: Shared::new(State::default(), History::default()),
+        shared: Shared::new(State::default(), History::new(0, HISTORY_BYTES)),
         writer: Mutex::default(),
         expiry: Once::new(),
     })

@@ -106,11 +106,6 @@ impl Shared {
         self.pinned.lock().retain(|pinned| pinned.state.revision >= revision);
     }
 
-    /// The revision after which the ring holds every event.
-    pub fn floor(&self) -> Revision {
-        self.history.read().floor()
-    }
-
     /// The state at `revision`, made from the current one by taking back what came after.
     pub fn state_at(&self, revision: Revision) -> Result<Arc<State>, Missing> {
         let history = self.history.read();
@@ -206,11 +201,6 @@ pub(crate) struct Cursor {
 }
 
 impl Cursor {
-    /// The revision up to which this reader has seen everything.
-    pub fn position(&self) -> Revision {
-        self.after
-    }
-
     /// Waits for what comes next. The inner error says that the ring has moved past this reader.
     pub async fn advance(&mut self) -> Result<Result<EventBatch, Missing>, StoreError> {
         loop {

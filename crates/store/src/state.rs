@@ -11,8 +11,11 @@ use crate::{Compare, Entry, Event, Revision, Snapshot, StoreError, Transaction, 
 /// A persistent map: a clone is one pointer, and changing the clone copies only the nodes on the way to the change.
 #[derive(Clone, Default)]
 pub(crate) struct State {
+    /// Changed only by `insert` and `take`, which keep `bytes` true.
     pub entries: OrdMap<Arc<str>, Arc<Entry>>,
     pub revision: Revision,
+    /// Keys and values together.
+    pub bytes: u64,
 }
 
 /// What a transaction does to a state.
@@ -48,14 +51,22 @@ impl State {
     /// Takes back `event`, which must be the last one that was applied.
     pub fn undo(&mut self, event: &Event) {
         match &event.previous {
-            Some(previous) => self.entries.insert(event.key.clone(), previous.clone()),
-            None => self.entries.remove(&event.key),
+            Some(previous) => self.insert(previous.clone()),
+            None => self.take(&event.key),
         };
+    }
+
+    /// The entry of `key` if it was last written at that revision.
+    pub fn at(&self, key: &str, mod_revision: Revision) -> Option<Arc<Entry>> {
+        self.entries
+            .get(key)
+            .filter(|entry| entry.mod_revision == mod_revision)
+            .cloned()
     }
 
     /// Puts an entry in place as it is; returns the event this makes.
     pub fn restore(&mut self, entry: Arc<Entry>) -> Event {
-        let previous = self.entries.insert(entry.key.clone(), entry.clone());
+        let previous = self.insert(entry.clone());
         Event {
             revision: entry.mod_revision,
             key: entry.key.clone(),
@@ -65,14 +76,27 @@ impl State {
     }
 
     /// Removes a key; `None` when it was not there.
-    pub fn remove(&mut self, key: &Arc<str>, revision: Revision) -> Option<Event> {
-        let previous = self.entries.remove(&**key)?;
+    pub fn remove(&mut self, key: &str, revision: Revision) -> Option<Event> {
+        let previous = self.take(key)?;
         Some(Event {
             revision,
-            key: key.clone(),
+            key: previous.key.clone(),
             current: None,
             previous: Some(previous),
         })
+    }
+
+    fn insert(&mut self, entry: Arc<Entry>) -> Option<Arc<Entry>> {
+        self.bytes += size(&entry);
+        let previous = self.entries.insert(entry.key.clone(), entry)?;
+        self.bytes -= size(&previous);
+        Some(previous)
+    }
+
+    fn take(&mut self, key: &str) -> Option<Arc<Entry>> {
+        let previous = self.entries.remove(key)?;
+        self.bytes -= size(&previous);
+        Some(previous)
     }
 
     fn holds(&self, compare: &Compare) -> bool {
@@ -99,6 +123,10 @@ impl State {
             Write::Delete { key } => self.remove(key, revision),
         }
     }
+}
+
+fn size(entry: &Entry) -> u64 {
+    (entry.key.len() + entry.value.len()) as u64
 }
 
 impl Snapshot for State {

@@ -4,6 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 
 use store::Store;
+use store::embedded::Options;
 
 /// A store, and what has to stay alive beside it.
 pub struct World {
@@ -15,5 +16,30 @@ pub async fn memory() -> World {
     World {
         store: store::memory::open(),
         _keep: None,
+    }
+}
+
+pub async fn embedded() -> World {
+    embedded_with(Options::default()).await
+}
+
+/// Remembers nothing and writes tiny files, so that all of the past is read back from disk.
+pub async fn forgetful() -> World {
+    embedded_with(Options {
+        memory_bytes: 0,
+        segment_bytes: 2000,
+        ..Options::default()
+    })
+    .await
+}
+
+async fn embedded_with(options: Options) -> World {
+    let directory = tempfile::tempdir().unwrap();
+    let store = store::embedded::open(&directory.path().join("store"), options)
+        .await
+        .unwrap();
+    World {
+        store,
+        _keep: Some(Box::new(directory)),
     }
 }

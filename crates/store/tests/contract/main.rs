@@ -8,7 +8,18 @@ mod kit;
 /// One test per engine and case.
 macro_rules! contract {
     ($($case:ident)*) => {
-        mod memory { $(#[tokio::test] async fn $case() { crate::cases::$case(crate::engines::memory().await).await; })* }
+        $crate::over! { memory $($case)* }
+        $crate::over! { embedded $($case)* }
+        $crate::over! { forgetful $($case)* }
+    };
+}
+
+#[macro_export]
+macro_rules! over {
+    ($engine:ident $($case:ident)*) => {
+        mod $engine {
+            $(#[tokio::test] async fn $case() { crate::cases::$case(crate::engines::$engine().await).await; })*
+        }
     };
 }
 

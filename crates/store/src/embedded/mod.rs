@@ -1,0 +1,242 @@
+//! The engine that stands on a local disk: all current state in memory, every revision since the last compaction in
+//! an append-only log.
+//!
+//! A write passes `writer` (evaluate, batch) → `log` (make durable) → `Shared::publish` → answer. `recovery` reads all of it
+//! back at start. `archive` serves the past that memory no longer holds, `files` decides when it is compacted away.
+
+mod archive;
+mod checkpoint;
+mod disk;
+mod files;
+mod frame;
+mod log;
+mod record;
+mod recovery;
+mod replay;
+mod volume;
+mod watch;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore};
+
+pub use self::disk::{Disk, DiskFile};
+
+use self::archive::Archive;
+use self::disk::{Directory, Lock};
+use self::files::Limits;
+use self::recovery::recover;
+use self::volume::Volume;
+use self::watch::{Watch, blocking};
+use self::writer::Writer;
+use crate::expiry::{self, now_ms};
+use crate::history::HISTORY_BYTES;
+use crate::shared::{Missing, Shared};
+use crate::state::State;
+use crate::{EventStream, Outcome, Revision, Snapshot, Store, StoreError, Transaction};
+
+/// How much history is kept on disk.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// History younger than this is kept, as far as `history_bytes` allows.
+    pub history_age: Duration,
+    /// The log grows to at most about this, or to the size of the state where that is larger.
+    pub history_bytes: u64,
+    /// A log file is closed at this length. Compaction removes whole files.
+    pub segment_bytes: u64,
+    /// Superseded values that are kept in memory for watches and pages; what is older is read back from disk.
+    pub memory_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            history_age: Duration::from_secs(5 * 60),
+            history_bytes: 256 << 20,
+            segment_bytes: 4 << 20,
+            memory_bytes: HISTORY_BYTES,
+        }
+    }
+}
+
+/// Opens the store in `directory`, creating it if needed. Only one process can have it open.
+pub async fn open(directory: &Path, options: Options) -> Result<Arc<Embedded>, StoreError> {
+    let directory = directory.to_owned();
+    let (disk, lock) = blocking(move || {
+        let disk = Directory::open(&directory)?;
+        Ok((disk, Lock::take(&directory)?))
+    })
+    .await?;
+    start(Arc::new(disk), Some(lock), options).await
+}
+
+/// Opens the store on a disk of the caller's; it is the caller's task that nobody else has it open.
+pub async fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Embedded>, StoreError> {
+    start(disk, None, options).await
+}
+
+pub struct Embedded {
+    shared: Arc<Shared>,
+    writer: Arc<Writer>,
+    archive: Arc<Archive>,
+    /// Reading the distant past needs memory and the disk; one at a time is enough.
+    reading_back: Semaphore,
+    held: Arc<Mutex<Option<Held>>>,
+}
+
+/// What `close` gives back.
+struct Held {
+    log_thread: JoinHandle<()>,
+    _lock: Option<Lock>,
+}
+
+async fn start(disk: Arc<dyn Disk>, lock: Option<Lock>, options: Options) -> Result<Arc<Embedded>, StoreError> {
+    let limits = options.limits();
+    let (volume, recovered) = blocking(move || {
+        let volume = Volume::open(disk)?;
+        let recovered = recover(&volume, &options, now_ms())?;
+        Ok((volume, recovered))
+    })
+    .await?;
+
+    let shared = Shared::new(recovered.state, recovered.history);
+    let writer = Writer::new(shared.clone());
+    let archive = Arc::new(Archive::new(volume.clone(), recovered.files, shared.clone()));
+    let rolled = Arc::new(Notify::new());
+    let log_thread = {
+        let (writer, archive, rolled) = (writer.clone(), archive.clone(), rolled.clone());
+        thread::Builder::new().name("store-log".into()).spawn(move || {
+            writer::run(&writer, recovered.log, volume.salt, |segment| {
+                if archive.files.write().note(segment) {
+                    rolled.notify_one();
+                }
+            });
+        })?
+    };
+    let store = Arc::new(Embedded {
+        shared: shared.clone(),
+        writer,
+        archive,
+        reading_back: Semaphore::new(1),
+        held: Arc::new(Mutex::new(Some(Held {
+            log_thread,
+            _lock: lock,
+        }))),
+    });
+    tokio::spawn(expiry::run(Arc::downgrade(&store), shared));
+    tokio::spawn(compact_when_due(store.archive.clone(), limits, rolled));
+    Ok(store)
+}
+
+impl Options {
+    fn limits(&self) -> Limits {
+        Limits {
+            age_ms: self.history_age.as_millis() as u64,
+            least_bytes: 2 * self.segment_bytes,
+            most_bytes: self.history_bytes,
+        }
+    }
+}
+
+/// The log grows by segments, so that is when to look.
+async fn compact_when_due(archive: Arc<Archive>, limits: Limits, rolled: Arc<Notify>) {
+    let mut signal = archive.shared.subscribe();
+    loop {
+        tokio::select! {
+            () = rolled.notified() => (),
+            _ = signal.wait_for(|signal| signal.closed) => return,
+        }
+        let live_bytes = archive.shared.state().bytes;
+        let due = archive.files.read().plan_compaction(live_bytes, now_ms(), limits);
+        let Some(revision) = due else { continue };
+        let archive = archive.clone();
+        if let Err(error) = blocking(move || archive.compact_to(revision)).await {
+            tracing::warn!(%error, revision, "the log could not be compacted; trying again when it has grown");
+        }
+    }
+}
+
+impl Embedded {
+    async fn read_back(&self, revision: Revision) -> Result<Arc<State>, StoreError> {
+        let _turn = self.reading_back.acquire().await;
+        if let Some(pinned) = self.shared.pinned(revision) {
+            return Ok(pinned);
+        }
+        let archive = self.archive.clone();
+        let state = blocking(move || archive.state_at(revision)).await?;
+        Ok(self.shared.pin(Arc::new(state)))
+    }
+}
+
+/// Ends the log thread after what was promised is durable, then lets go of the directory.
+fn release(held: &Mutex<Option<Held>>, writer: &Writer, shared: &Shared) {
+    writer.close();
+    if let Some(held) = held.lock().take() {
+        // A panic in there has been reported where it happened.
+        let _ = held.log_thread.join();
+    }
+    shared.close();
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        release(&self.held, &self.writer, &self.shared);
+    }
+}
+
+#[async_trait]
+impl Store for Embedded {
+    fn snapshot(&self) -> Arc<dyn Snapshot> {
+        self.shared.state()
+    }
+
+    async fn latest(&self) -> Result<Arc<dyn Snapshot>, StoreError> {
+        self.shared.check_open()?;
+        Ok(self.shared.state())
+    }
+
+    async fn snapshot_at(&self, revision: Revision) -> Result<Arc<dyn Snapshot>, StoreError> {
+        self.shared.check_open()?;
+        self.archive.check_floor(revision)?;
+        match self.shared.state_at(revision) {
+            Ok(state) => Ok(state),
+            Err(Missing::Older { .. }) => Ok(self.read_back(revision).await?),
+            Err(missing @ Missing::Future { .. }) => Err(missing.into_error(revision)),
+        }
+    }
+
+    async fn commit(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
+        self.shared.check_open()?;
+        self.writer.commit(transaction).await
+    }
+
+    async fn watch(&self, after: Revision) -> Result<Box<dyn EventStream>, StoreError> {
+        self.shared.check_open()?;
+        Ok(Box::new(Watch::new(self.archive.clone(), after)?))
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
+        self.shared.check_open()?;
+        let current = self.shared.state().revision;
+        if revision > current {
+            return Err(StoreError::Future {
+                requested: revision,
+                current,
+            });
+        }
+        let archive = self.archive.clone();
+        blocking(move || archive.compact_to(revision)).await
+    }
+
+    async fn close(&self) {
+        let (held, writer, shared) = (self.held.clone(), self.writer.clone(), self.shared.clone());
+        // It fails only while the runtime itself is going down.
+        let _ = tokio::task::spawn_blocking(move || release(&held, &writer, &shared)).await;
+    }
+}

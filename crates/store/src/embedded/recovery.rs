@@ -1,0 +1,194 @@
+//! Opening: the newest checkpoint, then the log after it.
+//!
+//! A batch is written only after the one before it is durable. So a crash can leave at most one incomplete batch, the
+//! last, which nobody was promised; it is cut off. Anything else that does not add up is damage, and then the store does not
+//! open: better no answer than a wrong one.
+
+use super::Options;
+use super::checkpoint;
+use super::files::{Files, Segment};
+use super::frame::{self, Kind, Parsed};
+use super::log::{Log, Tail};
+use super::replay;
+use super::volume::{Name, Volume};
+use crate::history::History;
+use crate::state::State;
+use crate::{Revision, StoreError};
+
+pub(crate) struct Recovered {
+    pub state: State,
+    pub history: History,
+    pub files: Files,
+    pub log: Log,
+}
+
+/// Brings the store back to its last durable revision.
+pub(crate) fn recover(volume: &Volume, options: &Options, now_ms: u64) -> Result<Recovered, StoreError> {
+    let (floor, firsts) = survey(volume)?;
+    let state = match floor {
+        0 => State::default(),
+        _ => checkpoint::read(
+            volume,
+            &*volume.disk.open(&Name::checkpoint(floor))?,
+            floor,
+            &State::default(),
+        )?,
+    };
+    let mut recovery = Recovery {
+        volume,
+        history: History::new(floor, options.memory_bytes),
+        state,
+        expected: firsts.first().copied().unwrap_or(floor + 1),
+        segments: Vec::new(),
+        tail: None,
+    };
+    if recovery.expected > floor + 1 {
+        return Err(recovery.gap(recovery.expected, floor + 1));
+    }
+    for (index, first) in firsts.iter().enumerate() {
+        recovery.segment(*first, index + 1 == firsts.len())?;
+    }
+    recovery.history.trim(now_ms);
+    let log = Log::new(volume.clone(), options.segment_bytes, recovery.tail);
+    let files = Files {
+        floor,
+        segments: recovery.segments,
+    };
+    Ok(Recovered {
+        state: recovery.state,
+        history: recovery.history,
+        files,
+        log,
+    })
+}
+
+/// The newest checkpoint and the segments that are needed with it; what a crash left over is removed.
+fn survey(volume: &Volume) -> Result<(Revision, Vec<Revision>), StoreError> {
+    let mut floor = 0;
+    let mut firsts = Vec::new();
+    let names = volume.disk.names()?;
+    for name in &names {
+        match Name::parse(name) {
+            Some(Name::Checkpoint(revision)) => floor = floor.max(revision),
+            Some(Name::Segment(first)) => firsts.push(first),
+            Some(Name::Unfinished) | None => (),
+        }
+    }
+    firsts.sort_unstable();
+    let obsolete = firsts.windows(2).take_while(|pair| pair[1] <= floor + 1).count();
+    for name in &names {
+        let left_over = match Name::parse(name) {
+            Some(Name::Unfinished) => true,
+            Some(Name::Checkpoint(revision)) => revision < floor,
+            Some(Name::Segment(first)) => firsts[..obsolete].contains(&first),
+            None => false,
+        };
+        if left_over {
+            volume.disk.remove(name)?;
+        }
+    }
+    Ok((floor, firsts.split_off(obsolete)))
+}
+
+struct Recovery<'a> {
+    volume: &'a Volume,
+    state: State,
+    history: History,
+    /// The revision that the next frame begins with.
+    expected: Revision,
+    segments: Vec<Segment>,
+    tail: Option<Tail>,
+}
+
+impl Recovery<'_> {
+    fn segment(&mut self, first: Revision, is_last: bool) -> Result<(), StoreError> {
+        if first != self.expected {
+            return Err(self.gap(first, self.expected));
+        }
+        let name = Name::segment(first);
+        let data = self.volume.read(&name)?;
+        let mut segment = Segment {
+            first,
+            bytes: 0,
+            at_ms: 0,
+        };
+        let end = self.frames(&name, &data, &mut segment)?;
+        segment.bytes = end as u64;
+        self.segments.push(segment);
+        if is_last {
+            self.finish(first, &data, end)?;
+        }
+        Ok(())
+    }
+
+    /// Applies every whole frame; returns where they end.
+    fn frames(&mut self, name: &str, data: &[u8], segment: &mut Segment) -> Result<usize, StoreError> {
+        let mut offset = 0;
+        loop {
+            match frame::parse(data, offset, Kind::Log, self.volume.salt) {
+                Parsed::Frame { header, payload, end } => {
+                    if header.first_revision != self.expected {
+                        return Err(self.volume.damaged(name, offset, "the revisions are not in order"));
+                    }
+                    let history = &mut self.history;
+                    let last = replay::apply(
+                        &mut self.state,
+                        &header,
+                        payload,
+                        Revision::MAX,
+                        &State::default(),
+                        |commit| {
+                            let at_ms = commit.at_ms;
+                            history.push(commit);
+                            history.trim(at_ms);
+                        },
+                    );
+                    let last =
+                        last.map_err(|_| self.volume.damaged(name, offset, "its content has an unknown layout"))?;
+                    self.expected = last + 1;
+                    segment.at_ms = header.at_ms;
+                    offset = end;
+                }
+                Parsed::Blank | Parsed::Torn => return Ok(offset),
+                Parsed::Broken(why) => return Err(self.volume.damaged(name, offset, why)),
+            }
+        }
+    }
+
+    /// Cuts off the batch that was being written when the process or the machine went down.
+    fn finish(&mut self, first: Revision, data: &[u8], end: usize) -> Result<(), StoreError> {
+        let name = &Name::segment(first);
+        if let Some(later) = frame::find(data, end, Kind::Log, self.volume.salt, self.expected) {
+            let why = format!("a batch is missing, while a later one at byte {later} is intact");
+            return Err(self.volume.damaged(name, end, &why));
+        }
+        let file = self.volume.disk.open(name)?;
+        let mut allocated = data.len() as u64;
+        if !frame::blank(&data[end..]) {
+            tracing::info!(
+                file = name,
+                at = end,
+                "cutting off a batch that was not completely written"
+            );
+            file.truncate(end as u64)?;
+            file.sync()?;
+            allocated = end as u64;
+        }
+        self.tail = Some(Tail {
+            first,
+            file,
+            end: end as u64,
+            allocated,
+        });
+        Ok(())
+    }
+
+    fn gap(&self, found: Revision, expected: Revision) -> StoreError {
+        let path = self.volume.disk.path(&Name::segment(found));
+        StoreError::Corrupt(format!(
+            "{path} begins at revision {found}, but the files before it end with {}: a file is missing or damaged. \
+             Nothing was changed. Restore the directory from a backup",
+            expected - 1
+        ))
+    }
+}

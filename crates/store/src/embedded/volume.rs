@@ -1,0 +1,140 @@
+//! The files of one store: their names, the stamp that guards upgrades, and how damage is reported.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::sync::Arc;
+
+use super::disk::{Disk, DiskFile};
+use super::frame::Salt;
+use crate::{Revision, StoreError};
+
+/// The layout that this version reads and writes. Raise it when an older version could no longer read the files.
+const FORMAT: u32 = 1;
+const STAMP: &str = "format";
+const STAMP_WORD: &str = "karve-store";
+
+#[derive(Clone)]
+pub(crate) struct Volume {
+    pub disk: Arc<dyn Disk>,
+    pub salt: Salt,
+}
+
+/// What a file name stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Name {
+    /// The state at this revision.
+    Checkpoint(Revision),
+    /// The log from this revision on.
+    Segment(Revision),
+    /// Something that was not finished before a crash.
+    Unfinished,
+}
+
+impl Name {
+    pub fn parse(name: &str) -> Option<Self> {
+        if name.ends_with(".tmp") {
+            return Some(Name::Unfinished);
+        }
+        let number = |text: &str| text.parse().ok();
+        let checkpoint = name.strip_prefix("checkpoint-").and_then(number).map(Name::Checkpoint);
+        checkpoint.or_else(|| name.strip_prefix("log-").and_then(number).map(Name::Segment))
+    }
+
+    pub fn checkpoint(revision: Revision) -> String {
+        format!("checkpoint-{revision:020}")
+    }
+
+    pub fn segment(first: Revision) -> String {
+        format!("log-{first:020}")
+    }
+}
+
+impl Volume {
+    /// Checks the stamp, or puts one on an empty directory.
+    pub fn open(disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
+        let names = disk.names()?;
+        let stamped = names.iter().any(|name| name == STAMP);
+        let used = names
+            .iter()
+            .any(|name| matches!(Name::parse(name), Some(Name::Checkpoint(_) | Name::Segment(_))));
+        let salt = match (stamped, used) {
+            (true, _) => read_stamp(&*disk)?,
+            (false, false) => write_stamp(&*disk)?,
+            (false, true) => {
+                let path = disk.path(STAMP);
+                return Err(StoreError::Corrupt(format!(
+                    "{path} is missing although there is data beside it; restore the directory from a backup"
+                )));
+            }
+        };
+        Ok(Volume { disk, salt })
+    }
+
+    pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        read_whole(&*self.disk.open(name)?)
+    }
+
+    /// Damage in `name`, said so that a person knows what happened and what they can do.
+    pub fn damaged(&self, name: &str, offset: usize, why: &str) -> StoreError {
+        let path = self.disk.path(name);
+        StoreError::Corrupt(format!(
+            "{path} is damaged at byte {offset}: {why}. Nothing was changed. Restore the directory from a backup"
+        ))
+    }
+
+    /// Writes a whole file so that it appears under its name complete or not at all.
+    pub fn replace(&self, name: &str, write: impl FnOnce(&dyn DiskFile) -> io::Result<()>) -> io::Result<()> {
+        replace(&*self.disk, name, write)
+    }
+}
+
+fn replace(disk: &dyn Disk, name: &str, write: impl FnOnce(&dyn DiskFile) -> io::Result<()>) -> io::Result<()> {
+    let unfinished = format!("{name}.tmp");
+    let finished = disk.create(&unfinished).and_then(|file| {
+        write(&*file)?;
+        file.sync()?;
+        disk.rename(&unfinished, name)?;
+        disk.sync_names()
+    });
+    if finished.is_err() {
+        // Only to free the space; recovery removes it otherwise.
+        let _ = disk.remove(&unfinished);
+    }
+    finished
+}
+
+pub(crate) fn read_whole(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
+    let mut data = vec![0; file.len()? as usize];
+    file.read_at(&mut data, 0)?;
+    Ok(data)
+}
+
+fn read_stamp(disk: &dyn Disk) -> Result<Salt, StoreError> {
+    let path = disk.path(STAMP);
+    let data = read_whole(&*disk.open(STAMP)?)?;
+    let text = String::from_utf8_lossy(&data);
+    let mut words = text.split_whitespace();
+    let format = (words.next() == Some(STAMP_WORD))
+        .then(|| words.next())
+        .flatten()
+        .and_then(|word| word.parse::<u32>().ok());
+    let salt = words.next().and_then(|word| u32::from_str_radix(word, 16).ok());
+    match (format, salt) {
+        (Some(FORMAT), Some(salt)) => Ok(Salt(salt)),
+        (Some(format), _) if format > FORMAT => Err(StoreError::Corrupt(format!(
+            "{path} says format {format}, this version knows up to {FORMAT}; use the newer version that wrote it"
+        ))),
+        _ => Err(StoreError::Corrupt(format!(
+            "{path} does not say a known format; restore the directory from a backup"
+        ))),
+    }
+}
+
+fn write_stamp(disk: &dyn Disk) -> io::Result<Salt> {
+    // `RandomState` is seeded by the operating system.
+    let salt = RandomState::new().build_hasher().finish() as u32;
+    let text = format!("{STAMP_WORD} {FORMAT} {salt:08x}\n");
+    replace(disk, STAMP, |file| file.write_at(text.as_bytes(), 0))?;
+    Ok(Salt(salt))
+}
