@@ -15,7 +15,7 @@ import (
 type inputs struct {
 	programs string // what build.sh made
 	upstream string // the k8s.io/kubernetes module, for the data files that the suite's images serve
-	busybox  string // a static busybox of at least 1.36
+	busybox  string // a static busybox whose shell prefers PATH to its own applets
 }
 
 const testImages = "registry.k8s.io/e2e-test-images/"
@@ -163,12 +163,11 @@ func base() Tree {
 }
 
 // debianTools is a root with the network tools that tests call inside agnhost: curl, dig and getent as such, nc in
-// OpenBSD's variant. Its shell is dash, because a static busybox's shell runs its own applets before those in PATH.
+// OpenBSD's variant. Its shell is busybox's, as in upstream's image.
 func debianTools(in inputs) (Tree, error) {
 	tree := base()
 	for _, tool := range []struct{ at, name, debianPackage string }{
 		{"/bin/bash", "bash", "bash"},
-		{"/bin/sh", "dash", "dash"},
 		{"/sbin/ip", "ip", "iproute2"},
 		{"/usr/bin/curl", "curl", "curl"},
 		{"/usr/bin/dig", "dig", "bind9-dnsutils"},
