@@ -1,0 +1,283 @@
+#!/usr/bin/env bash
+# Runs upstream's own cluster of one node beside Karve, for comparison: etcd, kube-apiserver, kube-controller-manager,
+# kube-scheduler, kubelet on containerd, kube-proxy; TLS, RBAC, synced writes, leader election, iptables.
+#
+#   interop/upstream-cluster.sh start DIR     prints lines of "name value", times in ms from the first process's start
+#   interop/upstream-cluster.sh measure DIR   prints "name pss_kb rss_kb cpu_ms" of each process
+#   interop/upstream-cluster.sh stop DIR      ends it, and removes all of DIR but the logs
+#
+# Everything is in DIR and in a network namespace of its own, so that ports, links and firewall rules are nobody else's
+# and vanish with it. Its clients run inside: nsenter --net=DIR/netns kubectl --kubeconfig DIR/admin.conf get nodes
+# Needs root and the packages that containerd.sh names, openssl, curl and iptables.
+#
+#   IMAGES   archives of images.sh to import, by name (pause busybox agnhost)
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+node=node-1
+node_address=10.99.0.1
+pod_subnet=10.88.0.0/24
+service_subnet=10.96.0.0/16
+kubernetes_service=10.96.0.1
+dns_service=10.96.0.10
+api=https://127.0.0.1:6443
+
+# certificate NAME SUBJECT [ALTERNATIVE-NAMES]: an EC key and a certificate from the cluster's authority.
+certificate() {
+  local name=$1 subject=$2 names=${3:-}
+  openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -keyout "$name.key" -subj "$subject" 2>/dev/null |
+    openssl x509 -req -CA ca.crt -CAkey ca.key -days 30 -out "$name.crt" -extfile <(
+      echo "keyUsage=digitalSignature,keyEncipherment"
+      echo "extendedKeyUsage=serverAuth,clientAuth"
+      [[ -z $names ]] || echo "subjectAltName=$names"
+    ) 2>/dev/null
+}
+
+make_certificates() {
+  mkdir -p "$dir/pki"
+  cd "$dir/pki"
+  openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=interop-ca \
+    -keyout ca.key -out ca.crt 2>/dev/null
+  openssl ecparam -name prime256v1 -genkey -noout -out service-account.key
+  certificate apiserver /CN=kube-apiserver "DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,\
+DNS:kubernetes.default.svc,DNS:kubernetes.default.svc.cluster.local,IP:127.0.0.1,IP:$node_address,IP:$kubernetes_service"
+  certificate kubelet-client /O=system:masters/CN=kube-apiserver-kubelet-client
+  certificate front-proxy /CN=front-proxy-client
+  certificate admin /O=system:masters/CN=admin
+  certificate controller-manager /CN=system:kube-controller-manager
+  certificate scheduler /CN=system:kube-scheduler
+  certificate proxy /CN=system:kube-proxy
+  certificate kubelet "/O=system:nodes/CN=system:node:$node"
+  local user
+  for user in admin controller-manager scheduler proxy kubelet; do
+    write_kubeconfig "$user"
+  done
+  cd "$dir"
+}
+
+write_kubeconfig() {
+  cat >"$dir/$1.conf" <<EOF
+apiVersion: v1
+kind: Config
+clusters:
+- name: interop
+  cluster: { server: "$api", certificate-authority: "$dir/pki/ca.crt" }
+users:
+- name: $1
+  user: { client-certificate: "$dir/pki/$1.crt", client-key: "$dir/pki/$1.key" }
+contexts:
+- name: interop
+  context: { cluster: interop, user: $1 }
+current-context: interop
+EOF
+  chmod 600 "$dir/$1.conf"
+}
+
+# failCgroupV1: machines with cgroup v1, or v1 beside v2, are what upstream still runs on when told so.
+# Eviction is set low, because a full disk of the machine under test is no part of a comparison.
+write_kubelet_config() {
+  : >"$dir/resolv.conf"
+  cat >"$dir/kubelet.yaml" <<EOF
+apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+failCgroupV1: false
+failSwapOn: false
+cgroupDriver: cgroupfs
+cgroupRoot: /kv$(tag)
+containerRuntimeEndpoint: unix://$dir/cri/containerd.sock
+authentication:
+  x509: { clientCAFile: "$dir/pki/ca.crt" }
+authorization: { mode: Webhook }
+clusterDomain: cluster.local
+clusterDNS: [$dns_service]
+resolvConf: "$dir/resolv.conf"
+podLogsDir: "$dir/pod-logs"
+volumePluginDir: "$dir/volume-plugins"
+oomScoreAdj: 0
+evictionHard: { memory.available: 100Mi, nodefs.available: 1%, nodefs.inodesFree: 1%, imagefs.available: 1% }
+imageGCHighThresholdPercent: 100
+serializeImagePulls: false
+EOF
+}
+
+# The kubelet wants its cgroup root to exist in every hierarchy. A new cpuset is empty and takes no process.
+make_cgroups() {
+  local root cgroup
+  for root in /sys/fs/cgroup /sys/fs/cgroup/*; do
+    [[ -e $root/cgroup.procs ]] || continue
+    cgroup=$root/kv$(tag)
+    mkdir -p "$cgroup"
+    if [[ -e $root/cpuset.cpus && ! -e $root/cgroup.controllers ]]; then
+      cat "$root/cpuset.cpus" >"$cgroup/cpuset.cpus"
+      cat "$root/cpuset.mems" >"$cgroup/cpuset.mems"
+    fi
+  done
+}
+
+launch_apiserver() {
+  launch etcd "$bin/etcd" --data-dir "$dir/etcd" --name "$node" \
+    --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
+    --listen-peer-urls http://127.0.0.1:2380 --initial-advertise-peer-urls http://127.0.0.1:2380 \
+    --initial-cluster "$node=http://127.0.0.1:2380"
+  launch kube-apiserver "$bin/kube-apiserver" --etcd-servers=http://127.0.0.1:2379 \
+    --secure-port=6443 --advertise-address="$node_address" --allow-privileged=true \
+    --service-cluster-ip-range="$service_subnet" \
+    --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --anonymous-auth=true \
+    --client-ca-file="$dir/pki/ca.crt" \
+    --tls-cert-file="$dir/pki/apiserver.crt" --tls-private-key-file="$dir/pki/apiserver.key" \
+    --kubelet-client-certificate="$dir/pki/kubelet-client.crt" --kubelet-client-key="$dir/pki/kubelet-client.key" \
+    --kubelet-preferred-address-types=InternalIP \
+    --requestheader-client-ca-file="$dir/pki/ca.crt" --requestheader-allowed-names=front-proxy-client \
+    --requestheader-username-headers=X-Remote-User --requestheader-group-headers=X-Remote-Group \
+    --requestheader-extra-headers-prefix=X-Remote-Extra- \
+    --proxy-client-cert-file="$dir/pki/front-proxy.crt" --proxy-client-key-file="$dir/pki/front-proxy.key" \
+    --service-account-issuer=https://kubernetes.default.svc.cluster.local \
+    --service-account-key-file="$dir/pki/service-account.key" \
+    --service-account-signing-key-file="$dir/pki/service-account.key"
+}
+
+# These two end when they are refused, and they are until the API server has made its own roles.
+launch_controllers() {
+  launch kube-controller-manager "$bin/kube-controller-manager" --kubeconfig="$dir/controller-manager.conf" \
+    --authentication-kubeconfig="$dir/controller-manager.conf" --authorization-kubeconfig="$dir/controller-manager.conf" \
+    --bind-address=127.0.0.1 --use-service-account-credentials=true \
+    --root-ca-file="$dir/pki/ca.crt" --service-account-private-key-file="$dir/pki/service-account.key" \
+    --cluster-signing-cert-file="$dir/pki/ca.crt" --cluster-signing-key-file="$dir/pki/ca.key"
+  launch kube-scheduler "$bin/kube-scheduler" --kubeconfig="$dir/scheduler.conf" --bind-address=127.0.0.1 \
+    --authentication-kubeconfig="$dir/scheduler.conf" --authorization-kubeconfig="$dir/scheduler.conf"
+}
+
+# The conntrack limits are the machine's, which a network namespace may not change.
+launch_node() {
+  launch kubelet "$bin/kubelet" --config="$dir/kubelet.yaml" --kubeconfig="$dir/kubelet.conf" \
+    --root-dir="$dir/kubelet" --cert-dir="$dir/kubelet/pki" --hostname-override="$node" --node-ip="$node_address"
+  launch kube-proxy "$bin/kube-proxy" --kubeconfig="$dir/proxy.conf" --hostname-override="$node" \
+    --proxy-mode=iptables --cluster-cidr="$pod_subnet" --oom-score-adj=0 --metrics-bind-address=127.0.0.1:10249 \
+    --conntrack-max-per-core=0 --conntrack-tcp-timeout-established=0 --conntrack-tcp-timeout-close-wait=0
+}
+
+# The agent's name is set because the API server indents its JSON for curl.
+get() {
+  curl --silent --fail --user-agent interop --cacert "$dir/pki/ca.crt" --cert "$dir/pki/admin.crt" \
+    --key "$dir/pki/admin.key" "$api$1"
+}
+
+node_ready() {
+  get "/api/v1/nodes/$node" | grep -qE '"type":"Ready","status":"True"'
+}
+
+milliseconds_since() {
+  local now=${EPOCHREALTIME/./}
+  echo $(((now - ${1/./}) / 1000))
+}
+
+start() {
+  local archives
+  [[ ! -e $dir/own ]] || fail "$dir is in use; run 'stop $dir' first"
+  mkdir -p "$dir/own"
+  "$interop/build.sh" etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy >/dev/null
+  # shellcheck disable=SC2086 # A list of words.
+  mapfile -t archives < <("$interop/images.sh" ${IMAGES:-pause busybox agnhost})
+  touch "$dir/netns"
+  unshare --net="$dir/netns" true
+  exec nsenter --net="$dir/netns" "$interop/upstream-cluster.sh" start-inside "$dir" "${archives[@]}"
+}
+
+start_inside() {
+  local began readyz node_ready
+  ip link set lo up
+  add_bridge "kvn$(tag)" "$node_address/32"
+  sysctl -qw net.bridge.bridge-nf-call-iptables=1
+  make_certificates
+  write_kubelet_config
+  make_cgroups
+  note_machine_paths
+  POD_SUBNET=$pod_subnet "$interop/containerd.sh" start "$dir/cri" "$@" >/dev/null
+  began=$EPOCHREALTIME
+  launch_apiserver
+  wait_for 60 kube-apiserver get /readyz
+  readyz=$(milliseconds_since "$began")
+  launch_node
+  launch_controllers
+  wait_for 60 kubelet node_ready
+  node_ready=$(milliseconds_since "$began")
+  wait_for 60 kube-controller-manager get /api/v1/namespaces/default/serviceaccounts/default
+  echo "readyz_ms $readyz"
+  echo "node_ready_ms $node_ready"
+  echo "pods_admitted_ms $(milliseconds_since "$began")"
+  echo "kubeconfig $dir/admin.conf"
+  echo "netns $dir/netns"
+  echo "cri $dir/cri/containerd.sock"
+}
+
+# Two places that the kubelet uses are fixed in it. What was not there before is removed again.
+note_machine_paths() {
+  local path
+  for path in /var/lib/kubelet/device-plugins /var/lib/kubelet /var/log/containers; do
+    [[ -e $path ]] || echo "$path" >>"$dir/own/made"
+  done
+}
+
+remove_machine_paths() {
+  local link path
+  for link in /var/log/containers/*; do
+    [[ $(readlink "$link") != "$dir"/* ]] || rm -f "$link"
+  done
+  [[ -e $dir/own/made ]] || return 0
+  while read -r path; do
+    rm -f "$path/kubelet.sock" "$path/DEPRECATION"
+    rmdir "$path" 2>/dev/null || true
+  done <"$dir/own/made"
+}
+
+measure() {
+  local file name pid
+  for file in "$dir"/own/pids/* "$dir"/cri/own/pids/*; do
+    [[ -e $file ]] || continue
+    name=${file##*/}
+    read -r pid _ <"$file"
+    awk -v name="$name" '
+      /^Pss:/ { pss = $2 } /^Rss:/ { rss = $2 }
+      # Ticks of 10 ms in user and kernel mode, counted after the command name.
+      / \(/ { sub(/.*\) /, ""); cpu = ($12 + $13) * 10 }
+      END { print name, pss, rss, cpu }' "/proc/$pid/smaps_rollup" "/proc/$pid/stat"
+  done
+}
+
+stop() {
+  local name inside=()
+  [[ ! -e $dir/netns ]] || mountpoint -q "$dir/netns" && inside=(nsenter --net="$dir/netns")
+  # The node goes first, while its API server can still hear of it.
+  for name in kubelet kube-proxy kube-scheduler kube-controller-manager; do
+    end "$name"
+  done
+  [[ ! -e $dir/cri ]] || "${inside[@]}" "$interop/containerd.sh" stop "$dir/cri"
+  end kube-apiserver
+  end etcd
+  unmount_below "$dir"
+  remove_cgroups "kv$(tag)"
+  remove_machine_paths
+  local entry
+  for entry in "$dir"/*; do
+    case $entry in
+      "$dir/logs" | "$dir/own") ;;
+      "$dir/cri") rm -rf "$dir/logs/cri" && mkdir -p "$dir/logs" && mv "$dir/cri/logs" "$dir/logs/cri" && rm -rf "$dir/cri" ;;
+      *) rm -rf --one-file-system "$entry" ;;
+    esac
+  done
+  rm -rf "$dir/own"
+}
+
+[[ $# -ge 2 ]] || fail "usage: upstream-cluster.sh start|measure|stop DIR"
+verb=$1
+mkdir -p "$2"
+dir=$(cd "$2" && pwd)
+shift 2
+bin=$("$interop/build.sh" --path)
+case $verb in
+  start) start ;;
+  start-inside) start_inside "$@" ;; # What start runs in the new network namespace.
+  measure) measure ;;
+  stop) stop ;;
+  *) fail "unknown verb '$verb'; there are start, measure and stop" ;;
+esac
