@@ -1,0 +1,68 @@
+//! Client certificates: the common name is the user, the organisations are its groups.
+
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::User;
+
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    #[error("the client certificate cannot be read")]
+    Unreadable,
+    #[error("the client certificate has no common name")]
+    Nameless,
+}
+
+/// The user of a certificate that TLS has already verified against the client CA.
+pub fn user(der: &[u8]) -> Result<User, CertificateError> {
+    let (_, certificate) = X509Certificate::from_der(der).map_err(|_| CertificateError::Unreadable)?;
+    let subject = certificate.subject();
+    let name = subject
+        .iter_common_name()
+        .next()
+        .and_then(|name| name.as_str().ok())
+        .unwrap_or_default();
+    if name.is_empty() {
+        return Err(CertificateError::Nameless);
+    }
+    let groups: Vec<&str> = subject
+        .iter_organization()
+        .filter_map(|group| group.as_str().ok())
+        .collect();
+    Ok(User::new(name, &groups).authenticated())
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DnType, KeyPair};
+
+    fn certificate(entries: &[(DnType, &str)]) -> Vec<u8> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for (kind, value) in entries {
+            params.distinguished_name.push(kind.clone(), *value);
+        }
+        params
+            .self_signed(&KeyPair::generate().unwrap())
+            .unwrap()
+            .der()
+            .to_vec()
+    }
+
+    #[test]
+    fn the_subject_names_user_and_groups() {
+        let der = certificate(&[
+            (DnType::CommonName, "system:node:one"),
+            (DnType::OrganizationName, "system:nodes"),
+        ]);
+        let user = super::user(&der).unwrap();
+        assert_eq!(user.name, "system:node:one");
+        assert_eq!(user.groups, ["system:nodes", "system:authenticated"]);
+        assert_eq!(user.node_name(), Some("one"));
+    }
+
+    #[test]
+    fn a_certificate_without_a_name_is_no_user() {
+        assert!(super::user(&certificate(&[(DnType::OrganizationName, "system:masters")])).is_err());
+        assert!(super::user(b"nonsense").is_err());
+    }
+}
