@@ -61,7 +61,7 @@ pub struct Authorizers {
 
 impl Authorizer for PrivilegedGroup {
     fn authorize(&self, attributes: &Attributes) -> Decision {
-        if attributes.user.in_group(MASTERS) {
+        if attributes.user.is_in(MASTERS) {
             Decision::Allow(String::new())
         } else {
             Decision::NoOpinion(String::new())

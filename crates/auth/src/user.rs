@@ -31,6 +31,12 @@ impl User {
         }
     }
 
+    /// A component of the control plane, as a certificate with this name and these organisations would identify it.
+    pub fn system(name: &str, groups: &[&str]) -> User {
+        User::new(name, groups).authenticated()
+    }
+
+    /// Whoever sends no credentials.
     pub fn anonymous() -> User {
         User::new(ANONYMOUS, &[UNAUTHENTICATED])
     }
@@ -47,20 +53,20 @@ impl User {
 
     /// Adds the group that everyone with valid credentials is in.
     pub fn authenticated(mut self) -> User {
-        if !self.in_group(AUTHENTICATED) && !self.in_group(UNAUTHENTICATED) {
+        if !self.is_in(AUTHENTICATED) && !self.is_in(UNAUTHENTICATED) {
             self.groups.push(AUTHENTICATED.to_owned());
         }
         self
     }
 
-    pub fn in_group(&self, group: &str) -> bool {
+    pub fn is_in(&self, group: &str) -> bool {
         self.groups.iter().any(|held| held == group)
     }
 
     /// The node this user is, if it is one.
     pub fn node_name(&self) -> Option<&str> {
         let name = self.name.strip_prefix(NODE_PREFIX)?;
-        (self.in_group(NODES) && !name.is_empty()).then_some(name)
+        (self.is_in(NODES) && !name.is_empty()).then_some(name)
     }
 
     /// The namespace and name of the service account this user is, if it is one.

@@ -59,7 +59,7 @@ pub struct SigningKey {
 }
 
 enum Pair {
-    Ecdsa(EcdsaKeyPair),
+    Ecdsa(Box<EcdsaKeyPair>),
     Rsa(Box<RsaKeyPair>),
 }
 
@@ -223,7 +223,7 @@ fn ecdsa(pkcs8: &[u8]) -> Option<Pair> {
     let random = SystemRandom::new();
     EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8, &random)
         .ok()
-        .map(Pair::Ecdsa)
+        .map(|key| Pair::Ecdsa(Box::new(key)))
 }
 
 fn wrap_sec1(sec1: &[u8]) -> Vec<u8> {

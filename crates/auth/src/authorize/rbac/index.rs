@@ -311,7 +311,7 @@ fn is(subject: &Subject, user: &User) -> bool {
     match subject {
         Subject::User(name) => **name == *user.name,
         Subject::ServiceAccount { user: name, .. } => **name == *user.name,
-        Subject::Group(group) => user.in_group(group),
+        Subject::Group(group) => user.is_in(group),
     }
 }
 
