@@ -52,6 +52,8 @@ pub struct Details {
     pub uid: String,
     pub causes: Vec<Cause>,
     pub retry_after_seconds: u32,
+    /// A fresh token for a list whose page has expired; sent in the Status' list metadata.
+    pub continuation: String,
 }
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -211,6 +213,9 @@ impl Error {
         }
         if let Some(details) = &self.details {
             status["details"] = details.to_value();
+            if !details.continuation.is_empty() {
+                status["metadata"]["continue"] = details.continuation.as_str().into();
+            }
         }
         status
     }

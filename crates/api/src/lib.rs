@@ -7,6 +7,7 @@
 //! Nothing here does IO or knows of a store, a connection or a clock it was not given. Objects are `serde_json`
 //! values in the normal form that `schema` decodes to.
 
+mod convert;
 mod error;
 mod field;
 pub mod kinds;
@@ -19,6 +20,7 @@ mod resource;
 pub mod selector;
 mod value;
 
+pub use convert::convert;
 pub use error::{Cause, Details, Error, Reason, Result};
 pub use field::{FieldError, FieldProblem, Path};
 pub use meta::{LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference};

@@ -1,1 +1,155 @@
-//! The API server.
+//! The API server: HTTP, the request pipeline, the generic registry, watch fan-out, discovery, proxying to nodes.
+//!
+//! Start with [`pipeline`], which a request passes top to bottom; `verbs` and `registry` are what happens to requests
+//! for resources, `watch` is how changes reach clients. [`ApiServer::start`] wires them to a store.
+//!
+//! Only the registry writes to the store. This crate must never depend on a component that is a client of it:
+//! controllers, scheduler, kubelet, proxy.
+
+mod allocate;
+mod body;
+mod bootstrap;
+//mod codec;
+mod connect;
+mod decode;
+mod discovery;
+mod gate;
+mod limits;
+mod metrics;
+mod negotiate;
+mod nonresource;
+mod openapi;
+pub mod pipeline;
+mod registry;
+mod request;
+mod respond;
+mod reviews;
+mod server;
+mod subresource;
+mod table;
+mod transport;
+mod verbs;
+mod watch;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use admission::Chain;
+use api::Error;
+use rustls::ClientConfig;
+use store::Store;
+use tokio::task::JoinHandle;
+use tracing::warn;
+
+pub use allocate::{ServiceNetwork, Services};
+pub use bootstrap::ClusterFacts;
+//pub use codec::EtcdCodec;
+pub use connect::KubeletDialer;
+pub use gate::{AuthorizationMode, Gate, GateOptions};
+pub use limits::{MAX_READS_IN_FLIGHT, MAX_WRITES_IN_FLIGHT};
+pub use nonresource::GIT_VERSION;
+pub use server::{ServingTls, serve};
+pub use transport::InProcess;
+
+/// The root of all keys, as upstream lays them out.
+pub const STORE_ROOT: &str = "/registry";
+
+/// How often history is compacted in the store, and how much of it is kept.
+const COMPACT_EVERY: Duration = Duration::from_secs(300);
+
+pub struct Options {
+    pub store: Arc<dyn Store>,
+    pub admission: Chain,
+    pub gate: GateOptions,
+    pub services: Services,
+    pub facts: ClusterFacts,
+    pub kubelet_tls: Arc<ClientConfig>,
+    /// For pods and services behind `https:` in a proxy path, whose certificates nobody vouches for.
+    pub insecure_tls: Arc<ClientConfig>,
+    pub max_reads_in_flight: usize,
+    pub max_writes_in_flight: usize,
+}
+
+pub struct ApiServer {
+    registry: registry::Registry,
+    gate: Gate,
+    limits: limits::Limits,
+    metrics: metrics::Metrics,
+    kubelets: KubeletDialer,
+    insecure_tls: Arc<ClientConfig>,
+    facts: ClusterFacts,
+    ready: AtomicBool,
+    tasks: parking_lot::Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl ApiServer {
+    /// Opens the server on its store: first objects written, rights loaded, changes flowing. Ready when it returns.
+    pub async fn start(options: Options) -> Result<Arc<ApiServer>, Error> {
+        let store = options.store;
+        let hub = Arc::new(watch::Hub::new(store.snapshot().revision()));
+        let registry = registry::Registry::new(store.clone(), &hub, STORE_ROOT, options.admission, options.services);
+        let server = Arc::new(ApiServer {
+            registry,
+            gate: Gate::new(options.gate),
+            limits: limits::Limits::new(options.max_reads_in_flight, options.max_writes_in_flight),
+            metrics: metrics::Metrics::default(),
+            kubelets: KubeletDialer {
+                tls: options.kubelet_tls,
+            },
+            insecure_tls: options.insecure_tls,
+            facts: options.facts,
+            ready: AtomicBool::new(false),
+            tasks: parking_lot::Mutex::default(),
+        });
+        let feeding = store.clone();
+        server.spawn(async move { hub.run(feeding).await });
+        server.bootstrap().await?;
+        let loaded = server.gate.load(&server.registry)?;
+        server.spawn(gate::follow(server.clone(), loaded));
+        let compacting = server.registry.store.clone();
+        server.spawn(async move { compact(&compacting).await });
+        server.ready.store(true, Ordering::Release);
+        Ok(server)
+    }
+
+    async fn bootstrap(&self) -> Result<(), Error> {
+        self.registry
+            .seed(bootstrap::seeds(&self.registry, &self.facts))
+            .await?;
+        self.registry
+            .seed_current(bootstrap::own_endpoints(&self.facts).into())
+            .await
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.lock().push(tokio::spawn(task));
+    }
+
+    /// Stops background work; running requests are drained by [`serve`].
+    pub async fn stop(&self) {
+        self.ready.store(false, Ordering::Release);
+        self.tasks.lock().drain(..).for_each(|task| task.abort());
+        self.registry.store.close().await;
+    }
+
+    fn advertised_address(&self) -> String {
+        match self.facts.advertise {
+            IpAddr::V4(ip) => format!("{ip}:{}", self.facts.secure_port),
+            IpAddr::V6(ip) => format!("[{ip}]:{}", self.facts.secure_port),
+        }
+    }
+}
+
+/// Keeps the last few minutes of history, as upstream does.
+async fn compact(store: &Arc<dyn Store>) {
+    let mut previous = store.snapshot().revision();
+    loop {
+        tokio::time::sleep(COMPACT_EVERY).await;
+        if let Err(error) = store.compact(previous).await {
+            warn!(%error, "history could not be compacted");
+        }
+        previous = store.snapshot().revision();
+    }
+}

@@ -94,6 +94,7 @@ impl From<StatusDetails> for Details {
             uid: details.uid,
             causes: causes.collect(),
             retry_after_seconds: details.retry_after_seconds,
+            ..Details::default()
         }
     }
 }

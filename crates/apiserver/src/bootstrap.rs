@@ -1,0 +1,207 @@
+//! The objects every cluster begins with. Written in few large batches, because readiness waits for them.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use api::{Error, Resource, Value, kinds};
+use auth::User;
+use serde_json::json;
+use store::{Compare, Outcome, Transaction, Write};
+
+use crate::registry::{Registry, Scope, WriteOptions, store_error};
+
+/// Real etcd refuses transactions of more than 128 operations.
+const BATCH: usize = 100;
+/// How often a batch is tried again when another server writes the same objects.
+const MAX_TRIES: usize = 5;
+
+/// One object to create unless it exists.
+pub struct Seed {
+    pub resource: &'static Resource,
+    pub value: Value,
+}
+
+impl Seed {
+    pub fn new(resource: &'static Resource, value: Value) -> Seed {
+        Seed { resource, value }
+    }
+}
+
+/// What the first objects depend on.
+pub struct ClusterFacts {
+    /// Where clients inside the cluster reach this server.
+    pub advertise: IpAddr,
+    pub secure_port: u16,
+    /// PEM of the authority that signed this server's certificate.
+    pub authority: String,
+    /// PEM of the authority for client certificates.
+    pub client_authority: String,
+}
+
+/// Everything that must exist before the server is ready.
+pub fn seeds(registry: &Registry, facts: &ClusterFacts) -> Vec<Seed> {
+    let mut seeds: Vec<Seed> = ["default", "kube-node-lease", "kube-public", "kube-system"]
+        .into_iter()
+        .map(|name| Seed::new(&kinds::namespace::NAMESPACE, json!({ "metadata": { "name": name } })))
+        .collect();
+    seeds.extend(auth::bootstrap::objects().into_iter().filter_map(|(plural, value)| {
+        Some(Seed::new(
+            kinds::find("rbac.authorization.k8s.io", "v1", plural)?,
+            value,
+        ))
+    }));
+    seeds.extend(priority_classes());
+    seeds.extend(own_service(registry, facts));
+    seeds.push(service_network(registry));
+    seeds.push(authentication_config(facts));
+    seeds
+}
+
+impl Registry {
+    /// Creates what is missing; what exists is left alone.
+    pub async fn seed(&self, seeds: Vec<Seed>) -> Result<(), Error> {
+        for batch in seeds.chunks(BATCH) {
+            self.seed_batch(batch).await?;
+        }
+        Ok(())
+    }
+
+    async fn seed_batch(&self, batch: &[Seed]) -> Result<(), Error> {
+        for _ in 0..MAX_TRIES {
+            let snapshot = self.store.latest().await.map_err(store_error)?;
+            let mut transaction = Transaction::default();
+            for seed in batch {
+                let served = self.served(seed.resource)?;
+                let namespace = seed.value["metadata"]["namespace"].as_str().unwrap_or_default();
+                let name = seed.value["metadata"]["name"].as_str().unwrap_or_default();
+                let key = self.key(served, namespace, name);
+                if snapshot.get(&key).is_none() {
+                    let mut value = self.prepare_seed(served, seed.value.clone(), namespace)?;
+                    let claims = self.services.claim(served.resource, &mut value, None, &*snapshot)?;
+                    transaction.compares.push(Compare::Absent { key: key.clone() });
+                    transaction.writes.push(Write::Put {
+                        key,
+                        value: served.encode_stored(value),
+                        ttl: None,
+                    });
+                    claims.add_to(&mut transaction);
+                }
+            }
+            if transaction.writes.is_empty() {
+                return Ok(());
+            }
+            if let Outcome::Committed { .. } = self.store.commit(transaction).await.map_err(store_error)? {
+                return Ok(());
+            }
+        }
+        Err(Error::internal(
+            "the first objects of the cluster could not be written: another server keeps changing them",
+        ))
+    }
+}
+
+impl Registry {
+    /// Creates objects, or brings those that exist up to date.
+    pub async fn seed_current(&self, seeds: Vec<Seed>) -> Result<(), Error> {
+        let options = WriteOptions::internal(Arc::new(User::system("system:apiserver", &["system:masters"])));
+        for Seed { resource, value } in seeds {
+            let served = self.served(resource)?.clone();
+            let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default().to_owned();
+            let (namespace, name) = (text("namespace"), text("name"));
+            self.seed(vec![Seed::new(resource, value.clone())]).await?;
+            let mut change = |current: &Value| {
+                let mut changed = current.clone();
+                for (field, wanted) in value
+                    .as_object()
+                    .into_iter()
+                    .flatten()
+                    .filter(|(field, _)| *field != "metadata")
+                {
+                    changed[field] = wanted.clone();
+                }
+                Ok(changed)
+            };
+            self.update(&served, &namespace, &name, Scope::Main, &options, &mut change)
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+fn priority_classes() -> Vec<Seed> {
+    [("system-node-critical", 2_000_001_000), ("system-cluster-critical", 2_000_000_000)]
+        .into_iter()
+        .map(|(name, value)| {
+            let description = match name {
+                "system-node-critical" => "Used for system critical pods that must not be moved from their current node.",
+                _ => "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+            };
+            let object = json!({
+                "metadata": { "name": name }, "value": value, "preemptionPolicy": "PreemptLowerPriority",
+                "description": description,
+            });
+            Seed::new(&kinds::priority_class::PRIORITY_CLASS, object)
+        })
+        .collect()
+}
+
+/// The `kubernetes` Service, always at the first address of the network, and its endpoints.
+fn own_service(registry: &Registry, facts: &ClusterFacts) -> Vec<Seed> {
+    let labels = json!({ "component": "apiserver", "provider": "kubernetes" });
+    let service = json!({
+        "metadata": { "name": "kubernetes", "namespace": "default", "labels": labels },
+        "spec": {
+            "clusterIP": registry.services.network.address(1).to_string(), "sessionAffinity": "None",
+            "ports": [{ "name": "https", "port": 443, "protocol": "TCP", "targetPort": facts.secure_port }],
+        },
+    });
+    vec![Seed::new(&kinds::service::SERVICE, service)]
+}
+
+/// The endpoints of the `kubernetes` Service, which follow the server's address.
+pub fn own_endpoints(facts: &ClusterFacts) -> [Seed; 2] {
+    let address = facts.advertise.to_string();
+    let endpoints = json!({
+        "metadata": {
+            "name": "kubernetes", "namespace": "default",
+            "labels": { "endpointslice.kubernetes.io/skip-mirror": "true" },
+        },
+        "subsets": [{
+            "addresses": [{ "ip": address }],
+            "ports": [{ "name": "https", "port": facts.secure_port, "protocol": "TCP" }],
+        }],
+    });
+    let slice = json!({
+        "metadata": {
+            "name": "kubernetes", "namespace": "default",
+            "labels": { "kubernetes.io/service-name": "kubernetes" },
+        },
+        "addressType": if facts.advertise.is_ipv4() { "IPv4" } else { "IPv6" },
+        "endpoints": [{ "addresses": [address], "conditions": { "ready": true } }],
+        "ports": [{ "name": "https", "port": facts.secure_port, "protocol": "TCP" }],
+    });
+    [
+        Seed::new(&kinds::endpoints::ENDPOINTS, endpoints),
+        Seed::new(&kinds::endpoint_slice::ENDPOINT_SLICE, slice),
+    ]
+}
+
+fn service_network(registry: &Registry) -> Seed {
+    let network = registry.services.network;
+    let cidr = format!("{}/{}", network.base, network.prefix_length);
+    Seed::new(
+        &kinds::service_cidr::SERVICE_CIDR,
+        json!({ "metadata": { "name": "kubernetes" }, "spec": { "cidrs": [cidr] } }),
+    )
+}
+
+/// How extension API servers recognise requests that come from this one.
+fn authentication_config(facts: &ClusterFacts) -> Seed {
+    Seed::new(
+        &kinds::config_map::CONFIG_MAP,
+        json!({
+            "metadata": { "name": "extension-apiserver-authentication", "namespace": "kube-system" },
+            "data": { "client-ca-file": facts.client_authority },
+        }),
+    )
+}

@@ -1,0 +1,32 @@
+//! How values stand in etcd: protobuf behind upstream's envelope, so that an upstream API server reads them too.
+
+use api::Value;
+use bytes::Bytes;
+use store::etcd::{Codec, CodecError};
+
+/// Converts between the JSON that the server keeps and the bytes that upstream stores.
+pub struct EtcdCodec;
+
+impl Codec for EtcdCodec {
+    fn to_disk(&self, key: &str, value: &Bytes) -> Result<Bytes, CodecError> {
+        let object: Value = serde_json::from_slice(value).map_err(|error| failed(key, error))?;
+        let text = |field: &str| object[field].as_str().unwrap_or_default();
+        // Kinds outside of the table are custom resources, which upstream stores as JSON too.
+        if schema::builtin().object(text("apiVersion"), text("kind")).is_none() {
+            return Ok(value.clone());
+        }
+        schema::encode_object(schema::builtin(), &object).map(Bytes::from).map_err(|error| failed(key, error))
+    }
+
+    fn from_disk(&self, key: &str, value: &Bytes) -> Result<Bytes, CodecError> {
+        if !schema::envelope::is_envelope(value) {
+            return Ok(value.clone());
+        }
+        let object = schema::decode_object(schema::builtin(), value).map_err(|error| failed(key, error))?;
+        Ok(schema::encode_json(&object).into())
+    }
+}
+
+fn failed(key: &str, why: impl std::fmt::Display) -> CodecError {
+    CodecError::new(format!("the value of {key} cannot be converted: {why}"))
+}

@@ -1,0 +1,138 @@
+//! Requests that are passed on: logs, exec, attach and port-forward to a kubelet, `proxy` to pods, services and nodes.
+//!
+//! A connection that switches protocols is joined byte by byte, so that whatever client and node agreed on works.
+
+mod dial;
+mod target;
+
+use std::sync::Arc;
+
+use api::{Error, Reason};
+use auth::User;
+use bytes::Bytes;
+use http::header::{CONNECTION, HOST, UPGRADE};
+use http::{HeaderMap, HeaderName, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use tracing::debug;
+
+use dial::Connection;
+pub use dial::KubeletDialer;
+use target::Target;
+
+use crate::ApiServer;
+use crate::body::{self, Body, BoxError, RequestBody};
+use crate::registry::Served;
+use crate::request::{Query, RequestInfo};
+
+/// Headers that belong to one connection or to our own gate and are never passed on.
+const NOT_FORWARDED: &[&str] = &[
+    "authorization",
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "keep-alive",
+    "te",
+];
+
+pub fn is_connect(served: &Served, info: &RequestInfo) -> bool {
+    let subresource = info.subresource.as_str();
+    match served.resource.plural {
+        "pods" => matches!(subresource, "log" | "exec" | "attach" | "portforward" | "proxy"),
+        "nodes" | "services" => subresource == "proxy",
+        _ => false,
+    }
+}
+
+pub async fn run(
+    server: &Arc<ApiServer>,
+    served: &Arc<Served>,
+    info: &RequestInfo,
+    user: &Arc<User>,
+    mut request: Request<RequestBody>,
+) -> Result<Response<Body>, Error> {
+    let query = Query::parse(request.uri().query().unwrap_or_default());
+    server.registry.admit_connect(served, info, user).await?;
+    let target = Target::find(server, served, info, &query, request.uri().query().unwrap_or_default()).await?;
+    let connection = target.dial(server).await?;
+    let wants_upgrade = request.headers().contains_key(UPGRADE);
+    let client_side = wants_upgrade.then(|| hyper::upgrade::on(&mut request));
+
+    let (parts, body) = request.into_parts();
+    let mut outgoing = Request::new(Full::new(body::read(body).await?));
+    *outgoing.method_mut() = parts.method;
+    *outgoing.uri_mut() = target.uri.clone();
+    copy_headers(&parts.headers, outgoing.headers_mut(), wants_upgrade);
+    if let Ok(host) = target.host.parse() {
+        outgoing.headers_mut().insert(HOST, host);
+    }
+    let mut response = send(connection, outgoing)
+        .await
+        .map_err(|error| unreachable_target(&target, error))?;
+    if response.status() == StatusCode::SWITCHING_PROTOCOLS
+        && let Some(client_side) = client_side
+    {
+        let node_side = hyper::upgrade::on(&mut response);
+        tokio::spawn(join(client_side, node_side));
+        let (parts, _) = response.into_parts();
+        return Ok(Response::from_parts(parts, body::empty()));
+    }
+    let (mut parts, body) = response.into_parts();
+    parts.headers.remove(CONNECTION);
+    parts.headers.remove("transfer-encoding");
+    Ok(Response::from_parts(parts, body.map_err(BoxError::from).boxed_unsync()))
+}
+
+async fn send(connection: Connection, request: Request<Full<Bytes>>) -> hyper::Result<Response<hyper::body::Incoming>> {
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(connection)).await?;
+    tokio::spawn(async move {
+        if let Err(error) = connection.with_upgrades().await {
+            debug!(%error, "a proxied connection ended");
+        }
+    });
+    sender.send_request(request).await
+}
+
+/// Copies bytes both ways until either side is done.
+async fn join(client: hyper::upgrade::OnUpgrade, node: hyper::upgrade::OnUpgrade) {
+    let (client, node) = match tokio::try_join!(client, node) {
+        Ok(both) => both,
+        Err(error) => {
+            debug!(%error, "an upgraded connection was lost before it began");
+            return;
+        }
+    };
+    let copied = tokio::io::copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(node)).await;
+    if let Err(error) = copied {
+        debug!(%error, "an upgraded connection ended");
+    }
+}
+
+fn copy_headers(from: &HeaderMap, to: &mut HeaderMap, upgrade: bool) {
+    let hop = |name: &HeaderName| {
+        NOT_FORWARDED.contains(&name.as_str())
+            || name.as_str().starts_with("impersonate-")
+            || (!upgrade && (name == CONNECTION || name == UPGRADE))
+    };
+    for (name, value) in from.iter().filter(|(name, _)| !hop(name)) {
+        to.append(name.clone(), value.clone());
+    }
+}
+
+fn unreachable_target(target: &Target, error: hyper::Error) -> Error {
+    Error::new(
+        Reason::ServiceUnavailable,
+        format!("error trying to reach {}: {error}", target.host),
+    )
+}
+
+/// A path and query that is known to be well formed because it was taken from a request.
+fn uri(path: &str, query: &str) -> Result<Uri, Error> {
+    let text = if query.is_empty() {
+        path.to_owned()
+    } else {
+        format!("{path}?{query}")
+    };
+    text.parse()
+        .map_err(|_| Error::bad_request(format!("invalid path {path:?}")))
+}

@@ -1,0 +1,123 @@
+//! Request bodies: from bytes in any encoding to a value of a known type in normal form.
+
+use api::{Error, Value};
+use bytes::Bytes;
+use http::HeaderMap;
+use schema::{Decoded, TypeRef};
+
+use crate::negotiate::{self, Encoding};
+use crate::registry::FieldValidation;
+
+/// What a body must be.
+#[derive(Clone, Copy)]
+pub struct Expected<'a> {
+    pub api_version: &'a str,
+    pub kind: &'a str,
+    pub ty: TypeRef<'static>,
+}
+
+impl<'a> Expected<'a> {
+    /// A kind that is not a resource of its own: Scale, Eviction, DeleteOptions, …
+    pub fn named(api_version: &'a str, kind: &'a str, type_name: &str) -> Result<Expected<'a>, Error> {
+        let ty = schema::builtin().named(type_name);
+        let ty = ty.ok_or_else(|| Error::internal(format!("{type_name} is missing from the schema")))?;
+        Ok(Expected { api_version, kind, ty })
+    }
+}
+
+/// Decodes a body. Problems with its fields are refused, returned as warnings, or ignored, as the client asked.
+pub fn object(
+    expected: Expected<'_>,
+    headers: &HeaderMap,
+    body: &Bytes,
+    validation: FieldValidation,
+) -> Result<(Value, Vec<String>), Error> {
+    let decoded = match negotiate::content(headers)? {
+        Encoding::Json => schema::decode_json(expected.ty, body),
+        Encoding::Yaml => schema::decode_yaml(expected.ty, body),
+        Encoding::Protobuf => return protobuf(expected, body).map(|value| (value, Vec::new())),
+    };
+    let Decoded { mut value, problems } = decoded.map_err(|error| cannot_handle(expected, &value_kind(body), error))?;
+    identify(expected, &mut value)?;
+    judge(expected, problems, validation).map(|warnings| (value, warnings))
+}
+
+/// Turns problems with fields into a refusal or into warnings.
+pub fn judge(expected: Expected<'_>, problems: Vec<String>, validation: FieldValidation) -> Result<Vec<String>, Error> {
+    match validation {
+        FieldValidation::Ignore => Ok(Vec::new()),
+        FieldValidation::Warn => Ok(problems),
+        FieldValidation::Strict if problems.is_empty() => Ok(Vec::new()),
+        FieldValidation::Strict => Err(cannot_handle(
+            expected,
+            expected.kind,
+            format!("strict decoding error: {}", problems.join(", ")),
+        )),
+    }
+}
+
+fn protobuf(expected: Expected<'_>, body: &[u8]) -> Result<Value, Error> {
+    let envelope = schema::envelope::decode(body)
+        .map_err(|error| Error::bad_request(format!("the body is not a protobuf object: {error}")))?;
+    let mut value = schema::decode_protobuf(expected.ty, envelope.raw)
+        .map_err(|error| cannot_handle(expected, envelope.kind, error))?;
+    if !envelope.kind.is_empty() {
+        value["kind"] = envelope.kind.into();
+        value["apiVersion"] = envelope.api_version.into();
+    }
+    identify(expected, &mut value)?;
+    Ok(value)
+}
+
+/// A body may leave out what it is, but it must not be something else.
+fn identify(expected: Expected<'_>, value: &mut Value) -> Result<(), Error> {
+    let Some(object) = value.as_object_mut() else {
+        return Err(Error::bad_request("the body must be an object"));
+    };
+    let kind = object.get("kind").and_then(Value::as_str).unwrap_or_default();
+    let api_version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    if !kind.is_empty() && kind != expected.kind {
+        let version = api_version.rsplit('/').next().unwrap_or_default();
+        return Err(Error::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {}: no kind {kind:?} is registered for this path",
+            expected.kind
+        )));
+    }
+    if !api_version.is_empty() && api_version != expected.api_version && !expected.is_options() {
+        return Err(Error::bad_request(format!(
+            "the API version in the data ({api_version}) does not match the expected API version ({})",
+            expected.api_version
+        )));
+    }
+    object.insert("kind".to_owned(), expected.kind.into());
+    object.insert("apiVersion".to_owned(), expected.api_version.into());
+    Ok(())
+}
+
+impl Expected<'_> {
+    /// Options are accepted in the version of any group.
+    fn is_options(&self) -> bool {
+        self.kind.ends_with("Options")
+    }
+}
+
+fn cannot_handle(expected: Expected<'_>, kind: &str, why: impl std::fmt::Display) -> Error {
+    let version = expected.api_version.rsplit('/').next().unwrap_or_default();
+    let kind = if kind.is_empty() { expected.kind } else { kind };
+    Error::bad_request(format!(
+        "{kind} in version {version:?} cannot be handled as a {}: {why}",
+        expected.kind
+    ))
+}
+
+/// The kind a broken body claims to be.
+fn value_kind(body: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct Kind {
+        #[serde(default)]
+        kind: String,
+    }
+    serde_json::from_slice::<Kind>(body)
+        .map(|found| found.kind)
+        .unwrap_or_default()
+}

@@ -1,0 +1,240 @@
+//! Discovery: which groups, versions and resources there are, in the aggregated and in the plain form.
+
+use api::{Resource, Subresource, Value, Verb};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, VARY};
+use http::{HeaderMap, Response, StatusCode};
+use serde_json::json;
+
+use crate::body::Body;
+use crate::respond;
+
+const AGGREGATED_V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
+const AGGREGATED_V2BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
+
+/// `/api`: the versions of the core group.
+pub fn core(headers: &HeaderMap, address: &str) -> Response<Body> {
+    if let Some((media_type, version)) = aggregated_version(headers) {
+        return aggregated(media_type, version, &[""]);
+    }
+    plain(&json!({
+        "kind": "APIVersions", "versions": ["v1"],
+        "serverAddressByClientCIDRs": [{ "clientCIDR": "0.0.0.0/0", "serverAddress": address }],
+    }))
+}
+
+/// `/apis`: all other groups.
+pub fn groups(headers: &HeaderMap) -> Response<Body> {
+    let names = group_names();
+    if let Some((media_type, version)) = aggregated_version(headers) {
+        return aggregated(media_type, version, &names);
+    }
+    let groups: Vec<Value> = names.iter().map(|name| group_value(name)).collect();
+    plain(&json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups }))
+}
+
+/// `/apis/GROUP`.
+pub fn group(name: &str) -> Option<Response<Body>> {
+    group_names().contains(&name).then(|| {
+        let mut value = group_value(name);
+        value["kind"] = "APIGroup".into();
+        value["apiVersion"] = "v1".into();
+        plain(&value)
+    })
+}
+
+/// `/api/v1` and `/apis/GROUP/VERSION`.
+pub fn resources(group: &str, version: &str) -> Option<Response<Body>> {
+    let rows = rows(group, version);
+    if rows.is_empty() {
+        return None;
+    }
+    let resources: Vec<Value> = rows.iter().flat_map(|resource| plain_resources(resource)).collect();
+    Some(plain(&json!({
+        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version(group, version),
+        "resources": resources,
+    })))
+}
+
+fn plain(value: &Value) -> Response<Body> {
+    respond::json(StatusCode::OK, value)
+}
+
+/// The first aggregated form that `Accept` names before any plain one.
+fn aggregated_version(headers: &HeaderMap) -> Option<(&'static str, &'static str)> {
+    let accept = headers.get(ACCEPT)?.to_str().ok()?;
+    let first = accept.split(',').find_map(|clause| {
+        let mut parts: Vec<&str> = clause.split(';').map(str::trim).collect();
+        let media_type = parts.remove(0);
+        if media_type != "application/json" && media_type != "*/*" {
+            return None;
+        }
+        let has = |wanted: &str| parts.contains(&wanted);
+        let is_aggregated = has("g=apidiscovery.k8s.io") && has("as=APIGroupDiscoveryList");
+        match () {
+            () if is_aggregated && has("v=v2") => Some(Some((AGGREGATED_V2, "v2"))),
+            () if is_aggregated && has("v=v2beta1") => Some(Some((AGGREGATED_V2BETA1, "v2beta1"))),
+            () if parts.iter().any(|part| part.starts_with("as=")) => None,
+            () => Some(None),
+        }
+    });
+    first.flatten()
+}
+
+fn aggregated(media_type: &'static str, version: &str, groups: &[&str]) -> Response<Body> {
+    let items: Vec<Value> = groups
+        .iter()
+        .map(|group| {
+            let versions: Vec<Value> = versions(group)
+                .iter()
+                .map(|version| {
+                    let resources: Vec<Value> = rows(group, version)
+                        .iter()
+                        .map(|resource| aggregated_resource(resource))
+                        .collect();
+                    json!({ "version": version, "resources": resources, "freshness": "Current" })
+                })
+                .collect();
+            let metadata = if group.is_empty() {
+                json!({})
+            } else {
+                json!({ "name": group })
+            };
+            json!({ "metadata": metadata, "versions": versions })
+        })
+        .collect();
+    let mut response = plain(&json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+        "metadata": {}, "items": items,
+    }));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    headers.insert(VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
+fn aggregated_resource(resource: &Resource) -> Value {
+    let mut value = json!({
+        "resource": resource.plural,
+        "responseKind": { "group": "", "version": "", "kind": resource.kind },
+        "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+        "singularResource": resource.singular,
+        "verbs": verbs(resource.verbs),
+    });
+    for (key, names) in [
+        ("shortNames", resource.short_names),
+        ("categories", resource.categories),
+    ] {
+        if !names.is_empty() {
+            value[key] = json!(names);
+        }
+    }
+    let subresources: Vec<Value> = resource
+        .subresources
+        .iter()
+        .map(|subresource| {
+            let (group, version, kind) = body_kind(resource, subresource, ("", ""));
+            json!({
+                "subresource": subresource.name, "verbs": verbs(subresource.verbs),
+                "responseKind": { "group": group, "version": version, "kind": kind },
+            })
+        })
+        .collect();
+    if !subresources.is_empty() {
+        value["subresources"] = subresources.into();
+    }
+    value
+}
+
+fn plain_resources(resource: &Resource) -> Vec<Value> {
+    let mut main = json!({
+        "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
+        "kind": resource.kind, "verbs": verbs(resource.verbs),
+    });
+    for (key, names) in [
+        ("shortNames", resource.short_names),
+        ("categories", resource.categories),
+    ] {
+        if !names.is_empty() {
+            main[key] = json!(names);
+        }
+    }
+    if !resource.storage.is_empty() {
+        main["storageVersionHash"] = storage_version_hash(resource).into();
+    }
+    let subresources = resource.subresources.iter().map(|subresource| {
+        let own = (resource.group, resource.version);
+        let (group, version, kind) = body_kind(resource, subresource, own);
+        let mut value = json!({
+            "name": format!("{}/{}", resource.plural, subresource.name), "singularName": "",
+            "namespaced": resource.namespaced, "kind": kind, "verbs": verbs(subresource.verbs),
+        });
+        if (group, version) != own {
+            value["group"] = group.into();
+            value["version"] = version.into();
+        }
+        value
+    });
+    std::iter::once(main).chain(subresources).collect()
+}
+
+fn body_kind<'a>(
+    resource: &'a Resource,
+    subresource: &'a Subresource,
+    own: (&'a str, &'a str),
+) -> (&'a str, &'a str, &'a str) {
+    match subresource.body {
+        Some((group, version, kind)) => (group, version, kind),
+        None => (own.0, own.1, resource.kind),
+    }
+}
+
+/// Eight bytes that change when the stored version changes.
+fn storage_version_hash(resource: &Resource) -> String {
+    use base64::Engine;
+    let (group, version) = resource.storage_version.unwrap_or((resource.group, resource.version));
+    let text = format!("{group}/{version}/{}", resource.kind);
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    base64::engine::general_purpose::STANDARD.encode(hash.to_be_bytes())
+}
+
+fn group_value(name: &str) -> Value {
+    let versions: Vec<Value> = versions(name)
+        .iter()
+        .map(|version| json!({ "groupVersion": group_version(name, version), "version": version }))
+        .collect();
+    json!({ "name": name, "preferredVersion": versions[0], "versions": versions })
+}
+
+fn rows(group: &str, version: &str) -> Vec<&'static Resource> {
+    let wanted = |resource: &&'static Resource| resource.group == group && resource.version == version;
+    api::kinds::all().iter().copied().filter(wanted).collect()
+}
+
+fn group_names() -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for (group, _) in api::kinds::GROUP_VERSIONS {
+        if !group.is_empty() && !names.contains(group) {
+            names.push(*group);
+        }
+    }
+    names
+}
+
+fn versions(group: &str) -> Vec<&'static str> {
+    let of_group = api::kinds::GROUP_VERSIONS.iter().filter(|(name, _)| *name == group);
+    of_group.map(|(_, version)| *version).collect()
+}
+
+fn group_version(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    }
+}
+
+fn verbs(verbs: &[Verb]) -> Value {
+    verbs.iter().map(|verb| verb.as_str()).collect()
+}

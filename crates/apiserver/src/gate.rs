@@ -1,0 +1,268 @@
+//! The gate: who makes a request, as whom, and whether they may.
+//!
+//! Decisions are made in `auth`; this module brings them the request, and the state of the cluster as it changes.
+
+mod follow;
+
+use std::sync::Arc;
+
+use admission::Lookup;
+use api::selector::{Selector, parse_fields};
+use api::{Error, Reason, Resource, Value};
+use auth::authenticate::{Identity, IssuedToken, Objects, ServiceAccounts, TokenFile, TokenSpec, x509};
+use auth::authorize::{AlwaysAllow, NodeAuthorizer, PrivilegedGroup, Rbac};
+use auth::{Attributes, Authenticators, Authorizer, Authorizers, Credentials, Decision, User};
+use http::HeaderMap;
+use http::header::AUTHORIZATION;
+use serde_json::json;
+use tracing::debug;
+
+use crate::pipeline::Peer;
+use crate::registry::Registry;
+use crate::request::{Query, RequestInfo};
+
+pub use follow::follow;
+
+/// Where the key set is served, for those who check tokens themselves.
+const KEY_SET_PATH: &str = "/openid/v1/jwks";
+
+pub struct GateOptions {
+    pub tokens: TokenFile,
+    pub service_accounts: ServiceAccounts,
+    pub allow_anonymous: bool,
+    pub authorization: Vec<AuthorizationMode>,
+}
+
+/// The values of `--authorization-mode` that exist here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuthorizationMode {
+    Node,
+    Rbac,
+    AlwaysAllow,
+}
+
+pub struct Gate {
+    authenticators: Authenticators,
+    authorizers: Authorizers,
+    rbac: Arc<Rbac>,
+    nodes: Arc<NodeAuthorizer>,
+}
+
+impl Gate {
+    pub fn new(options: GateOptions) -> Gate {
+        let (rbac, nodes) = (Arc::new(Rbac::default()), Arc::new(NodeAuthorizer::default()));
+        let mut chain: Vec<Arc<dyn Authorizer>> = vec![Arc::new(PrivilegedGroup)];
+        for mode in options.authorization {
+            chain.push(match mode {
+                AuthorizationMode::Node => nodes.clone(),
+                AuthorizationMode::Rbac => rbac.clone(),
+                AuthorizationMode::AlwaysAllow => Arc::new(AlwaysAllow),
+            });
+        }
+        let authenticators = Authenticators {
+            tokens: options.tokens,
+            service_accounts: Some(options.service_accounts),
+            allow_anonymous: options.allow_anonymous,
+        };
+        Gate {
+            authenticators,
+            authorizers: Authorizers { chain },
+            rbac,
+            nodes,
+        }
+    }
+
+    pub fn decide(&self, attributes: &Attributes<'_>) -> Decision {
+        self.authorizers.authorize(attributes)
+    }
+
+    /// The user of a token, and for which of the wanted audiences it is good; this answers a TokenReview.
+    pub fn authenticate_token(
+        &self,
+        registry: &Registry,
+        token: &str,
+        audiences: &[String],
+    ) -> Result<(Arc<User>, Vec<String>), String> {
+        let wanted = (!audiences.is_empty()).then_some(audiences);
+        let now = schema::time::now().seconds;
+        let found = self
+            .authenticators
+            .authenticate_token(token, wanted, &RegistryObjects(registry), now);
+        found.map_err(|refused| format!("invalid bearer token, {refused}"))
+    }
+
+    pub fn issue_token(&self, spec: &TokenSpec<'_>) -> Result<IssuedToken, Error> {
+        let accounts = self.accounts()?;
+        accounts
+            .issue_token(spec, schema::time::now().seconds)
+            .map_err(Error::internal)
+    }
+
+    /// The audiences of tokens that are meant for this server.
+    pub fn audiences(&self) -> Vec<String> {
+        self.accounts()
+            .map(|accounts| accounts.audiences().to_vec())
+            .unwrap_or_default()
+    }
+
+    pub fn issuer_metadata(&self) -> Value {
+        self.accounts()
+            .map(|accounts| accounts.openid_configuration(KEY_SET_PATH))
+            .unwrap_or_default()
+    }
+
+    pub fn key_set(&self) -> Value {
+        self.accounts().map(ServiceAccounts::jwks).unwrap_or_default()
+    }
+
+    /// The status of a SelfSubjectRulesReview.
+    pub fn rules_of(&self, user: &User, namespace: &str) -> Value {
+        let found = self.rbac.rules_of(user, namespace);
+        let (resources, paths): (Vec<_>, Vec<_>) = found.rules.iter().partition(|rule| !rule.resources.is_empty());
+        let resources: Vec<Value> = resources
+            .iter()
+            .map(|rule| {
+                json!({
+                    "verbs": rule.verbs, "apiGroups": rule.api_groups, "resources": rule.resources,
+                    "resourceNames": rule.resource_names,
+                })
+            })
+            .collect();
+        let paths: Vec<Value> = paths
+            .iter()
+            .map(|rule| json!({ "verbs": rule.verbs, "nonResourceURLs": rule.non_resource_urls }))
+            .collect();
+        json!({
+            "resourceRules": resources, "nonResourceRules": paths, "incomplete": !found.errors.is_empty(),
+            "evaluationError": found.errors.join(", "),
+        })
+    }
+
+    fn accounts(&self) -> Result<&ServiceAccounts, Error> {
+        let accounts = self.authenticators.service_accounts.as_ref();
+        accounts.ok_or_else(|| Error::internal("this server issues no service account tokens"))
+    }
+}
+
+/// Who makes this request.
+pub fn authenticate(gate: &Gate, registry: &Registry, peer: &Peer, headers: &HeaderMap) -> Result<Arc<User>, Error> {
+    let certificate = match peer {
+        Peer::InProcess(user) => return Ok(user.clone()),
+        Peer::Tls { user } => user.clone(),
+    };
+    let token = headers
+        .get(AUTHORIZATION)
+        .and_then(|value| value.to_str().ok())
+        .and_then(bearer);
+    let credentials = Credentials { certificate, token };
+    let now = schema::time::now().seconds;
+    gate.authenticators
+        .authenticate(&credentials, &RegistryObjects(registry), now)
+        .map_err(|refused| {
+            debug!(%refused, "a request was not authenticated");
+            Error::new(Reason::Unauthorized, "Unauthorized")
+        })
+}
+
+/// The user that a connection's certificate names; made once per connection.
+pub fn certificate_user(der: &[u8]) -> Option<Arc<User>> {
+    match x509::user(der) {
+        Ok(user) => Some(Arc::new(user)),
+        Err(error) => {
+            debug!(%error, "a client certificate names no user");
+            None
+        }
+    }
+}
+
+/// A user who may impersonate acts as the one the headers name.
+pub fn impersonate(gate: &Gate, user: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, Error> {
+    let texts = |name: &str| -> Vec<String> {
+        headers
+            .get_all(name)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .map(str::to_owned)
+            .collect()
+    };
+    let (name, groups) = (texts("impersonate-user"), texts("impersonate-group"));
+    let Some(name) = name.first() else {
+        let asks = headers.keys().any(|key| key.as_str().starts_with("impersonate-"));
+        return match asks {
+            true => Err(Error::bad_request(
+                "requested impersonation without naming a user: set Impersonate-User",
+            )),
+            false => Ok(user),
+        };
+    };
+    let account = User::new(name.clone(), &[]);
+    let mut wanted: Vec<(&str, &str, &str)> = match account.as_service_account() {
+        Some((namespace, account)) => vec![("serviceaccounts", namespace, account)],
+        None => vec![("users", "", name.as_str())],
+    };
+    wanted.extend(groups.iter().map(|group| ("groups", "", group.as_str())));
+    for (resource, namespace, name) in wanted {
+        let attributes = Attributes::resource(&user, "impersonate", "", resource).named(namespace, name);
+        require(gate, &attributes)?;
+    }
+    let mut impersonated = match account.as_service_account() {
+        Some((namespace, account)) => User::service_account(namespace, account, ""),
+        None => account,
+    };
+    impersonated.groups.extend(groups);
+    Ok(Arc::new(impersonated.authenticated()))
+}
+
+/// May this user do that?
+pub fn authorize(gate: &Gate, user: &User, info: &RequestInfo, query: &Query) -> Result<(), Error> {
+    let selector: Option<Selector> = match info.verb {
+        "list" | "watch" | "deletecollection" => query.text("fieldSelector").and_then(|text| parse_fields(text).ok()),
+        _ => None,
+    };
+    let attributes = Attributes {
+        user,
+        verb: info.verb,
+        group: &info.group,
+        version: &info.version,
+        resource: &info.resource,
+        subresource: &info.subresource,
+        namespace: &info.namespace,
+        name: &info.name,
+        path: &info.path,
+        is_resource: info.is_resource,
+        field_selector: selector.as_ref(),
+    };
+    require(gate, &attributes)
+}
+
+fn require(gate: &Gate, attributes: &Attributes<'_>) -> Result<(), Error> {
+    match gate.decide(attributes) {
+        Decision::Allow(_) => Ok(()),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(auth::forbidden(attributes, &reason)),
+    }
+}
+
+fn bearer(header: &str) -> Option<&str> {
+    let (scheme, token) = header.split_once(' ')?;
+    scheme
+        .eq_ignore_ascii_case("bearer")
+        .then(|| token.trim())
+        .filter(|token| !token.is_empty())
+}
+
+/// What tokens are bound to, as the registry has it.
+struct RegistryObjects<'a>(&'a Registry);
+
+impl Objects for RegistryObjects<'_> {
+    fn identity(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Identity> {
+        let object = self.0.lookup().get(resource, namespace, name)?;
+        let metadata = &object["metadata"];
+        let deleted = metadata["deletionTimestamp"]
+            .as_str()
+            .and_then(|text| schema::time::parse(text).ok());
+        Some(Identity {
+            uid: metadata["uid"].as_str().unwrap_or_default().to_owned(),
+            deleted_at: deleted.map(|instant| instant.seconds),
+        })
+    }
+}

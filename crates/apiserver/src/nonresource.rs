@@ -1,0 +1,142 @@
+//! Paths that name no resource: discovery, health, version, OpenAPI, keys, metrics and marks.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use api::{Error, Reason};
+use http::{HeaderMap, Response, StatusCode};
+use serde_json::json;
+
+use crate::body::Body;
+use crate::request::{Query, RequestInfo};
+use crate::{ApiServer, discovery, openapi, respond};
+
+/// The version of the API this server implements.
+pub const GIT_VERSION: &str = "v1.36.4";
+
+pub async fn run(
+    server: &Arc<ApiServer>,
+    info: &RequestInfo,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Error> {
+    if !matches!(info.verb, "get" | "head") {
+        return Err(crate::verbs::method_not_allowed());
+    }
+    let segments: Vec<&str> = info.path.split('/').filter(|segment| !segment.is_empty()).collect();
+    match segments.as_slice() {
+        [] => Ok(paths()),
+        ["version"] => Ok(version()),
+        ["healthz" | "livez", ..] => Ok(text(StatusCode::OK, "ok")),
+        ["readyz", ..] => Ok(ready(server, query)),
+        ["api"] => Ok(discovery::core(headers, &server.advertised_address())),
+        ["apis"] => Ok(discovery::groups(headers)),
+        ["api", version] => discovery::resources("", version).ok_or_else(not_found),
+        ["apis", group] => discovery::group(group).ok_or_else(not_found),
+        ["apis", group, version] => discovery::resources(group, version).ok_or_else(not_found),
+        ["openapi", "v3"] => Ok(openapi::index()),
+        ["openapi", "v3", rest @ ..] => openapi::document(&rest.join("/")).ok_or_else(not_found),
+        ["openapi", "v2"] => openapi::v2(headers),
+        [".well-known", "openid-configuration"] => Ok(respond::json(StatusCode::OK, &server.gate.issuer_metadata())),
+        ["openid", "v1", "jwks"] => Ok(respond::bytes(
+            StatusCode::OK,
+            "application/jwk-set+json",
+            server.gate.key_set().to_string(),
+        )),
+        ["metrics"] => Ok(text(StatusCode::OK, &server.metrics.text())),
+        ["debug", "karve", "marks"] => Ok(marks(query)),
+        _ => Err(not_found()),
+    }
+}
+
+fn not_found() -> Error {
+    let mut error = Error::new(Reason::NotFound, "the server could not find the requested resource");
+    error.details();
+    error
+}
+
+fn paths() -> Response<Body> {
+    let mut paths: Vec<String> = [
+        "/.well-known/openid-configuration",
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/healthz",
+        "/livez",
+    ]
+    .into_iter()
+    .chain([
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openid/v1/jwks",
+        "/readyz",
+        "/version",
+    ])
+    .map(str::to_owned)
+    .collect();
+    for (group, version) in api::kinds::GROUP_VERSIONS.iter().filter(|(group, _)| !group.is_empty()) {
+        paths.push(format!("/apis/{group}"));
+        paths.push(format!("/apis/{group}/{version}"));
+    }
+    paths.sort();
+    paths.dedup();
+    respond::json(StatusCode::OK, &json!({ "paths": paths }))
+}
+
+fn version() -> Response<Body> {
+    respond::json(
+        StatusCode::OK,
+        &json!({
+            "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
+            "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
+            "gitVersion": format!("{GIT_VERSION}+karve{}", env!("CARGO_PKG_VERSION")),
+            "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
+            "goVersion": "", "compiler": "rustc", "platform": format!("linux/{}", architecture()),
+        }),
+    )
+}
+
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+/// Ready once the first objects are stored, and until shutdown begins.
+fn ready(server: &ApiServer, query: &Query) -> Response<Body> {
+    let ready = server.ready.load(Ordering::Acquire);
+    let mut report = String::new();
+    if query.first("verbose").is_some() || !ready {
+        let mark = if ready {
+            "[+]bootstrap ok\n"
+        } else {
+            "[-]bootstrap failed: reason withheld\n"
+        };
+        report.push_str("[+]ping ok\n[+]store ok\n");
+        report.push_str(mark);
+        report.push_str(if ready {
+            "readyz check passed\n"
+        } else {
+            "readyz check failed\n"
+        });
+    }
+    match ready {
+        true if report.is_empty() => text(StatusCode::OK, "ok"),
+        true => text(StatusCode::OK, &report),
+        false => text(StatusCode::INTERNAL_SERVER_ERROR, &report),
+    }
+}
+
+/// Marks of this process, all or those of objects whose name starts with `prefix`.
+fn marks(query: &Query) -> Response<Body> {
+    let prefix = query.first("prefix").unwrap_or_default();
+    let found = trace::dump(|mark| mark.object.starts_with(prefix));
+    respond::json(StatusCode::OK, &json!({ "marks": found }))
+}
+
+fn text(code: StatusCode, text: &str) -> Response<Body> {
+    respond::bytes(code, "text/plain; charset=utf-8", text.to_owned())
+}

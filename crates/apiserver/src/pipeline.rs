@@ -1,0 +1,122 @@
+//! The way of a request, top to bottom in the order in which it happens.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use api::{Error, Reason};
+use auth::User;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use http::{Request, Response};
+use tracing::{error, warn};
+
+use crate::body::{self, Body, RequestBody};
+use crate::negotiate::{self, Encoding};
+use crate::request::{Query, RequestInfo};
+use crate::verbs::Call;
+use crate::{ApiServer, gate, respond};
+
+/// Where a request came from.
+#[derive(Clone, Debug)]
+pub enum Peer {
+    /// A TLS connection, with the user that the client's verified certificate names if it sent one.
+    Tls { user: Option<Arc<User>> },
+    /// A component in this process, which has proved who it is by being here.
+    InProcess(Arc<User>),
+}
+
+impl ApiServer {
+    /// Answers one request. Never fails and never panics: whatever goes wrong becomes a Status.
+    pub async fn handle(self: Arc<Self>, request: Request<RequestBody>, peer: Peer) -> Response<Body> {
+        let encoding = error_encoding(&request);
+        let query = Query::parse(request.uri().query().unwrap_or_default());
+        let info = Arc::new(RequestInfo::parse(request.method(), request.uri().path(), &query));
+        let server = self.clone();
+        let passed = info.clone();
+        // Boxed here once, so that what holds connections need not know the pipeline's whole type.
+        let passing: BoxFuture<'static, Result<Response<Body>, Error>> =
+            Box::pin(async move { server.pass(request, &passed, query, &peer).await });
+        let answer = AssertUnwindSafe(passing).catch_unwind().await;
+        let response = self.answer(answer, encoding);
+        self.metrics
+            .count(info.verb, &info.resource, response.status().as_u16());
+        response
+    }
+
+    fn answer(&self, passed: std::thread::Result<Result<Response<Body>, Error>>, encoding: Encoding) -> Response<Body> {
+        match passed {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => {
+                if error.code() >= 500 {
+                    warn!(code = error.code(), "{error}");
+                }
+                respond::error(&error, encoding)
+            }
+            Err(_) => {
+                error!("a request handler panicked; the request was answered with an error");
+                respond::error(&Error::internal("the request could not be handled"), encoding)
+            }
+        }
+    }
+
+    async fn pass(
+        self: &Arc<Self>,
+        request: Request<RequestBody>,
+        info: &RequestInfo,
+        query: Query,
+        peer: &Peer,
+    ) -> Result<Response<Body>, Error> {
+        let (parts, body) = request.into_parts();
+
+        // Who is it? Everything after this knows a user, be it `system:anonymous`.
+        let user = gate::authenticate(&self.gate, &self.registry, peer, &parts.headers)?;
+
+        // A user who may do so acts as somebody else from here on.
+        let user = gate::impersonate(&self.gate, user, &parts.headers)?;
+
+        // Too much at once is turned away before it costs anything.
+        let _permit = self.limits.enter(&user, info)?;
+
+        // May this user do that?
+        gate::authorize(&self.gate, &user, info, &query)?;
+
+        // Paths that name no resource: discovery, health, OpenAPI, version.
+        if !info.is_resource {
+            return crate::nonresource::run(self, info, &query, &parts.headers).await;
+        }
+
+        let served = self.registry.find(&info.group, &info.version, &info.resource);
+        let served = served.cloned().ok_or_else(not_served)?;
+
+        // Connections that switch protocols or stream are passed on to nodes as they are.
+        if crate::connect::is_connect(&served, info) {
+            return crate::connect::run(self, &served, info, &user, Request::from_parts(parts, body)).await;
+        }
+
+        // Only now is the body read: nobody without rights fills our memory.
+        let body = body::read(body).await?;
+
+        // Decode, default, mutate, validate, admit and store: see `verbs` and `registry`.
+        Call {
+            server: self,
+            served,
+            info,
+            query,
+            headers: &parts.headers,
+            body,
+            user,
+        }
+        .run()
+        .await
+    }
+}
+
+fn not_served() -> Error {
+    let mut error = Error::new(Reason::NotFound, "the server could not find the requested resource");
+    error.details();
+    error
+}
+
+fn error_encoding(request: &Request<RequestBody>) -> Encoding {
+    negotiate::wanted(request.headers(), true).map_or(Encoding::Json, |wanted| wanted.encoding)
+}

@@ -1,0 +1,156 @@
+//! Creating objects.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use admission::Operation;
+use api::{Error, Value};
+use store::{Compare, Outcome, Transaction, Write};
+
+use super::metadata::{self, text};
+use super::{MAX_CONFLICT_RETRIES, Registry, Served, Stored, WriteOptions, store_error};
+
+/// How long events are kept, as upstream does by default.
+const EVENT_TTL: Duration = Duration::from_secs(3600);
+
+/// How often another name is tried when a generated one is taken.
+const MAX_NAME_RETRIES: usize = 8;
+
+impl Registry {
+    /// Creates an object from a decoded, normalised value in the served version.
+    pub async fn create(
+        &self,
+        served: &Arc<Served>,
+        namespace: &str,
+        value: Value,
+        options: &WriteOptions,
+    ) -> Result<Stored, Error> {
+        let generated = text(&value, "name").is_empty() && !text(&value, "generateName").is_empty();
+        let mut tries = if generated { MAX_NAME_RETRIES } else { 1 };
+        loop {
+            tries -= 1;
+            match self.create_once(served, namespace, value.clone(), options).await {
+                Err(error) if error.reason == api::Reason::AlreadyExists && tries > 0 => continue,
+                result => return result,
+            }
+        }
+    }
+
+    async fn create_once(
+        &self,
+        served: &Arc<Served>,
+        namespace: &str,
+        mut value: Value,
+        options: &WriteOptions,
+    ) -> Result<Stored, Error> {
+        let resource = served.resource;
+        metadata::fill_new(&mut value, resource, namespace)?;
+        metadata::generate_name(&mut value);
+        if resource.has_status()
+            && let Some(object) = value.as_object_mut()
+        {
+            object.remove("status");
+        }
+        self.complete(served, &mut value)?;
+        resource.rules.prepare_create(&mut value);
+        let mut attributes = self.attributes(served, Operation::Create, options, namespace);
+        attributes.object = value;
+        self.admission.mutate(&mut attributes, &self.lookup()).await?;
+        self.complete(served, &mut attributes.object)?;
+
+        let name = text(&attributes.object, "name").to_owned();
+        let mut problems = api::validate_metadata(resource, &attributes.object);
+        problems.extend(resource.rules.validate(&attributes.object));
+        if !problems.is_empty() {
+            let shown = if name.is_empty() {
+                text(&attributes.object, "generateName")
+            } else {
+                &name
+            };
+            return Err(Error::invalid(resource, shown, problems));
+        }
+        attributes.name.clone_from(&name);
+        self.admission.validate(&attributes, &self.lookup()).await?;
+        self.commit_new(served, namespace, &name, attributes.object, options.dry_run)
+            .await
+    }
+
+    /// A complete object of the server's own making, without asking admission.
+    pub fn prepare_seed(&self, served: &Served, mut value: Value, namespace: &str) -> Result<Value, Error> {
+        value["apiVersion"] = served.api_version().into();
+        value["kind"] = served.resource.kind.into();
+        metadata::fill_new(&mut value, served.resource, namespace)?;
+        self.complete(served, &mut value)?;
+        served.resource.rules.prepare_create(&mut value);
+        self.complete(served, &mut value)?;
+        Ok(value)
+    }
+
+    /// Fills in defaults and restores the normal form.
+    pub(super) fn complete(&self, served: &Served, value: &mut Value) -> Result<(), Error> {
+        let ty = served.required_type()?;
+        schema::apply_table_defaults(ty, value);
+        served.resource.rules.default(value);
+        let problems = schema::normalize(ty, value);
+        problems
+            .map(drop)
+            .map_err(|error| Error::bad_request(error.to_string()))
+    }
+
+    async fn commit_new(
+        &self,
+        served: &Arc<Served>,
+        namespace: &str,
+        name: &str,
+        value: Value,
+        dry_run: bool,
+    ) -> Result<Stored, Error> {
+        let key = self.key(served, namespace, name);
+        let ttl = (served.resource.storage == "events").then_some(EVENT_TTL);
+        for _ in 0..MAX_CONFLICT_RETRIES {
+            let snapshot = self.store.snapshot();
+            if snapshot.get(&key).is_some() {
+                return Err(Error::already_exists(served.resource, name));
+            }
+            let mut value = value.clone();
+            let claims = self.services.claim(served.resource, &mut value, None, &*snapshot)?;
+            let uid = text(&value, "uid").to_owned();
+            let bytes = served.encode_stored(value);
+            if dry_run {
+                return Ok(Stored { bytes, revision: 0 });
+            }
+            let mut transaction = Transaction {
+                compares: vec![Compare::Absent { key: key.clone() }],
+                writes: vec![Write::Put {
+                    key: key.clone(),
+                    value: bytes.clone(),
+                    ttl,
+                }],
+            };
+            claims.add_to(&mut transaction);
+            match self.store.commit(transaction).await.map_err(store_error)? {
+                Outcome::Committed { revision } => {
+                    trace::mark("apiserver/created", mark_of(served, namespace, name), uid);
+                    return Ok(Stored { bytes, revision });
+                }
+                Outcome::Conflict { current } if current.first().is_some_and(Option::is_some) => {
+                    return Err(Error::already_exists(served.resource, name));
+                }
+                Outcome::Conflict { .. } => {}
+            }
+        }
+        Err(Error::conflict(
+            served.resource,
+            name,
+            "too many concurrent allocations; please try again",
+        ))
+    }
+}
+
+/// The name under which marks know an object.
+pub fn mark_of(served: &Served, namespace: &str, name: &str) -> String {
+    match served.resource.namespaced {
+        true => format!("{}/{namespace}/{name}", served.resource.plural),
+        false => format!("{}/{name}", served.resource.plural),
+    }
+}

@@ -1,0 +1,292 @@
+//! Deleting objects: at once, after a grace period, or when the last finalizer is gone.
+
+use std::sync::Arc;
+
+use admission::Operation;
+use api::{Error, Value};
+use serde::Deserialize;
+use serde_json::json;
+use store::{Compare, Outcome, Transaction, Write};
+
+use super::create::mark_of;
+use super::metadata::{self, text};
+use super::options::dry_run;
+use super::{MAX_CONFLICT_RETRIES, Registry, Served, Stored, WriteOptions, store_error};
+use crate::request::Query;
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct DeleteOptions {
+    pub grace_period_seconds: Option<i64>,
+    pub preconditions: Option<Preconditions>,
+    pub orphan_dependents: Option<bool>,
+    pub propagation_policy: Option<String>,
+    pub dry_run: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Preconditions {
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+}
+
+pub enum Deleted {
+    /// The object is gone; this is its last state.
+    Gone(Stored),
+    /// The object stays until its grace period is over and its finalizers are gone.
+    Pending(Stored),
+}
+
+impl DeleteOptions {
+    /// Options come in the body, the query, or both; the body wins.
+    pub fn merge_query(mut self, query: &Query) -> Result<DeleteOptions, Error> {
+        if self.grace_period_seconds.is_none()
+            && let Some(seconds) = query.text("gracePeriodSeconds")
+        {
+            let parsed = seconds.parse();
+            self.grace_period_seconds =
+                Some(parsed.map_err(|_| Error::bad_request(format!("invalid gracePeriodSeconds: {seconds:?}")))?);
+        }
+        if self.propagation_policy.is_none() {
+            self.propagation_policy = query.text("propagationPolicy").map(str::to_owned);
+        }
+        if self.orphan_dependents.is_none() && query.text("orphanDependents").is_some() {
+            self.orphan_dependents = Some(query.flag("orphanDependents"));
+        }
+        self.dry_run.extend(query.all("dryRun").iter().cloned());
+        self.check()?;
+        Ok(self)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        dry_run(&self.dry_run)?;
+        match self.propagation_policy.as_deref() {
+            None | Some("" | "Foreground" | "Background" | "Orphan") => Ok(()),
+            Some(other) => Err(Error::bad_request(format!(
+                "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: {other:?}: supported \
+                 values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
+            ))),
+        }
+    }
+
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run.iter().any(|value| value == "All")
+    }
+
+    /// The finalizers an object has while it waits for its dependents.
+    fn finalizers(&self, current: &Value) -> Vec<Value> {
+        let mut finalizers: Vec<Value> = current["metadata"]["finalizers"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let wanted = match (self.orphan_dependents, self.propagation_policy.as_deref()) {
+            (Some(true), _) | (_, Some("Orphan")) => Some(ORPHAN),
+            (_, Some("Foreground")) => Some(FOREGROUND),
+            (Some(false), _) | (_, Some("Background")) => None,
+            _ => return finalizers,
+        };
+        finalizers.retain(|finalizer| finalizer != ORPHAN && finalizer != FOREGROUND);
+        finalizers.extend(wanted.map(Value::from));
+        finalizers
+    }
+}
+
+impl Registry {
+    pub async fn delete(
+        &self,
+        served: &Arc<Served>,
+        namespace: &str,
+        name: &str,
+        delete: &DeleteOptions,
+        options: &WriteOptions,
+    ) -> Result<Deleted, Error> {
+        for _ in 0..MAX_CONFLICT_RETRIES {
+            let stored = self.get(served, namespace, name).await?;
+            let current = stored.value(served)?;
+            check_preconditions(served, name, &current, delete)?;
+            let mut attributes = self.attributes(served, Operation::Delete, options, namespace);
+            name.clone_into(&mut attributes.name);
+            attributes.old_object = current;
+            self.admission.mutate(&mut attributes, &self.lookup()).await?;
+            self.admission.validate(&attributes, &self.lookup()).await?;
+            let current = attributes.old_object;
+            let deleted = match pending_state(served, &current, delete) {
+                Next::Remove => {
+                    self.remove(served, namespace, name, &current, &stored, delete.is_dry_run())
+                        .await?
+                }
+                Next::Keep => Some(Deleted::Pending(stored)),
+                Next::Wait(waiting) => {
+                    self.mark_deleting(served, namespace, name, *waiting, &stored, delete.is_dry_run())
+                        .await?
+                }
+            };
+            if let Some(deleted) = deleted {
+                return Ok(deleted);
+            }
+        }
+        Err(Error::conflict(
+            served.resource,
+            name,
+            "the object keeps changing; please try again",
+        ))
+    }
+
+    async fn remove(
+        &self,
+        served: &Arc<Served>,
+        namespace: &str,
+        name: &str,
+        current: &Value,
+        stored: &Stored,
+        dry_run: bool,
+    ) -> Result<Option<Deleted>, Error> {
+        if dry_run {
+            return Ok(Some(Deleted::Gone(stored.clone())));
+        }
+        let key = self.key(served, namespace, name);
+        let mut transaction = Transaction {
+            compares: vec![Compare::Unchanged {
+                key: key.clone(),
+                mod_revision: stored.revision,
+            }],
+            writes: vec![Write::Delete { key }],
+        };
+        self.services
+            .release(served.resource, current, &*self.store.snapshot())
+            .add_to(&mut transaction);
+        match self.store.commit(transaction).await.map_err(store_error)? {
+            Outcome::Committed { revision } => {
+                trace::mark(
+                    "apiserver/deleted",
+                    mark_of(served, namespace, name),
+                    text(current, "uid"),
+                );
+                Ok(Some(Deleted::Gone(Stored {
+                    bytes: stored.bytes.clone(),
+                    revision,
+                })))
+            }
+            Outcome::Conflict { .. } => Ok(None),
+        }
+    }
+
+    async fn mark_deleting(
+        &self,
+        served: &Arc<Served>,
+        namespace: &str,
+        name: &str,
+        waiting: Value,
+        stored: &Stored,
+        dry_run: bool,
+    ) -> Result<Option<Deleted>, Error> {
+        let bytes = served.encode_stored(waiting);
+        if dry_run {
+            return Ok(Some(Deleted::Pending(Stored {
+                bytes,
+                revision: stored.revision,
+            })));
+        }
+        let key = self.key(served, namespace, name);
+        let transaction = Transaction {
+            compares: vec![Compare::Unchanged {
+                key: key.clone(),
+                mod_revision: stored.revision,
+            }],
+            writes: vec![Write::Put {
+                key,
+                value: bytes.clone(),
+                ttl: None,
+            }],
+        };
+        match self.store.commit(transaction).await.map_err(store_error)? {
+            Outcome::Committed { revision } => Ok(Some(Deleted::Pending(Stored { bytes, revision }))),
+            Outcome::Conflict { .. } => Ok(None),
+        }
+    }
+}
+
+/// What a deletion does to an object in its present state.
+enum Next {
+    Remove,
+    /// It is already on its way and nothing changes.
+    Keep,
+    Wait(Box<Value>),
+}
+
+fn pending_state(served: &Served, current: &Value, delete: &DeleteOptions) -> Next {
+    let grace = served
+        .resource
+        .rules
+        .deletion_grace_seconds(current, delete.grace_period_seconds)
+        .unwrap_or(0)
+        .max(0);
+    let finalizers = delete.finalizers(current);
+    let namespace_blocked = current["kind"] == "Namespace"
+        && current["spec"]["finalizers"]
+            .as_array()
+            .is_some_and(|finalizers| !finalizers.is_empty());
+    if grace == 0 && finalizers.is_empty() && !namespace_blocked {
+        return Next::Remove;
+    }
+    let mut waiting = current.clone();
+    if metadata::is_deleting(current) {
+        let left = current["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0);
+        if grace >= left && current["metadata"]["finalizers"].as_array().map_or(0, Vec::len) == finalizers.len() {
+            return Next::Keep;
+        }
+    }
+    let deadline = deadline_after(grace);
+    waiting["metadata"]["deletionTimestamp"] = deadline.into();
+    waiting["metadata"]["deletionGracePeriodSeconds"] = grace.into();
+    if let Some(generation) = current["metadata"]["generation"].as_i64()
+        && !metadata::is_deleting(current)
+    {
+        waiting["metadata"]["generation"] = (generation + 1).into();
+    }
+    match finalizers.is_empty() {
+        true => waiting["metadata"]
+            .as_object_mut()
+            .and_then(|metadata| metadata.remove("finalizers")),
+        false => waiting["metadata"]
+            .as_object_mut()
+            .and_then(|m| m.insert("finalizers".to_owned(), finalizers.into())),
+    };
+    if current["kind"] == "Namespace" {
+        waiting["status"] = json!({ "phase": "Terminating" });
+    }
+    Next::Wait(Box::new(waiting))
+}
+
+fn deadline_after(grace_seconds: i64) -> String {
+    let mut deadline = schema::time::now();
+    deadline.seconds = deadline.seconds.saturating_add(grace_seconds);
+    schema::time::format(deadline)
+}
+
+fn check_preconditions(served: &Served, name: &str, current: &Value, delete: &DeleteOptions) -> Result<(), Error> {
+    let Some(preconditions) = &delete.preconditions else {
+        return Ok(());
+    };
+    let checks = [
+        ("UID", preconditions.uid.as_deref(), text(current, "uid")),
+        (
+            "ResourceVersion",
+            preconditions.resource_version.as_deref(),
+            text(current, "resourceVersion"),
+        ),
+    ];
+    for (what, wanted, found) in checks {
+        if let Some(wanted) = wanted
+            && wanted != found
+        {
+            let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
+            return Err(Error::conflict(served.resource, name, why));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,324 @@
+//! Lists: pages that pin one revision, and whole collections streamed from a snapshot.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use api::selector::{self, Requirement, Selector};
+use api::{Error, Reason, Value};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::Bytes;
+use http_body::Frame;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::{Entry, Revision, Snapshot, StoreError};
+
+use super::{Registry, Served, store_error};
+use crate::body::BoxError;
+use crate::request::Query;
+use crate::watch::Filter;
+
+/// Streamed lists are sent in chunks of about this size, so that a large list costs little memory.
+const CHUNK_BYTES: usize = 128 * 1024;
+
+/// What a list or the start of a watch asks for.
+pub struct ListRequest {
+    pub filter: Filter,
+    pub limit: usize,
+    pub resource_version: Option<Revision>,
+    /// `resourceVersionMatch=Exact`.
+    pub exact: bool,
+    continuation: Option<Continuation>,
+}
+
+/// Where the next page begins. Opaque to clients.
+#[derive(Serialize, Deserialize)]
+struct Continuation {
+    rv: Revision,
+    start: String,
+}
+
+/// One page of a list.
+pub struct Page {
+    pub revision: Revision,
+    pub entries: Vec<Arc<Entry>>,
+    pub continuation: Option<String>,
+    pub remaining: Option<usize>,
+}
+
+impl ListRequest {
+    pub fn parse(
+        registry: &Registry,
+        served: &Served,
+        namespace: &str,
+        name: &str,
+        query: &Query,
+    ) -> Result<ListRequest, Error> {
+        let labels = selector::parse_labels(query.first("labelSelector").unwrap_or_default())
+            .map_err(|error| Error::bad_request(format!("unable to parse requirement: {error}")))?;
+        let fields = selector::parse_fields(query.first("fieldSelector").unwrap_or_default())
+            .map_err(|error| Error::bad_request(format!("invalid field selector: {error}")))?;
+        check_fields(served, &fields)?;
+        let (key, exact_key) = key_range(registry, served, namespace, name, &fields);
+        let limit = number(query, "limit")?.unwrap_or(0) as usize;
+        let continuation = query.text("continue").map(Continuation::decode).transpose()?;
+        let resource_version = number(query, "resourceVersion")?;
+        let exact = match query.text("resourceVersionMatch") {
+            None | Some("NotOlderThan") => false,
+            Some("Exact") => true,
+            Some(other) => {
+                return Err(Error::bad_request(format!(
+                    "resourceVersionMatch: Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\""
+                )));
+            }
+        };
+        if continuation.is_some() && resource_version.is_some_and(|revision| revision > 0) {
+            return Err(Error::bad_request(
+                "specifying resource version is not allowed when using continue",
+            ));
+        }
+        let filter = Filter {
+            resource: served.resource,
+            key,
+            exact: exact_key,
+            labels,
+            fields,
+        };
+        Ok(ListRequest {
+            filter,
+            limit,
+            resource_version,
+            exact,
+            continuation,
+        })
+    }
+
+    /// Whether the whole collection is wanted as it is now, which can be streamed.
+    pub fn is_whole(&self) -> bool {
+        self.limit == 0 && self.continuation.is_none()
+    }
+}
+
+impl Registry {
+    /// The snapshot that a list is answered from.
+    pub async fn list_snapshot(&self, request: &ListRequest) -> Result<Arc<dyn Snapshot>, Error> {
+        if let Some(continuation) = &request.continuation {
+            return match self.store.snapshot_at(continuation.rv).await {
+                Err(StoreError::Compacted { .. }) => Err(expired_page(self, continuation)),
+                other => other.map_err(store_error),
+            };
+        }
+        match request.resource_version {
+            Some(revision) if request.exact && revision > 0 => {
+                self.store.snapshot_at(revision).await.map_err(store_error)
+            }
+            // Any state will do for revision 0, and one that is known to be new enough for others.
+            Some(revision) if self.store.snapshot().revision() >= revision => Ok(self.store.snapshot()),
+            Some(revision) => {
+                let snapshot = self.store.latest().await.map_err(store_error)?;
+                match snapshot.revision() {
+                    current if current < revision => Err(store_error(StoreError::Future {
+                        requested: revision,
+                        current,
+                    })),
+                    _ => Ok(snapshot),
+                }
+            }
+            None => self.store.latest().await.map_err(store_error),
+        }
+    }
+
+    /// One page, or everything when there is no limit.
+    pub async fn list(&self, request: &ListRequest) -> Result<Page, Error> {
+        let snapshot = self.list_snapshot(request).await?;
+        let filter = &request.filter;
+        let start = match &request.continuation {
+            Some(continuation) => format!("{}{}", filter.key, continuation.start),
+            None => filter.key.clone(),
+        };
+        // A token that was renewed after compaction continues at the newest revision.
+        let mut page = Page {
+            revision: snapshot.revision(),
+            entries: Vec::new(),
+            continuation: None,
+            remaining: None,
+        };
+        let mut rest = snapshot.range(&filter.key, &start);
+        for entry in rest.by_ref() {
+            if !filter.covers_key(&entry.key) || !(filter.is_trivial() || filter.matches(&entry.value)) {
+                continue;
+            }
+            if request.limit > 0 && page.entries.len() == request.limit {
+                let start = entry.key[filter.key.len()..].to_owned();
+                page.continuation = Some(
+                    Continuation {
+                        rv: snapshot.revision(),
+                        start,
+                    }
+                    .encode(),
+                );
+                page.remaining = filter.is_trivial().then(|| rest.count() + 1);
+                break;
+            }
+            page.entries.push(entry.clone());
+        }
+        Ok(page)
+    }
+}
+
+/// The `metadata` of a list.
+pub fn list_metadata(page: &Page) -> Value {
+    let mut metadata = json!({ "resourceVersion": page.revision.to_string() });
+    if let Some(continuation) = &page.continuation {
+        metadata["continue"] = continuation.as_str().into();
+        if let Some(remaining) = page.remaining {
+            metadata["remainingItemCount"] = remaining.into();
+        }
+    }
+    metadata
+}
+
+/// A JSON list assembled from stored bytes while it is sent.
+pub struct ListBody {
+    snapshot: Arc<dyn Snapshot>,
+    filter: Filter,
+    pending: VecDeque<Bytes>,
+    next_key: Option<String>,
+    first: bool,
+}
+
+impl ListBody {
+    pub fn new(snapshot: Arc<dyn Snapshot>, filter: Filter) -> ListBody {
+        let resource = filter.resource;
+        let head = format!(
+            "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"{}\"}},\"items\":[",
+            resource.kind,
+            resource.api_version(),
+            snapshot.revision(),
+        );
+        let next_key = Some(filter.key.clone());
+        ListBody {
+            snapshot,
+            filter,
+            pending: VecDeque::from([head.into()]),
+            next_key,
+            first: true,
+        }
+    }
+
+    fn fill(&mut self) {
+        let Some(from) = self.next_key.take() else { return };
+        let mut chunk = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 4);
+        for entry in self.snapshot.range(&self.filter.key, &from) {
+            if chunk.len() >= CHUNK_BYTES {
+                self.next_key = Some(entry.key.to_string());
+                break;
+            }
+            if !self.filter.covers_key(&entry.key) || !(self.filter.is_trivial() || self.filter.matches(&entry.value)) {
+                continue;
+            }
+            if !std::mem::take(&mut self.first) {
+                chunk.push(b',');
+            }
+            schema::write_with_resource_version(&mut chunk, &entry.value, entry.mod_revision);
+        }
+        if self.next_key.is_none() {
+            chunk.extend_from_slice(b"]}");
+        }
+        self.pending.push_back(chunk.into());
+    }
+}
+
+impl http_body::Body for ListBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        if this.pending.is_empty() {
+            this.fill();
+        }
+        Poll::Ready(this.pending.pop_front().map(|chunk| Ok(Frame::data(chunk))))
+    }
+}
+
+impl Continuation {
+    fn encode(&self) -> String {
+        URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    fn decode(token: &str) -> Result<Continuation, Error> {
+        let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).ok();
+        bytes
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .ok_or_else(|| Error::bad_request("continue key is not valid: encoding/json: not a continue token"))
+    }
+}
+
+/// The page's revision is gone: the client may go on with a fresh token, at the price of consistency.
+fn expired_page(registry: &Registry, continuation: &Continuation) -> Error {
+    let fresh = Continuation {
+        rv: registry.store.snapshot().revision(),
+        start: continuation.start.clone(),
+    };
+    let mut error = Error::new(
+        Reason::Expired,
+        "The provided continue parameter is too old to display a consistent list result. You can start a new list \
+         without the continue parameter, or use the continue token in this response to retrieve the remainder of the \
+         results. Continuing with the provided token results in an inconsistent list - objects that were created, \
+         modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+    );
+    error.details().continuation = fresh.encode();
+    error
+}
+
+fn check_fields(served: &Served, fields: &Selector) -> Result<(), Error> {
+    for path in fields.requirements.iter().map(Requirement::key) {
+        if crate::watch::field(served.resource, &Value::Null, path).is_none() {
+            return Err(Error::bad_request(format!(
+                "Unable to find {:?} that match label selector \"\", field selector \"{fields}\": field label not \
+                 supported: {path}",
+                format!("{}, Resource={}", served.resource.api_version(), served.resource.plural),
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The keys a request covers: one object when it is named, else its namespace or all of them.
+fn key_range(registry: &Registry, served: &Served, namespace: &str, name: &str, fields: &Selector) -> (String, bool) {
+    let named = if name.is_empty() {
+        equal_to(fields, "metadata.name").unwrap_or_default()
+    } else {
+        name
+    };
+    let within = match namespace.is_empty() {
+        true => equal_to(fields, "metadata.namespace").unwrap_or_default(),
+        false => namespace,
+    };
+    match (served.resource.namespaced, within, named) {
+        (true, "", _) | (false, _, "") => (served.prefix.clone(), false),
+        (true, namespace, "") => (format!("{}{namespace}/", served.prefix), false),
+        (_, namespace, name) => (registry.key(served, namespace, name).to_string(), true),
+    }
+}
+
+/// The value that a field must have, if the selector names exactly one.
+fn equal_to<'a>(fields: &'a Selector, path: &str) -> Option<&'a str> {
+    fields.requirements.iter().find_map(|requirement| match requirement {
+        Requirement::Equals(key, value) if key == path => Some(value.as_str()),
+        _ => None,
+    })
+}
+
+fn number(query: &Query, key: &str) -> Result<Option<u64>, Error> {
+    query
+        .text(key)
+        .map(|text| {
+            text.parse()
+                .map_err(|_| Error::bad_request(format!("invalid {key}: {text:?} is not a number")))
+        })
+        .transpose()
+}

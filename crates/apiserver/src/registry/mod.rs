@@ -1,0 +1,229 @@
+//! The generic registry: every stored resource goes through the same few functions.
+//!
+//! Only this module writes to the store. Reads take a snapshot and never wait for writers. A write is decoded,
+//! prepared, admitted and validated as a value, encoded once, and committed on condition of the revision it was made
+//! from.
+
+mod create;
+mod delete;
+mod list;
+mod lookup;
+mod metadata;
+mod options;
+mod patch;
+mod update;
+
+use std::sync::Arc;
+
+use api::{Error, Reason, Resource, Value};
+use bytes::Bytes;
+use schema::TypeRef;
+use store::{Entry, Revision, Snapshot, Store, StoreError};
+
+use crate::watch::{Hub, Ring};
+
+pub use delete::{DeleteOptions, Deleted};
+pub use list::{ListBody, ListRequest, list_metadata};
+pub use options::{FieldValidation, Scope, WriteOptions};
+pub use patch::PatchType;
+
+/// How often a write without a revision of its own is tried again when somebody else was faster.
+const MAX_CONFLICT_RETRIES: usize = 32;
+
+/// A resource with everything the server needs to serve it.
+pub struct Served {
+    pub resource: &'static Resource,
+    /// Keys of its objects start with this, with a trailing slash.
+    pub prefix: String,
+    pub ring: Arc<Ring>,
+    ty: Option<TypeRef<'static>>,
+    list_ty: Option<TypeRef<'static>>,
+    api_version: String,
+    storage_api_version: String,
+}
+
+/// An object as the store has it: JSON without a resourceVersion, and its revision.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    pub bytes: Bytes,
+    pub revision: Revision,
+}
+
+pub struct Registry {
+    pub store: Arc<dyn Store>,
+    pub admission: admission::Chain,
+    pub services: crate::allocate::Services,
+    /// Sorted by group, version and plural name.
+    served: Vec<Arc<Served>>,
+    root: String,
+}
+
+impl Registry {
+    pub fn new(
+        store: Arc<dyn Store>,
+        hub: &Hub,
+        root: &str,
+        admission: admission::Chain,
+        services: crate::allocate::Services,
+    ) -> Registry {
+        let mut served: Vec<Arc<Served>> = api::kinds::all()
+            .iter()
+            .map(|resource| Arc::new(Served::new(resource, hub, root)))
+            .collect();
+        served.sort_by_key(|served| served.address());
+        Registry {
+            store,
+            admission,
+            services,
+            served,
+            root: root.to_owned(),
+        }
+    }
+
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Served>> {
+        let at = self
+            .served
+            .binary_search_by(|served| served.address().cmp(&(group, version, plural)));
+        at.ok().map(|at| &self.served[at])
+    }
+
+    /// The served form of a built-in resource.
+    pub fn served(&self, resource: &'static Resource) -> Result<&Arc<Served>, Error> {
+        self.find(resource.group, resource.version, resource.plural)
+            .ok_or_else(|| Error::internal(format!("{} is not served", resource.qualified())))
+    }
+
+    pub fn key(&self, served: &Served, namespace: &str, name: &str) -> Arc<str> {
+        if served.resource.namespaced {
+            format!("{}{namespace}/{name}", served.prefix).into()
+        } else {
+            format!("{}{name}", served.prefix).into()
+        }
+    }
+
+    pub fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// One object, at least as new as every write acknowledged before the call.
+    pub async fn get(&self, served: &Served, namespace: &str, name: &str) -> Result<Stored, Error> {
+        let snapshot = self.store.latest().await.map_err(store_error)?;
+        self.get_at(&*snapshot, served, namespace, name)
+    }
+
+    pub fn get_at(
+        &self,
+        snapshot: &dyn Snapshot,
+        served: &Served,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Stored, Error> {
+        let entry = snapshot.get(&self.key(served, namespace, name));
+        entry
+            .map(Stored::from)
+            .ok_or_else(|| Error::not_found(served.resource, name))
+    }
+}
+
+impl Served {
+    fn new(resource: &'static Resource, hub: &Hub, root: &str) -> Served {
+        let types = schema::builtin();
+        let prefix = format!("{root}/{}/", resource.storage);
+        let storage_api_version = match resource.storage_version {
+            None => resource.api_version(),
+            Some(("", version)) => version.to_owned(),
+            Some((group, version)) => format!("{group}/{version}"),
+        };
+        Served {
+            ring: hub.ring(&prefix),
+            prefix,
+            ty: types.kind(resource.group, resource.version, resource.kind),
+            list_ty: types.kind(resource.group, resource.version, &format!("{}List", resource.kind)),
+            api_version: resource.api_version(),
+            storage_api_version,
+            resource,
+        }
+    }
+
+    fn address(&self) -> (&'static str, &'static str, &'static str) {
+        (self.resource.group, self.resource.version, self.resource.plural)
+    }
+
+    pub fn object_type(&self) -> Option<TypeRef<'static>> {
+        self.ty
+    }
+
+    pub fn list_type(&self) -> Option<TypeRef<'static>> {
+        self.list_ty
+    }
+
+    /// The type of objects, which every built-in kind has.
+    pub fn required_type(&self) -> Result<TypeRef<'static>, Error> {
+        self.ty
+            .ok_or_else(|| Error::internal(format!("{} has no schema", self.resource.kind)))
+    }
+
+    pub fn api_version(&self) -> &str {
+        &self.api_version
+    }
+
+    /// Whether objects are stored in another version than the one they are served in.
+    pub fn converts(&self) -> bool {
+        self.resource.storage_version.is_some()
+    }
+
+    /// A stored object as a value in the served version, with its revision.
+    pub fn decode_stored(&self, stored: &[u8], revision: Revision) -> Result<Value, Error> {
+        let mut value: Value = serde_json::from_slice(stored).map_err(Error::internal)?;
+        value["metadata"]["resourceVersion"] = revision.to_string().into();
+        if self.converts() {
+            api::convert(&mut value, &self.api_version);
+        }
+        Ok(value)
+    }
+
+    /// The bytes to store for a value in the served version.
+    pub fn encode_stored(&self, mut value: Value) -> Bytes {
+        if let Some(metadata) = value["metadata"].as_object_mut() {
+            metadata.remove("resourceVersion");
+        }
+        if self.converts() {
+            api::convert(&mut value, &self.storage_api_version);
+        }
+        schema::encode_json(&value).into()
+    }
+}
+
+impl Stored {
+    pub fn value(&self, served: &Served) -> Result<Value, Error> {
+        served.decode_stored(&self.bytes, self.revision)
+    }
+}
+
+impl From<Arc<Entry>> for Stored {
+    fn from(entry: Arc<Entry>) -> Stored {
+        Stored {
+            bytes: entry.value.clone(),
+            revision: entry.mod_revision,
+        }
+    }
+}
+
+/// What a failure of the store means to a client.
+pub fn store_error(error: StoreError) -> Error {
+    match error {
+        StoreError::Compacted { .. } => Error::new(
+            Reason::Expired,
+            "The provided continue parameter is too old to display a consistent list result.",
+        ),
+        StoreError::Future { requested, current } => Error::new(
+            Reason::Timeout,
+            format!("Too large resource version: {requested}, current: {current}"),
+        )
+        .retry_after(1),
+        StoreError::Unavailable(_) | StoreError::Unknown(_) | StoreError::ReadOnly(_) => {
+            Error::new(Reason::ServiceUnavailable, error.to_string()).retry_after(1)
+        }
+        StoreError::Corrupt(_) | StoreError::Io(_) | StoreError::Invalid(_) => Error::internal(error),
+    }
+}

@@ -1,0 +1,245 @@
+//! Changing objects: one conditional loop for updates, patches and the subresources that change their parent.
+
+use std::sync::Arc;
+
+use admission::Operation;
+use api::{Error, Value};
+use bytes::Bytes;
+use store::{Compare, Outcome, Transaction, Write};
+
+use super::create::mark_of;
+use super::metadata::{self, text};
+use super::{MAX_CONFLICT_RETRIES, Registry, Scope, Served, Stored, WriteOptions, store_error};
+
+const MODIFIED: &str = "the object has been modified; please apply your changes to the latest version and try again";
+
+/// Computes the wanted object from the current one. Called again when somebody else was faster.
+pub type Change<'a> = dyn FnMut(&Value) -> Result<Value, Error> + Send + 'a;
+
+/// What one turn of the loop came to.
+enum Turn {
+    Done(Stored),
+    /// Somebody else was faster.
+    Again,
+}
+
+impl Registry {
+    pub async fn update(
+        &self,
+        served: &Arc<Served>,
+        namespace: &str,
+        name: &str,
+        scope: Scope,
+        options: &WriteOptions,
+        change: &mut Change<'_>,
+    ) -> Result<Stored, Error> {
+        for attempt in 0..MAX_CONFLICT_RETRIES {
+            // The first try may work on slightly old state: the compare finds out.
+            let snapshot = match attempt {
+                0 => self.store.snapshot(),
+                _ => self.store.latest().await.map_err(store_error)?,
+            };
+            let stored = match self.get_at(&*snapshot, served, namespace, name) {
+                Err(_) if attempt == 0 => self.get(served, namespace, name).await?,
+                found => found?,
+            };
+            match self
+                .update_once(served, namespace, name, scope, options, change, stored)
+                .await?
+            {
+                Turn::Done(stored) => return Ok(stored),
+                Turn::Again => {}
+            }
+        }
+        Err(Error::conflict(served.resource, name, MODIFIED))
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one turn of the loop above, split out for reading"
+    )]
+    async fn update_once(
+        &self,
+        served: &Arc<Served>,
+        namespace: &str,
+        name: &str,
+        scope: Scope,
+        options: &WriteOptions,
+        change: &mut Change<'_>,
+        stored: Stored,
+    ) -> Result<Turn, Error> {
+        let resource = served.resource;
+        let old = stored.value(served)?;
+        let mut new = change(&old)?;
+        let wants_revision = check_preconditions(served, &new, &old)?;
+        metadata::check_name(&mut new, name)?;
+        metadata::check_namespace(&mut new, resource, namespace)?;
+        metadata::carry_over(&mut new, &old);
+        carry_over_parts(served, scope, &mut new, &old);
+        self.complete(served, &mut new)?;
+        match scope {
+            Scope::Main => resource.rules.prepare_update(&mut new, &old),
+            Scope::Status => resource.rules.prepare_status_update(&mut new, &old),
+            Scope::Subresource(_) => {}
+        }
+        let mut attributes = self.attributes(served, Operation::Update, options, namespace);
+        name.clone_into(&mut attributes.name);
+        scope.subresource().clone_into(&mut attributes.subresource);
+        attributes.object = new;
+        attributes.old_object = old;
+        self.admission.mutate(&mut attributes, &self.lookup()).await?;
+        self.complete(served, &mut attributes.object)?;
+        metadata::bump_generation(&mut attributes.object, &attributes.old_object, resource);
+        validate(served, scope, name, &attributes.object, &attributes.old_object)?;
+        self.admission.validate(&attributes, &self.lookup()).await?;
+
+        let (new, old) = (attributes.object, attributes.old_object);
+        let turn = self
+            .commit_change(served, namespace, name, new, &old, &stored, options.dry_run)
+            .await?;
+        match turn {
+            Turn::Again if wants_revision => Err(Error::conflict(resource, name, MODIFIED)),
+            turn => Ok(turn),
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the object before and after, and where it is kept"
+    )]
+    async fn commit_change(
+        &self,
+        served: &Arc<Served>,
+        namespace: &str,
+        name: &str,
+        mut new: Value,
+        old: &Value,
+        stored: &Stored,
+        dry_run: bool,
+    ) -> Result<Turn, Error> {
+        let snapshot = self.store.snapshot();
+        let claims = self.services.claim(served.resource, &mut new, Some(old), &*snapshot)?;
+        let uid = text(&new, "uid").to_owned();
+        let gone = is_ready_to_go(&new);
+        let mut released = crate::allocate::Claims::default();
+        if gone {
+            released = self.services.release(served.resource, &new, &*snapshot);
+        }
+        let bytes: Bytes = served.encode_stored(new);
+        if bytes == stored.bytes && !gone {
+            return Ok(Turn::Done(stored.clone()));
+        }
+        if dry_run {
+            return Ok(Turn::Done(Stored {
+                bytes,
+                revision: stored.revision,
+            }));
+        }
+        let key = self.key(served, namespace, name);
+        let write = match gone {
+            true => Write::Delete { key: key.clone() },
+            false => Write::Put {
+                key: key.clone(),
+                value: bytes.clone(),
+                ttl: None,
+            },
+        };
+        let mut transaction = Transaction {
+            compares: vec![Compare::Unchanged {
+                key,
+                mod_revision: stored.revision,
+            }],
+            writes: vec![write],
+        };
+        claims.add_to(&mut transaction);
+        released.add_to(&mut transaction);
+        match self.store.commit(transaction).await.map_err(store_error)? {
+            Outcome::Committed { revision } => {
+                trace::mark("apiserver/updated", mark_of(served, namespace, name), uid);
+                Ok(Turn::Done(Stored { bytes, revision }))
+            }
+            Outcome::Conflict { .. } => Ok(Turn::Again),
+        }
+    }
+}
+
+/// Whether the client asked for a certain revision; fails when the object is at another one.
+fn check_preconditions(served: &Served, new: &Value, old: &Value) -> Result<bool, Error> {
+    let name = text(old, "name");
+    let (uid, old_uid) = (text(new, "uid"), text(old, "uid"));
+    if !uid.is_empty() && uid != old_uid {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}");
+        return Err(Error::conflict(served.resource, name, why));
+    }
+    let revision = text(new, "resourceVersion");
+    if revision.is_empty() || revision == "0" {
+        return Ok(false);
+    }
+    if revision != text(old, "resourceVersion") {
+        return Err(Error::conflict(served.resource, name, MODIFIED));
+    }
+    Ok(true)
+}
+
+/// A write to the object leaves its status alone, and the reverse.
+fn carry_over_parts(served: &Served, scope: Scope, new: &mut Value, old: &Value) {
+    let Some(object) = new.as_object_mut() else { return };
+    match scope {
+        Scope::Main if served.resource.has_status() => {
+            match old.get("status") {
+                Some(status) => object.insert("status".to_owned(), status.clone()),
+                None => object.remove("status"),
+            };
+        }
+        Scope::Main | Scope::Subresource(_) => {}
+        Scope::Status => {
+            let status = object.remove("status");
+            let metadata = object.remove("metadata");
+            let mut kept = old.as_object().cloned().unwrap_or_default();
+            keep_status_metadata(&mut kept, metadata);
+            match status {
+                Some(status) => kept.insert("status".to_owned(), status),
+                None => kept.remove("status"),
+            };
+            *object = kept;
+        }
+    }
+}
+
+/// Labels and annotations may change together with the status; the rest of the metadata may not.
+fn keep_status_metadata(kept: &mut serde_json::Map<String, Value>, written: Option<Value>) {
+    let (Some(kept), Some(Value::Object(written))) = (kept.get_mut("metadata").and_then(Value::as_object_mut), written)
+    else {
+        return;
+    };
+    for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+        match written.get(field) {
+            Some(value) => kept.insert(field.to_owned(), value.clone()),
+            None => kept.remove(field),
+        };
+    }
+}
+
+fn validate(served: &Served, scope: Scope, name: &str, new: &Value, old: &Value) -> Result<(), Error> {
+    let rules = served.resource.rules;
+    let mut problems = api::validate_metadata_update(served.resource, new, old);
+    match scope {
+        Scope::Main => {
+            problems.extend(rules.validate(new));
+            problems.extend(rules.validate_update(new, old));
+        }
+        Scope::Status => problems.extend(rules.validate_status_update(new, old)),
+        Scope::Subresource(_) => problems.extend(rules.validate(new)),
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Error::invalid(served.resource, name, problems)),
+    }
+}
+
+/// The last finalizer of an object whose deletion was asked for is gone.
+fn is_ready_to_go(new: &Value) -> bool {
+    metadata::is_deleting(new)
+        && metadata::finalizers(new) == 0
+        && new["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
+}

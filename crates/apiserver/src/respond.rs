@@ -1,0 +1,252 @@
+//! Answers: stored bytes and values in the encoding and shape that the client asked for.
+
+use std::sync::Arc;
+
+use api::{Error, Resource, Value};
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::{Response, StatusCode};
+use serde_json::json;
+use store::Revision;
+
+use crate::body::{self, Body};
+use crate::negotiate::{Encoding, Shape, Wanted};
+use crate::registry::Served;
+use crate::table::{self, IncludeObject};
+use crate::watch::{Change, Transition};
+
+/// Presents objects of one resource as one client wants them.
+#[derive(Clone)]
+pub struct Presenter {
+    pub served: Arc<Served>,
+    pub wanted: Wanted,
+    pub include_object: IncludeObject,
+}
+
+/// Presents objects as frames of a watch.
+#[derive(Clone)]
+pub struct FrameEncoder(pub Presenter);
+
+/// An answer that is not an object of the API: discovery documents, OpenAPI, health.
+pub fn json(code: StatusCode, value: &Value) -> Response<Body> {
+    bytes(code, "application/json", value.to_string())
+}
+
+pub fn bytes(code: StatusCode, media_type: &'static str, bytes: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(body::full(bytes));
+    *response.status_mut() = code;
+    response
+        .headers_mut()
+        .insert(CONTENT_TYPE, http::HeaderValue::from_static(media_type));
+    response
+        .headers_mut()
+        .insert(CACHE_CONTROL, http::HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+/// A failure as a Status object.
+pub fn error(error: &Error, encoding: Encoding) -> Response<Body> {
+    let code = StatusCode::from_u16(error.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = status(code, &error.to_status(), encoding);
+    if let Some(seconds) = error
+        .details
+        .as_ref()
+        .map(|details| details.retry_after_seconds)
+        .filter(|s| *s > 0)
+    {
+        response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    }
+    response
+}
+
+/// A Status object, whether it tells of success or failure.
+pub fn status(code: StatusCode, status: &Value, encoding: Encoding) -> Response<Body> {
+    let ty = schema::builtin().named("meta/v1.Status");
+    match encode(status, ty, encoding) {
+        Ok(encoded) => bytes(code, encoding.media_type(), encoded),
+        Err(_) => json(code, status),
+    }
+}
+
+/// Encodes any typed value; without a type only JSON and YAML are possible.
+pub fn encode(value: &Value, ty: Option<schema::TypeRef<'static>>, encoding: Encoding) -> Result<Bytes, Error> {
+    match encoding {
+        Encoding::Json => Ok(schema::encode_json(value).into()),
+        Encoding::Yaml => serde_saphyr::to_string(value).map(Bytes::from).map_err(Error::internal),
+        Encoding::Protobuf => {
+            let ty = ty.ok_or_else(|| Error::internal("this kind has no protobuf form"))?;
+            let raw = schema::encode_protobuf(ty, value).map_err(Error::internal)?;
+            let text = |field: &str| value[field].as_str().unwrap_or_default();
+            Ok(schema::envelope::encode(text("apiVersion"), text("kind"), &raw).into())
+        }
+    }
+}
+
+impl Presenter {
+    pub fn resource(&self) -> &'static Resource {
+        self.served.resource
+    }
+
+    /// Whether stored bytes can be sent as they are, with the revision spliced in.
+    pub fn is_verbatim(&self) -> bool {
+        self.wanted
+            == Wanted {
+                encoding: Encoding::Json,
+                shape: Shape::Object,
+            }
+            && !self.served.converts()
+    }
+
+    /// One stored object.
+    pub fn stored(&self, code: StatusCode, stored: &Bytes, revision: Revision) -> Result<Response<Body>, Error> {
+        if self.is_verbatim() {
+            return Ok(bytes(
+                code,
+                "application/json",
+                schema::splice_resource_version(stored, revision),
+            ));
+        }
+        self.value(code, self.served.decode_stored(stored, revision)?)
+    }
+
+    /// One object that already carries its revision.
+    pub fn value(&self, code: StatusCode, value: Value) -> Result<Response<Body>, Error> {
+        Ok(bytes(code, self.wanted.encoding.media_type(), self.encode(value)?))
+    }
+
+    /// A list of objects that already carry their revisions.
+    pub fn list(&self, metadata: Value, items: Vec<Value>) -> Result<Response<Body>, Error> {
+        let (value, ty) = match self.wanted.shape {
+            Shape::Object => {
+                let kind = format!("{}List", self.resource().kind);
+                let list = json!({
+                    "kind": kind, "apiVersion": self.resource().api_version(), "metadata": metadata, "items": items,
+                });
+                (list, self.served.list_type())
+            }
+            Shape::Table => {
+                let mut value = table::of(self.resource(), items.iter(), self.include_object, true);
+                value["metadata"] = metadata;
+                (value, schema::builtin().named("meta/v1.Table"))
+            }
+            Shape::PartialMetadata => {
+                let list = json!({
+                    "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+                    "items": items.iter().map(partial_metadata).collect::<Vec<_>>(),
+                });
+                (list, schema::builtin().named("meta/v1.PartialObjectMetadataList"))
+            }
+        };
+        let encoding = self.wanted.encoding;
+        Ok(bytes(
+            StatusCode::OK,
+            encoding.media_type(),
+            encode(&value, ty, encoding)?,
+        ))
+    }
+
+    fn encode(&self, value: Value) -> Result<Bytes, Error> {
+        let (value, ty) = self.shape(value);
+        encode(&value, ty, self.wanted.encoding)
+    }
+
+    fn shape(&self, value: Value) -> (Value, Option<schema::TypeRef<'static>>) {
+        match self.wanted.shape {
+            Shape::Object => (value, self.served.object_type()),
+            Shape::Table => {
+                let mut shaped = table::of(self.resource(), std::iter::once(&value), self.include_object, true);
+                shaped["metadata"]["resourceVersion"] = value["metadata"]["resourceVersion"].clone();
+                (shaped, schema::builtin().named("meta/v1.Table"))
+            }
+            Shape::PartialMetadata => (
+                partial_metadata(&value),
+                schema::builtin().named("meta/v1.PartialObjectMetadata"),
+            ),
+        }
+    }
+}
+
+fn partial_metadata(value: &Value) -> Value {
+    json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": value["metadata"] })
+}
+
+impl FrameEncoder {
+    /// The content type of the whole stream.
+    pub fn media_type(&self) -> &'static str {
+        match self.0.wanted.encoding {
+            Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
+            Encoding::Json | Encoding::Yaml => "application/json",
+        }
+    }
+
+    pub fn change(&self, transition: Transition, change: &Change) -> Bytes {
+        if self.0.is_verbatim() {
+            return change.json_frame(transition).clone();
+        }
+        self.object(transition, change.bytes(transition), change.event.revision)
+    }
+
+    pub fn object(&self, transition: Transition, stored: &Bytes, revision: Revision) -> Bytes {
+        match self.0.served.decode_stored(stored, revision) {
+            Ok(value) => self.frame(transition.name(), value),
+            Err(error) => self.error(&error),
+        }
+    }
+
+    pub fn bookmark(&self, revision: Revision, ends_initial: bool) -> Bytes {
+        let resource = self.0.resource();
+        let mut metadata = json!({ "resourceVersion": revision.to_string() });
+        if ends_initial {
+            metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
+        }
+        let mut value = json!({ "kind": resource.kind, "apiVersion": resource.api_version(), "metadata": metadata });
+        if let Some(ty) = self.0.served.object_type() {
+            let _ = schema::normalize(ty, &mut value);
+        }
+        self.frame("BOOKMARK", value)
+    }
+
+    pub fn error(&self, error: &Error) -> Bytes {
+        let status = error.to_status();
+        self.encoded_frame(
+            "ERROR",
+            encode(&status, schema::builtin().named("meta/v1.Status"), self.encoding()),
+        )
+    }
+
+    fn frame(&self, event: &str, value: Value) -> Bytes {
+        let (value, ty) = self.0.shape(value);
+        self.encoded_frame(event, encode(&value, ty, self.encoding()))
+    }
+
+    /// Watches are streams of JSON or protobuf; YAML has no framing.
+    fn encoding(&self) -> Encoding {
+        match self.0.wanted.encoding {
+            Encoding::Protobuf => Encoding::Protobuf,
+            Encoding::Json | Encoding::Yaml => Encoding::Json,
+        }
+    }
+
+    fn encoded_frame(&self, event: &str, object: Result<Bytes, Error>) -> Bytes {
+        let Ok(object) = object else {
+            return Bytes::new();
+        };
+        match self.encoding() {
+            Encoding::Protobuf => length_prefixed(&schema::watch_event(event, &object)),
+            _ => {
+                let mut frame = format!("{{\"type\":\"{event}\",\"object\":").into_bytes();
+                frame.extend_from_slice(&object);
+                frame.extend_from_slice(b"}\n");
+                frame.into()
+            }
+        }
+    }
+}
+
+/// Frames of a protobuf stream follow their length in four bytes.
+fn length_prefixed(message: &[u8]) -> Bytes {
+    let mut frame = Vec::with_capacity(message.len() + 4);
+    frame.extend_from_slice(&(message.len() as u32).to_be_bytes());
+    frame.extend_from_slice(message);
+    frame.into()
+}

@@ -1,0 +1,94 @@
+//! Binding a pod to a node: the scheduler's one write.
+
+use std::sync::Arc;
+
+use api::{Error, Value, kinds};
+use http::{Response, StatusCode};
+use serde_json::json;
+
+use crate::body::Body;
+use crate::decode::{self, Expected};
+use crate::registry::{Scope, Served, WriteOptions};
+use crate::verbs::{Call, success};
+
+pub async fn bind(call: &Call<'_>) -> Result<Response<Body>, Error> {
+    let options = WriteOptions::parse(call.user.clone(), &call.query)?;
+    let expected = Expected::named("v1", "Binding", "core/v1.Binding")?;
+    let (binding, _) = decode::object(expected, call.headers, &call.body, options.validation)?;
+    let pods: &Arc<Served> = call.server.registry.served(&kinds::pod::POD)?;
+    let named = if call.info.name.is_empty() {
+        binding["metadata"]["name"].as_str().unwrap_or_default()
+    } else {
+        &call.info.name
+    };
+    let target = &binding["target"];
+    let node = target["name"].as_str().unwrap_or_default();
+    if node.is_empty() {
+        return Err(Error::bad_request("Binding.target.name: Required value"));
+    }
+    if !matches!(target["kind"].as_str(), None | Some("" | "Node")) {
+        return Err(Error::bad_request(
+            "target.kind: Unsupported value: only Node can be bound to",
+        ));
+    }
+    let mut change = |pod: &Value| assign(pod, node, &binding);
+    let scope = Scope::Subresource("binding");
+    let namespace = &call.info.namespace;
+    call.server
+        .registry
+        .update(pods, namespace, named, scope, &options, &mut change)
+        .await?;
+    Ok(success(StatusCode::CREATED))
+}
+
+fn assign(pod: &Value, node: &str, binding: &Value) -> Result<Value, Error> {
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let refuse = |why: String| Err(Error::conflict(&kinds::pod::POD, name, why));
+    if pod["metadata"]["deletionTimestamp"].is_string() {
+        return refuse(format!("pod {name} is being deleted, cannot be assigned to a host"));
+    }
+    let wanted_uid = binding["metadata"]["uid"].as_str().unwrap_or_default();
+    if !wanted_uid.is_empty() && wanted_uid != pod["metadata"]["uid"] {
+        return refuse(format!(
+            "Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {}",
+            pod["metadata"]["uid"].as_str().unwrap_or_default()
+        ));
+    }
+    match pod["spec"]["nodeName"].as_str() {
+        None | Some("") => {}
+        Some(other) => return refuse(format!("pod {name} is already assigned to node {other:?}")),
+    }
+    if pod["spec"]["schedulingGates"]
+        .as_array()
+        .is_some_and(|gates| !gates.is_empty())
+    {
+        return refuse(format!("pod {name} has non-empty .spec.schedulingGates"));
+    }
+    let mut bound = pod.clone();
+    bound["spec"]["nodeName"] = node.into();
+    if let Some(annotations) = binding["metadata"]["annotations"].as_object() {
+        for (key, value) in annotations {
+            bound["metadata"]["annotations"][key] = value.clone();
+        }
+    }
+    set_condition(
+        &mut bound,
+        json!({
+            "type": "PodScheduled", "status": "True", "lastProbeTime": null,
+            "lastTransitionTime": schema::time::format(schema::time::now()),
+            "observedGeneration": pod["metadata"]["generation"],
+        }),
+    );
+    Ok(bound)
+}
+
+fn set_condition(pod: &mut Value, condition: Value) {
+    if !pod["status"]["conditions"].is_array() {
+        pod["status"]["conditions"] = json!([]);
+    }
+    let Some(conditions) = pod["status"]["conditions"].as_array_mut() else {
+        return;
+    };
+    conditions.retain(|known| known["type"] != condition["type"]);
+    conditions.push(condition);
+}

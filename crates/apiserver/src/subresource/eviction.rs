@@ -1,0 +1,99 @@
+//! Eviction: a deletion that asks the pod's disruption budgets first.
+
+use admission::Lookup;
+use api::selector::Selector;
+use api::{Error, LabelSelector, Reason, Value, kinds};
+use http::{Response, StatusCode};
+use serde::Deserialize;
+
+use crate::body::Body;
+use crate::decode::{self, Expected};
+use crate::registry::{DeleteOptions, Scope, WriteOptions};
+use crate::verbs::{Call, success};
+
+pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
+    let mut options = WriteOptions::parse(call.user.clone(), &call.query)?;
+    let expected = Expected::named("policy/v1", "Eviction", "policy/v1.Eviction")?;
+    let (eviction, _) = decode::object(expected, call.headers, &call.body, options.validation)?;
+    let delete = match eviction.get("deleteOptions").filter(|options| options.is_object()) {
+        Some(given) => DeleteOptions::deserialize(given).map_err(|error| Error::bad_request(error.to_string()))?,
+        None => DeleteOptions::default(),
+    };
+    options.dry_run |= delete.is_dry_run();
+    let registry = &call.server.registry;
+    let (namespace, name) = (&call.info.namespace, &call.info.name);
+    let pod = registry.get(&call.served, namespace, name).await?.value(&call.served)?;
+    if needs_budget(&pod) {
+        spend_budget(call, &pod, &options).await?;
+    }
+    registry
+        .delete(&call.served, namespace, name, &delete, &options)
+        .await?;
+    Ok(success(StatusCode::CREATED))
+}
+
+/// Pods that do not run, or are on their way out, cost nobody anything.
+fn needs_budget(pod: &Value) -> bool {
+    !pod["metadata"]["deletionTimestamp"].is_string()
+        && !matches!(
+            pod["status"]["phase"].as_str(),
+            Some("Succeeded" | "Failed" | "Pending")
+        )
+}
+
+async fn spend_budget(call: &Call<'_>, pod: &Value, options: &WriteOptions) -> Result<(), Error> {
+    let registry = &call.server.registry;
+    let namespace = &call.info.namespace;
+    let budgets = registry
+        .lookup()
+        .list(&kinds::pod_disruption_budget::POD_DISRUPTION_BUDGET, namespace);
+    let covering: Vec<&Value> = budgets.iter().filter(|budget| covers(budget, pod)).collect();
+    let budget = match covering.as_slice() {
+        [] => return Ok(()),
+        [budget] => *budget,
+        _ => {
+            return Err(Error::internal(
+                "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+            ));
+        }
+    };
+    let budget_name = budget["metadata"]["name"].as_str().unwrap_or_default();
+    let served = registry.served(&kinds::pod_disruption_budget::POD_DISRUPTION_BUDGET)?;
+    let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let mut change = |budget: &Value| {
+        let allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0);
+        let observed = budget["status"]["observedGeneration"].as_i64().unwrap_or(0);
+        if allowed <= 0 || observed < budget["metadata"]["generation"].as_i64().unwrap_or(0) {
+            return Err(refused(budget_name));
+        }
+        let mut spent = budget.clone();
+        spent["status"]["disruptionsAllowed"] = (allowed - 1).into();
+        spent["status"]["disruptedPods"][pod_name] = schema::time::format(schema::time::now()).into();
+        Ok(spent)
+    };
+    registry
+        .update(served, namespace, budget_name, Scope::Status, options, &mut change)
+        .await?;
+    Ok(())
+}
+
+fn covers(budget: &Value, pod: &Value) -> bool {
+    let Ok(selector) = LabelSelector::deserialize(&budget["spec"]["selector"]) else {
+        return false;
+    };
+    let labels = &pod["metadata"]["labels"];
+    Selector::from(&selector).matches_with(|key| labels[key].as_str())
+}
+
+fn refused(budget: &str) -> Error {
+    let mut error = Error::new(
+        Reason::TooManyRequests,
+        "Cannot evict pod as it would violate the pod's disruption budget.",
+    );
+    error.details().causes.push(api::Cause {
+        reason: "DisruptionBudget".to_owned(),
+        message: format!("The disruption budget {budget} does not allow another disruption now."),
+        field: String::new(),
+    });
+    error
+}

@@ -1,0 +1,111 @@
+//! Subresources that read or change their parent object.
+
+mod binding;
+mod eviction;
+mod scale;
+mod token;
+
+use api::{Error, Reason, Subresource, Value};
+use http::{Response, StatusCode};
+
+pub use binding::bind;
+
+use crate::body::Body;
+use crate::decode;
+use crate::registry::{PatchType, Scope, WriteOptions};
+use crate::verbs::{Call, method_not_allowed};
+
+/// Subresources whose body is the parent itself, with the part of it that they may change.
+const PARTS: &[(&str, &[&str])] = &[
+    ("approval", &["status"]),
+    ("ephemeralcontainers", &["spec", "ephemeralContainers"]),
+    ("finalize", &["spec", "finalizers"]),
+    ("resize", &["spec"]),
+];
+
+pub async fn run(call: &Call<'_>, name: &str) -> Result<Response<Body>, Error> {
+    let Some(subresource) = call.served.resource.subresource(name) else {
+        return Err(not_found());
+    };
+    check_verb(subresource, call.info.verb)?;
+    match (name, call.info.verb) {
+        ("status", "get") => call.get().await,
+        ("status", "update") => call.update(Scope::Status).await,
+        ("status", "patch") => call.patch(Scope::Status).await,
+        ("scale", _) => scale::run(call).await,
+        ("binding", _) => bind(call).await,
+        ("eviction", _) => eviction::run(call).await,
+        ("token", _) => token::run(call).await,
+        (_, "get") => call.get().await,
+        (name, _) => match PARTS.iter().find(|(part, _)| *part == name) {
+            Some((name, path)) => change_part(call, name, path).await,
+            None => Err(not_found()),
+        },
+    }
+}
+
+fn check_verb(subresource: &Subresource, verb: &str) -> Result<(), Error> {
+    match subresource.verbs.iter().any(|allowed| allowed.as_str() == verb) {
+        true => Ok(()),
+        false => Err(method_not_allowed()),
+    }
+}
+
+fn not_found() -> Error {
+    Error::new(Reason::NotFound, "the server could not find the requested resource")
+}
+
+/// Takes one part of the written object and leaves the rest as it is.
+async fn change_part(call: &Call<'_>, name: &'static str, path: &[&str]) -> Result<Response<Body>, Error> {
+    let options = WriteOptions::parse(call.user.clone(), &call.query)?;
+    let written = match call.info.verb {
+        "update" => Some(decode::object(call.expected()?, call.headers, &call.body, options.validation)?.0),
+        _ => None,
+    };
+    let patch = match written {
+        None => Some((PatchType::from_headers(call.headers)?, parse_patch(&call.body)?)),
+        Some(_) => None,
+    };
+    let mut change = |current: &Value| {
+        let wanted = match (&written, &patch) {
+            (Some(written), _) => written.clone(),
+            (None, Some((kind, patch))) => kind.apply(&call.served, current, patch)?,
+            (None, None) => current.clone(),
+        };
+        let mut changed = current.clone();
+        // The client's revision decides whether its write is still welcome.
+        changed["metadata"]["resourceVersion"] = wanted["metadata"]["resourceVersion"].clone();
+        replace(&mut changed, &wanted, path);
+        Ok(changed)
+    };
+    let (namespace, object) = (&call.info.namespace, &call.info.name);
+    let scope = Scope::Subresource(name);
+    let registry = &call.server.registry;
+    let stored = registry
+        .update(&call.served, namespace, object, scope, &options, &mut change)
+        .await?;
+    call.presenter()?.stored(StatusCode::OK, &stored.bytes, stored.revision)
+}
+
+fn parse_patch(body: &[u8]) -> Result<Value, Error> {
+    serde_json::from_slice(body).map_err(|error| Error::bad_request(format!("error decoding patch: {error}")))
+}
+
+fn replace(target: &mut Value, source: &Value, path: &[&str]) {
+    let Some((last, parents)) = path.split_last() else {
+        return;
+    };
+    let (mut target, mut source) = (target, source);
+    for parent in parents {
+        target = &mut target[*parent];
+        source = &source[*parent];
+    }
+    match source.get(*last) {
+        Some(value) => target[*last] = value.clone(),
+        None => {
+            if let Some(object) = target.as_object_mut() {
+                object.remove(*last);
+            }
+        }
+    }
+}

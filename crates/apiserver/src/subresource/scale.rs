@@ -1,0 +1,105 @@
+//! Scale: the number of replicas of a workload, in one shape for all of them.
+
+use api::selector::Selector;
+use api::{Error, FieldError, LabelSelector, Path, Value};
+use http::{Response, StatusCode};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::body::Body;
+use crate::decode::{self, Expected};
+use crate::negotiate;
+use crate::registry::{PatchType, Scope, WriteOptions};
+use crate::respond;
+use crate::verbs::Call;
+
+pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
+    let (namespace, name) = (&call.info.namespace, &call.info.name);
+    let registry = &call.server.registry;
+    if call.info.verb == "get" {
+        let parent = registry.get(&call.served, namespace, name).await?.value(&call.served)?;
+        return answer(call, &parent);
+    }
+    let options = WriteOptions::parse(call.user.clone(), &call.query)?;
+    let expected = Expected::named("autoscaling/v1", "Scale", "autoscaling/v1.Scale")?;
+    let written = match call.info.verb {
+        "update" => Some(decode::object(expected, call.headers, &call.body, options.validation)?.0),
+        _ => None,
+    };
+    let mut change = |parent: &Value| {
+        let scale = match &written {
+            Some(written) => written.clone(),
+            None => patched(call, &scale_of(parent))?,
+        };
+        apply(call, parent, &scale)
+    };
+    let scope = Scope::Subresource("scale");
+    let stored = registry
+        .update(&call.served, namespace, name, scope, &options, &mut change)
+        .await?;
+    answer(call, &stored.value(&call.served)?)
+}
+
+fn patched(call: &Call<'_>, scale: &Value) -> Result<Value, Error> {
+    let patch: Value = serde_json::from_slice(&call.body)
+        .map_err(|error| Error::bad_request(format!("error decoding patch: {error}")))?;
+    match PatchType::from_headers(call.headers)? {
+        PatchType::Json => schema::json_patch(scale, &patch).map_err(|error| Error::bad_request(error.to_string())),
+        PatchType::Merge | PatchType::Strategic => Ok(schema::merge_patch(scale, &patch)),
+    }
+}
+
+fn apply(call: &Call<'_>, parent: &Value, scale: &Value) -> Result<Value, Error> {
+    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    if replicas < 0 {
+        let path = Path::new("spec").child("replicas");
+        let problem = FieldError::invalid(&path, replicas, "must be greater than or equal to 0");
+        return Err(Error::invalid(call.served.resource, &call.info.name, vec![problem]));
+    }
+    let mut changed = parent.clone();
+    changed["spec"]["replicas"] = replicas.into();
+    changed["metadata"]["resourceVersion"] = scale["metadata"]["resourceVersion"].clone();
+    Ok(changed)
+}
+
+fn answer(call: &Call<'_>, parent: &Value) -> Result<Response<Body>, Error> {
+    let encoding = negotiate::wanted(call.headers, false)?.encoding;
+    let ty = schema::builtin().named("autoscaling/v1.Scale");
+    let encoded = respond::encode(&scale_of(parent), ty, encoding)?;
+    Ok(respond::bytes(StatusCode::OK, encoding.media_type(), encoded))
+}
+
+fn scale_of(parent: &Value) -> Value {
+    let metadata = &parent["metadata"];
+    let mut scale = json!({
+        "kind": "Scale", "apiVersion": "autoscaling/v1",
+        "metadata": {
+            "name": metadata["name"], "namespace": metadata["namespace"], "uid": metadata["uid"],
+            "resourceVersion": metadata["resourceVersion"], "creationTimestamp": metadata["creationTimestamp"],
+        },
+        "spec": {},
+        "status": { "replicas": parent["status"]["replicas"].as_i64().unwrap_or(0) },
+    });
+    if let Some(replicas) = parent["spec"]["replicas"].as_i64().filter(|replicas| *replicas != 0) {
+        scale["spec"]["replicas"] = replicas.into();
+    }
+    let selector = selector_text(&parent["spec"]["selector"]);
+    if !selector.is_empty() {
+        scale["status"]["selector"] = selector.into();
+    }
+    scale
+}
+
+/// A selector as the query string would have it; replication controllers select by a plain map.
+fn selector_text(selector: &Value) -> String {
+    let is_plain = selector
+        .as_object()
+        .is_some_and(|map| map.values().all(Value::is_string));
+    let selector = match is_plain {
+        true => LabelSelector::deserialize(&json!({ "matchLabels": selector })),
+        false => LabelSelector::deserialize(selector),
+    };
+    selector
+        .map(|selector| Selector::from(&selector).to_string())
+        .unwrap_or_default()
+}

@@ -1,0 +1,335 @@
+//! Requests for resources: finds the resource, runs the verb, shapes the answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{Error, Reason, Value, Verb};
+use auth::User;
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Response, StatusCode};
+use http_body_util::{BodyExt, StreamBody};
+use serde_json::json;
+
+use crate::ApiServer;
+use crate::body::Body;
+use crate::decode::{self, Expected};
+use crate::negotiate;
+use crate::registry::{
+    DeleteOptions, Deleted, ListBody, ListRequest, PatchType, Scope, Served, WriteOptions, list_metadata,
+};
+use crate::request::{Query, RequestInfo};
+use crate::respond::{self, FrameEncoder, Presenter};
+use crate::table::IncludeObject;
+use crate::watch::{WatchRequest, stream};
+
+/// Upstream ends watches after a random time between this and twice this, so that clients spread over servers.
+const MIN_WATCH: Duration = Duration::from_secs(1800);
+
+/// One request for a resource, with all that its handler may look at.
+pub struct Call<'a> {
+    pub server: &'a Arc<ApiServer>,
+    pub served: Arc<Served>,
+    pub info: &'a RequestInfo,
+    pub query: Query,
+    pub headers: &'a HeaderMap,
+    pub body: Bytes,
+    pub user: Arc<User>,
+}
+
+impl Call<'_> {
+    pub async fn run(&self) -> Result<Response<Body>, Error> {
+        match (self.info.verb, self.info.subresource.as_str()) {
+            (verb, "") => {
+                self.check_verb(verb)?;
+                self.run_main(verb).await
+            }
+            (_, subresource) => crate::subresource::run(self, subresource).await,
+        }
+    }
+
+    fn check_verb(&self, verb: &str) -> Result<(), Error> {
+        let resource = self.served.resource;
+        let known = resource.verbs.iter().any(|allowed: &Verb| allowed.as_str() == verb);
+        let needs_namespace =
+            resource.namespaced && self.info.namespace.is_empty() && !matches!(verb, "list" | "watch");
+        match known && !needs_namespace {
+            true => Ok(()),
+            false => Err(method_not_allowed()),
+        }
+    }
+
+    async fn run_main(&self, verb: &str) -> Result<Response<Body>, Error> {
+        if self.served.resource.storage.is_empty() {
+            return crate::reviews::run(self, verb).await;
+        }
+        match verb {
+            "get" => self.get().await,
+            "list" => self.list().await,
+            "watch" => self.watch().await,
+            "create" => self.create().await,
+            "update" => self.update(Scope::Main).await,
+            "patch" => self.patch(Scope::Main).await,
+            "delete" => self.delete().await,
+            "deletecollection" => self.delete_collection().await,
+            _ => Err(method_not_allowed()),
+        }
+    }
+
+    pub async fn get(&self) -> Result<Response<Body>, Error> {
+        let stored = self
+            .server
+            .registry
+            .get(&self.served, &self.info.namespace, &self.info.name)
+            .await?;
+        self.presenter()?.stored(StatusCode::OK, &stored.bytes, stored.revision)
+    }
+
+    async fn list(&self) -> Result<Response<Body>, Error> {
+        let registry = &self.server.registry;
+        let presenter = self.presenter()?;
+        let request = self.list_request()?;
+        if presenter.is_verbatim() && request.is_whole() {
+            let snapshot = registry.list_snapshot(&request).await?;
+            let mut response = Response::new(ListBody::new(snapshot, request.filter).boxed_unsync());
+            response
+                .headers_mut()
+                .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            return Ok(response);
+        }
+        let page = registry.list(&request).await?;
+        let decoded = page
+            .entries
+            .iter()
+            .map(|entry| self.served.decode_stored(&entry.value, entry.mod_revision));
+        presenter.list(list_metadata(&page), decoded.collect::<Result<_, _>>()?)
+    }
+
+    async fn watch(&self) -> Result<Response<Body>, Error> {
+        let request = self.list_request()?;
+        let encoder = FrameEncoder(self.presenter()?);
+        let send_initial = self
+            .query
+            .text("sendInitialEvents")
+            .map(|_| self.query.flag("sendInitialEvents"));
+        if send_initial.is_some() && self.query.text("resourceVersionMatch") != Some("NotOlderThan") {
+            return Err(Error::bad_request(
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            ));
+        }
+        let after = match (request.resource_version, send_initial) {
+            (_, Some(true)) | (None | Some(0), None) => None,
+            (revision, _) => Some(revision.unwrap_or_else(|| self.server.registry.store.snapshot().revision())),
+        };
+        let media_type = encoder.media_type();
+        let watch = WatchRequest {
+            filter: request.filter,
+            encoder,
+            after,
+            bookmarks: self.query.flag("allowWatchBookmarks"),
+            announce_initial_end: send_initial == Some(true) && self.query.flag("allowWatchBookmarks"),
+            timeout: watch_timeout(&self.query)?,
+        };
+        let frames = stream(&self.server.registry.store, self.served.ring.clone(), watch).await?;
+        let body = StreamBody::new(futures_util::StreamExt::map(frames, |chunk| {
+            chunk.map(http_body::Frame::data)
+        }));
+        let mut response = Response::new(body.boxed_unsync());
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+        Ok(response)
+    }
+
+    async fn create(&self) -> Result<Response<Body>, Error> {
+        let options = WriteOptions::parse(self.user.clone(), &self.query)?;
+        let (value, mut warnings) = decode::object(self.expected()?, self.headers, &self.body, options.validation)?;
+        warnings.extend(self.served.resource.rules.warnings(&value));
+        let stored = self
+            .server
+            .registry
+            .create(&self.served, &self.info.namespace, value, &options)
+            .await?;
+        let response = self
+            .presenter()?
+            .stored(StatusCode::CREATED, &stored.bytes, stored.revision)?;
+        Ok(with_warnings(response, &warnings))
+    }
+
+    pub async fn update(&self, scope: Scope) -> Result<Response<Body>, Error> {
+        let options = WriteOptions::parse(self.user.clone(), &self.query)?;
+        let (value, mut warnings) = decode::object(self.expected()?, self.headers, &self.body, options.validation)?;
+        warnings.extend(self.served.resource.rules.warnings(&value));
+        let mut change = |_: &Value| Ok(value.clone());
+        let (namespace, name) = (&self.info.namespace, &self.info.name);
+        let registry = &self.server.registry;
+        let stored = registry
+            .update(&self.served, namespace, name, scope, &options, &mut change)
+            .await?;
+        let response = self
+            .presenter()?
+            .stored(StatusCode::OK, &stored.bytes, stored.revision)?;
+        Ok(with_warnings(response, &warnings))
+    }
+
+    pub async fn patch(&self, scope: Scope) -> Result<Response<Body>, Error> {
+        let options = WriteOptions::parse(self.user.clone(), &self.query)?;
+        let kind = PatchType::from_headers(self.headers)?;
+        let patch: Value = serde_json::from_slice(&self.body)
+            .map_err(|error| Error::bad_request(format!("error decoding patch: {error}")))?;
+        let expected = self.expected()?;
+        let mut warnings = Vec::new();
+        let mut change = |current: &Value| {
+            let mut patched = kind.apply(&self.served, current, &patch)?;
+            let problems = schema::normalize(expected.ty, &mut patched).map_err(|error| {
+                Error::new(
+                    Reason::Invalid,
+                    format!("the patched object cannot be handled: {error}"),
+                )
+            })?;
+            warnings = decode::judge(expected, problems, options.validation)?;
+            Ok(patched)
+        };
+        let (namespace, name) = (&self.info.namespace, &self.info.name);
+        let registry = &self.server.registry;
+        let stored = registry
+            .update(&self.served, namespace, name, scope, &options, &mut change)
+            .await?;
+        let response = self
+            .presenter()?
+            .stored(StatusCode::OK, &stored.bytes, stored.revision)?;
+        Ok(with_warnings(response, &warnings))
+    }
+
+    async fn delete(&self) -> Result<Response<Body>, Error> {
+        let delete = self.delete_options()?;
+        let mut options = WriteOptions::parse(self.user.clone(), &Query::default())?;
+        options.dry_run = delete.is_dry_run();
+        let (namespace, name) = (&self.info.namespace, &self.info.name);
+        match self
+            .server
+            .registry
+            .delete(&self.served, namespace, name, &delete, &options)
+            .await?
+        {
+            Deleted::Pending(stored) => self.presenter()?.stored(StatusCode::OK, &stored.bytes, stored.revision),
+            Deleted::Gone(stored) => {
+                let uid = stored.value(&self.served)?["metadata"]["uid"].clone();
+                let resource = self.served.resource;
+                let mut details = json!({ "name": name, "kind": resource.plural, "uid": uid });
+                if !resource.group.is_empty() {
+                    details["group"] = resource.group.into();
+                }
+                let status = json!({
+                    "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details,
+                });
+                Ok(respond::status(
+                    StatusCode::OK,
+                    &status,
+                    negotiate::wanted(self.headers, true)?.encoding,
+                ))
+            }
+        }
+    }
+
+    /// Deletes every object that matches; answers with the list of them.
+    async fn delete_collection(&self) -> Result<Response<Body>, Error> {
+        let delete = self.delete_options()?;
+        let mut options = WriteOptions::parse(self.user.clone(), &Query::default())?;
+        options.dry_run = delete.is_dry_run();
+        let registry = &self.server.registry;
+        let request = self.list_request()?;
+        let page = registry.list(&request).await?;
+        let mut items = Vec::with_capacity(page.entries.len());
+        for entry in &page.entries {
+            let value = self.served.decode_stored(&entry.value, entry.mod_revision)?;
+            let name = value["metadata"]["name"].as_str().unwrap_or_default();
+            match registry
+                .delete(&self.served, &self.info.namespace, name, &delete, &options)
+                .await
+            {
+                Ok(_) => items.push(value),
+                Err(error) if error.reason == Reason::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.presenter()?.list(list_metadata(&page), items)
+    }
+
+    fn delete_options(&self) -> Result<DeleteOptions, Error> {
+        let options = if self.body.is_empty() {
+            DeleteOptions::default()
+        } else {
+            let expected = Expected::named("v1", "DeleteOptions", "meta/v1.DeleteOptions")?;
+            let validation = crate::registry::FieldValidation::Ignore;
+            let (value, _) = decode::object(expected, self.headers, &self.body, validation)?;
+            serde_json::from_value(value).map_err(|error| Error::bad_request(error.to_string()))?
+        };
+        options.merge_query(&self.query)
+    }
+
+    fn list_request(&self) -> Result<ListRequest, Error> {
+        let info = self.info;
+        ListRequest::parse(
+            &self.server.registry,
+            &self.served,
+            &info.namespace,
+            &info.name,
+            &self.query,
+        )
+    }
+
+    pub fn presenter(&self) -> Result<Presenter, Error> {
+        Ok(Presenter {
+            served: self.served.clone(),
+            wanted: negotiate::wanted(self.headers, true)?,
+            include_object: IncludeObject::parse(self.query.first("includeObject"))?,
+        })
+    }
+
+    pub fn expected(&self) -> Result<Expected<'_>, Error> {
+        Ok(Expected {
+            api_version: self.served.api_version(),
+            kind: self.served.resource.kind,
+            ty: self.served.required_type()?,
+        })
+    }
+}
+
+pub fn method_not_allowed() -> Error {
+    Error::new(
+        Reason::MethodNotAllowed,
+        "the server does not allow this method on the requested resource",
+    )
+}
+
+pub fn with_warnings(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
+    for warning in warnings {
+        let text: String = warning.chars().filter(|c| !c.is_control()).collect();
+        let quoted = format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+        if let Ok(value) = HeaderValue::from_str(&quoted) {
+            response.headers_mut().append(http::header::WARNING, value);
+        }
+    }
+    response
+}
+
+/// An answer without content, for instance to a request that only has effects.
+pub fn success(code: StatusCode) -> Response<Body> {
+    let status =
+        json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code.as_u16() });
+    let mut response = respond::json(code, &status);
+    *response.status_mut() = code;
+    response
+}
+
+fn watch_timeout(query: &Query) -> Result<Duration, Error> {
+    match query.text("timeoutSeconds") {
+        None => Ok(MIN_WATCH + Duration::from_millis(trace::now_us() % MIN_WATCH.as_millis() as u64)),
+        Some(text) => match text.parse::<u64>() {
+            Ok(0) => Ok(MIN_WATCH),
+            Ok(seconds) => Ok(Duration::from_secs(seconds)),
+            Err(_) => Err(Error::bad_request(format!("invalid timeoutSeconds: {text:?}"))),
+        },
+    }
+}

@@ -1,0 +1,125 @@
+//! Which objects a request is about, and what a change means to one watcher.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use api::selector::{Requirement, Selector};
+use api::{Resource, Value};
+use bytes::Bytes;
+use serde::Deserialize;
+use store::Event;
+
+/// What happened from one watcher's point of view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transition {
+    Added = 0,
+    Modified = 1,
+    Deleted = 2,
+}
+
+/// Selects objects of a resource by key, labels and fields.
+#[derive(Clone)]
+pub struct Filter {
+    pub resource: &'static Resource,
+    /// Keys start with this; a whole key when `exact`.
+    pub key: String,
+    pub exact: bool,
+    pub labels: Selector,
+    pub fields: Selector,
+}
+
+impl Transition {
+    pub fn name(self) -> &'static str {
+        match self {
+            Transition::Added => "ADDED",
+            Transition::Modified => "MODIFIED",
+            Transition::Deleted => "DELETED",
+        }
+    }
+}
+
+/// The labels of an object, borrowed from its bytes.
+#[derive(Deserialize)]
+struct Labelled<'a> {
+    #[serde(borrow, default)]
+    metadata: Labels<'a>,
+}
+
+#[derive(Default, Deserialize)]
+struct Labels<'a> {
+    #[serde(borrow, default)]
+    labels: HashMap<Cow<'a, str>, Cow<'a, str>>,
+}
+
+impl Filter {
+    /// Selectors that hold for every object need no look inside.
+    pub fn is_trivial(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty()
+    }
+
+    pub fn covers_key(&self, key: &str) -> bool {
+        if self.exact {
+            key == self.key
+        } else {
+            key.starts_with(&self.key)
+        }
+    }
+
+    pub fn matches(&self, object: &Bytes) -> bool {
+        self.labels_match(object) && self.fields_match(object)
+    }
+
+    /// `None` when the event does not concern this watcher.
+    pub fn transition(&self, event: &Event) -> Option<Transition> {
+        if !self.covers_key(&event.key) {
+            return None;
+        }
+        let matches = |entry: &std::sync::Arc<store::Entry>| self.is_trivial() || self.matches(&entry.value);
+        let before = event.previous.as_ref().is_some_and(matches);
+        let after = event.current.as_ref().is_some_and(matches);
+        match (before, after) {
+            (false, true) => Some(Transition::Added),
+            (true, true) => Some(Transition::Modified),
+            (true, false) => Some(Transition::Deleted),
+            (false, false) => None,
+        }
+    }
+
+    fn labels_match(&self, object: &Bytes) -> bool {
+        if self.labels.is_empty() {
+            return true;
+        }
+        let Ok(object) = serde_json::from_slice::<Labelled>(object) else {
+            return false;
+        };
+        let labels = object.metadata.labels;
+        self.labels
+            .matches_with(|key| labels.get(key).map(|value| value.as_ref()))
+    }
+
+    fn fields_match(&self, object: &Bytes) -> bool {
+        if self.fields.is_empty() {
+            return true;
+        }
+        let Ok(object) = serde_json::from_slice::<Value>(object) else {
+            return false;
+        };
+        self.fields.requirements.iter().all(|requirement| match requirement {
+            Requirement::Equals(path, value) => field(self.resource, &object, path).as_ref() == Some(value),
+            Requirement::NotEquals(path, value) => field(self.resource, &object, path).as_ref() != Some(value),
+            _ => false,
+        })
+    }
+}
+
+/// The value of a selectable field of an object.
+pub fn field(resource: &Resource, object: &Value, path: &str) -> Option<String> {
+    let metadata = &object["metadata"];
+    match path {
+        "metadata.name" => Some(metadata["name"].as_str().unwrap_or_default().to_owned()),
+        "metadata.namespace" if resource.namespaced => {
+            Some(metadata["namespace"].as_str().unwrap_or_default().to_owned())
+        }
+        _ => resource.rules.field(object, path),
+    }
+}

@@ -1,0 +1,97 @@
+//! The one reader of the store that feeds all rings.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use store::{Event, EventBatch, Revision, Store, StoreError};
+use tracing::{error, warn};
+
+use super::Ring;
+
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Routes events to the ring of their resource by the longest matching key prefix.
+pub struct Hub {
+    rings: RwLock<BTreeMap<String, Arc<Ring>>>,
+    start: Revision,
+}
+
+impl Hub {
+    pub fn new(start: Revision) -> Hub {
+        Hub {
+            rings: RwLock::new(BTreeMap::new()),
+            start,
+        }
+    }
+
+    /// The ring for keys below `prefix`, made on first use.
+    pub fn ring(&self, prefix: &str) -> Arc<Ring> {
+        let mut rings = self.rings.write();
+        let start = self.start;
+        rings
+            .entry(prefix.to_owned())
+            .or_insert_with(|| Arc::new(Ring::new(start)))
+            .clone()
+    }
+
+    /// Reads the store for ever; when its history is lost all cursors fall behind and clients list again.
+    pub async fn run(&self, store: Arc<dyn Store>) {
+        let mut at = self.start;
+        loop {
+            match store.watch(at).await {
+                Ok(mut events) => loop {
+                    match events.next().await {
+                        Ok(batch) => {
+                            at = batch.complete_to;
+                            self.deliver(batch);
+                        }
+                        Err(error) => {
+                            warn!(%error, "the store's event stream ended; opening a new one");
+                            break;
+                        }
+                    }
+                },
+                Err(StoreError::Compacted { .. }) => {
+                    at = store.snapshot().revision();
+                    error!(
+                        revision = at,
+                        "the store compacted events before they were read; watchers start anew"
+                    );
+                    self.rings.read().values().for_each(|ring| ring.reset(at));
+                }
+                Err(error) => warn!(%error, "cannot watch the store"),
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    fn deliver(&self, batch: EventBatch) {
+        let rings = self.rings.read();
+        let mut touched: Vec<*const Ring> = Vec::new();
+        let mut events = batch.events.into_iter().peekable();
+        while let Some(event) = events.next() {
+            let Some(ring) = ring_of(&rings, &event) else { continue };
+            let mut run = vec![event];
+            while let Some(next) =
+                events.next_if(|next| ring_of(&rings, next).is_some_and(|other| Arc::ptr_eq(other, ring)))
+            {
+                run.push(next);
+            }
+            ring.append(run.into_iter());
+            touched.push(Arc::as_ptr(ring));
+        }
+        for ring in rings.values() {
+            ring.advance(batch.complete_to, touched.contains(&Arc::as_ptr(ring)));
+        }
+    }
+}
+
+fn ring_of<'a>(rings: &'a BTreeMap<String, Arc<Ring>>, event: &Event) -> Option<&'a Arc<Ring>> {
+    rings
+        .range::<str, _>((std::ops::Bound::Unbounded, std::ops::Bound::Included(&*event.key)))
+        .next_back()
+        .filter(|(prefix, _)| event.key.starts_with(prefix.as_str()))
+        .map(|(_, ring)| ring)
+}
