@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use api::ObjectMeta;
+use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
@@ -63,6 +65,19 @@ pub struct Cache<T> {
     /// Also held while a change is made and told, so that a new subscriber misses none and sees none twice.
     subscribers: Mutex<Vec<Subscriber<T>>>,
     synced: watch::Sender<bool>,
+    /// Everything up to this revision has been applied.
+    revision: AtomicU64,
+}
+
+/// How far a cache has come, whatever it holds.
+#[async_trait]
+pub trait Freshness: Send + Sync {
+    /// Returns once the cache holds everything that the first list returned.
+    async fn synced(&self);
+    /// All changes up to this revision are in the cache.
+    fn revision(&self) -> u64;
+    /// The revision of the cached object with this key, if there is one.
+    fn revision_of(&self, key: &str) -> Option<String>;
 }
 
 struct State<T> {
@@ -84,6 +99,7 @@ impl<T> Default for Cache<T> {
             }),
             subscribers: Mutex::new(Vec::new()),
             synced: watch::Sender::new(false),
+            revision: AtomicU64::new(0),
         }
     }
 }
@@ -173,32 +189,42 @@ impl<T: Object> Cache<T> {
 
     pub fn insert(&self, object: T) {
         let subscribers = self.subscribers.lock();
-        self.put(&subscribers, object);
+        let revision = object.resource_version().to_owned();
+        self.put(&subscribers, object, &revision);
     }
 
-    pub fn remove(&self, key: &str) {
+    /// Removes an object; `revision` is that of its deletion.
+    pub fn remove(&self, key: &str, revision: &str) {
         let subscribers = self.subscribers.lock();
-        self.take(&subscribers, key);
+        self.take(&subscribers, key, revision);
     }
 
-    /// Makes `objects` the whole content; from then on the cache counts as synced.
-    pub fn replace(&self, objects: Vec<T>) {
+    /// Everything up to this revision has been applied; revisions that are not numbers are ignored.
+    pub fn reached(&self, revision: &str) {
+        if let Ok(revision) = revision.parse() {
+            self.revision.fetch_max(revision, Ordering::AcqRel);
+        }
+    }
+
+    /// Makes `objects` the whole content, as it was at `revision`; from then on the cache counts as synced.
+    pub fn replace(&self, objects: Vec<T>, revision: &str) {
         let subscribers = self.subscribers.lock();
         let kept: BTreeSet<Key> = objects.iter().map(T::key).collect();
         let keys = || self.state.read().objects.keys().cloned().collect::<Vec<_>>();
         for key in keys().into_iter().filter(|key| !kept.contains(key)) {
-            self.take(&subscribers, key.as_str());
+            self.take(&subscribers, key.as_str(), "");
         }
         for object in objects {
             let known = self.get_key(object.key().as_str());
             if known.is_none_or(|known| known.resource_version() != object.resource_version()) {
-                self.put(&subscribers, object);
+                self.put(&subscribers, object, "");
             }
         }
+        self.reached(revision);
         self.synced.send_replace(true);
     }
 
-    fn put(&self, subscribers: &[Subscriber<T>], object: T) {
+    fn put(&self, subscribers: &[Subscriber<T>], object: T, revision: &str) {
         let (key, object) = (object.key(), Arc::new(object));
         let old = {
             let mut guard = self.state.write();
@@ -209,12 +235,14 @@ impl<T: Object> Cache<T> {
             }
             old
         };
+        // Before subscribers are told: they may ask whether the cache has caught up with a write of theirs.
+        self.reached(revision);
         for subscriber in subscribers {
             subscriber(old.as_ref(), Some(&object));
         }
     }
 
-    fn take(&self, subscribers: &[Subscriber<T>], key: &str) {
+    fn take(&self, subscribers: &[Subscriber<T>], key: &str, revision: &str) {
         let old = {
             let mut guard = self.state.write();
             let state = &mut *guard;
@@ -226,9 +254,25 @@ impl<T: Object> Cache<T> {
             }
             old
         };
+        self.reached(revision);
         for subscriber in subscribers {
             subscriber(Some(&old), None);
         }
+    }
+}
+
+#[async_trait]
+impl<T: Object> Freshness for Cache<T> {
+    async fn synced(&self) {
+        Cache::synced(self).await;
+    }
+
+    fn revision(&self) -> u64 {
+        self.revision.load(Ordering::Acquire)
+    }
+
+    fn revision_of(&self, key: &str) -> Option<String> {
+        self.get_key(key).map(|object| object.resource_version().to_owned())
     }
 }
 
@@ -305,7 +349,7 @@ mod tests {
         assert_eq!(names(cache.by("app", "web")), ["a/one", "a/two"]);
 
         cache.insert(thing("a", "one", "db", 4));
-        cache.remove("a/two");
+        cache.remove("a/two", "5");
         assert_eq!(names(cache.by("app", "web")), [""; 0]);
         assert_eq!(names(cache.by("app", "db")), ["a/one", "ab/three"]);
     }
@@ -321,9 +365,10 @@ mod tests {
         cache.on_change(move |old, new| sink.lock().push(format!("{}→{}", revision(old), revision(new))));
 
         // A relist tells only what differs.
-        cache.replace(vec![thing("a", "one", "web", 1), thing("a", "two", "web", 2)]);
-        cache.replace(vec![thing("a", "two", "web", 3)]);
+        cache.replace(vec![thing("a", "one", "web", 1), thing("a", "two", "web", 2)], "2");
+        cache.replace(vec![thing("a", "two", "web", 3)], "4");
         assert_eq!(*heard.lock(), ["-→1", "-→2", "1→-", "2→3"]);
         assert!(cache.is_synced());
+        assert_eq!(cache.revision(), 4);
     }
 }

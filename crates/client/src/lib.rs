@@ -33,7 +33,7 @@ pub mod when;
 mod fake;
 
 pub use backoff::Backoff;
-pub use cache::{Cache, Object, WithMetadata};
+pub use cache::{Cache, Freshness, IndexFunction, Object, WithMetadata};
 pub use client::Client;
 pub use config::{Config, ConfigError, Impersonate, Source, Token};
 pub use connection::HttpTransport;

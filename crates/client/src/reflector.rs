@@ -133,7 +133,7 @@ impl<T: Object> Reflector<T> {
             options.continue_token = list.metadata.continue_token;
             options.resource_version.clear();
         }
-        self.cache.replace(objects);
+        self.cache.replace(objects, &self.revision);
         self.expired = false;
         Ok(())
     }
@@ -151,7 +151,7 @@ impl<T: Object> Reflector<T> {
                 },
                 WatchEvent::Deleted(object) => match self.decode(&object) {
                     Some(object) => {
-                        self.cache.remove(object.key().as_str());
+                        self.cache.remove(object.key().as_str(), object.resource_version());
                         object.resource_version().to_owned()
                     }
                     None => revision_of(&object),
@@ -159,6 +159,7 @@ impl<T: Object> Reflector<T> {
                 WatchEvent::Bookmark(object) => revision_of(&object),
             };
             if !revision.is_empty() {
+                self.cache.reached(&revision);
                 self.revision = revision;
             }
         }

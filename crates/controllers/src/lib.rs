@@ -1,1 +1,89 @@
-//! Controllers.
+//! The controllers: each turns what users want into the objects that bring it about.
+//!
+//! Start with [`table`]: one row per controller, one file per row. A file says what the controller watches, what it
+//! reads for one key, and has a pure function from that to a [`Plan`]; `driver` does everything else — queues, retries,
+//! adoption, waiting for caches, status writes, events. Plans are tested as text.
+//!
+//! Nothing here writes but the driver. Controllers know only the API: this crate must never depend on the API server,
+//! the store or a node.
+
+mod claim;
+mod conditions;
+mod deployment;
+mod driver;
+mod endpoint_slice;
+mod model;
+mod owner;
+mod plan;
+mod replica_set;
+mod replicas;
+mod root_ca;
+mod service_account;
+mod status;
+mod table;
+mod template;
+
+#[cfg(test)]
+mod testing;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use client::{Backoff, Client, EventRecorder, Informers};
+use futures_util::FutureExt;
+use tokio::task::JoinSet;
+
+pub use driver::{Attempt, Reconcile, Row, Setup};
+pub use plan::{Action, Plan};
+pub use table::table;
+
+use driver::Shared;
+
+/// The pauses before a controller that ended by itself is started again.
+const RESTART: Backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(60));
+
+/// What [`run`] needs.
+pub struct ControllersOptions {
+    pub client: Client,
+    /// The name of this machine, for events.
+    pub host: String,
+    pub settings: Settings,
+    /// Names of rows that are not to run.
+    pub disabled: Vec<String>,
+}
+
+/// What controllers take from the cluster's configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// The PEM bundle that pods verify the API server with; without it no `kube-root-ca.crt` is published.
+    pub root_ca: Option<String>,
+}
+
+/// Runs all controllers until the future is dropped.
+pub async fn run(options: ControllersOptions) {
+    let client = options.client.named("kube-controller-manager");
+    let shared = Arc::new(Shared {
+        recorder: EventRecorder::start(client.clone(), "controller-manager", &options.host),
+        informers: Informers::new(client.clone()),
+        options: options.settings,
+        client,
+    });
+    let mut running = JoinSet::new();
+    for row in table() {
+        if !options.disabled.iter().any(|name| name == row.name) {
+            running.spawn(supervise(row, shared.clone()));
+        }
+    }
+    while running.join_next().await.is_some() {}
+}
+
+/// Keeps one controller running whatever happens to it.
+async fn supervise(row: &'static Row, shared: Arc<Shared>) {
+    for failures in 0.. {
+        let driven = std::panic::AssertUnwindSafe(driver::drive(row, shared.clone())).catch_unwind();
+        if driven.await.is_err() {
+            tracing::error!(controller = row.name, "a controller panicked and is started again");
+        }
+        tokio::time::sleep(RESTART.wait(failures)).await;
+    }
+}

@@ -1,0 +1,206 @@
+//! What controllers read of objects: projections that several controllers share. None is ever written back.
+
+use api::{LabelSelector, ObjectMeta, Value};
+use client::when::Moment;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
+use serde_json::value::RawValue;
+
+/// Says where a projection keeps its metadata, which makes it an object that can be cached.
+macro_rules! with_metadata {
+    ($($projection:ty),* $(,)?) => {
+        $(impl client::WithMetadata for $projection {
+            fn metadata(&self) -> &api::ObjectMeta {
+                &self.metadata
+            }
+        })*
+    };
+}
+pub(crate) use with_metadata;
+
+with_metadata!(Metadata, Namespace, Pod, ReplicaSet);
+
+/// An object of which only the metadata matters.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Metadata {
+    pub metadata: ObjectMeta,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Namespace {
+    pub metadata: ObjectMeta,
+    pub spec: NamespaceSpec,
+    pub status: Value,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NamespaceSpec {
+    pub finalizers: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Pod {
+    pub metadata: ObjectMeta,
+    pub spec: PodSpec,
+    pub status: PodStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodSpec {
+    pub node_name: String,
+    pub hostname: String,
+    pub subdomain: String,
+    pub containers: Vec<Container>,
+    pub init_containers: Vec<Container>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Container {
+    pub ports: Vec<ContainerPort>,
+    /// `Always` on an init container makes it a sidecar, whose ports count.
+    pub restart_policy: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ContainerPort {
+    pub name: String,
+    pub container_port: u16,
+    pub protocol: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodStatus {
+    pub phase: String,
+    pub conditions: Vec<PodCondition>,
+    #[serde(rename = "podIP")]
+    pub pod_ip: String,
+    #[serde(rename = "podIPs")]
+    pub pod_ips: Vec<PodIp>,
+    pub container_statuses: Vec<ContainerStatus>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodIp {
+    pub ip: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodCondition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    pub last_transition_time: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ContainerStatus {
+    pub restart_count: i64,
+}
+
+/// A ReplicaSet, or a ReplicationController, whose plain map of labels is read as a selector too.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ReplicaSet {
+    pub metadata: ObjectMeta,
+    pub spec: ReplicaSetSpec,
+    pub status: Value,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ReplicaSetSpec {
+    pub replicas: Option<i64>,
+    pub min_ready_seconds: i64,
+    #[serde(deserialize_with = "selector_or_labels")]
+    pub selector: Option<LabelSelector>,
+    pub template: Option<Box<RawValue>>,
+}
+
+impl Pod {
+    /// Neither finished nor being deleted: a pod that counts towards its replicas.
+    pub fn is_active(&self) -> bool {
+        !self.is_finished() && !self.metadata.is_deleting()
+    }
+
+    pub fn is_finished(&self) -> bool {
+        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.ready_condition().is_some_and(|ready| ready.status == "True")
+    }
+
+    /// Since when the pod has been ready, or not.
+    pub fn ready_since(&self) -> Option<Moment> {
+        let since = self.ready_condition()?.last_transition_time.as_deref();
+        since.and_then(Moment::parse)
+    }
+
+    /// Ready for at least `min_ready_seconds`.
+    pub fn is_available(&self, min_ready_seconds: i64, now: Moment) -> bool {
+        if !self.is_ready() {
+            return false;
+        }
+        let since = self.ready_since();
+        min_ready_seconds == 0
+            || since.is_some_and(|since| now.since(since).as_secs() >= min_ready_seconds.unsigned_abs())
+    }
+
+    pub fn restarts(&self) -> i64 {
+        self.status
+            .container_statuses
+            .iter()
+            .map(|status| status.restart_count)
+            .sum()
+    }
+
+    fn ready_condition(&self) -> Option<&PodCondition> {
+        self.status
+            .conditions
+            .iter()
+            .find(|condition| condition.kind == "Ready")
+    }
+}
+
+impl ReplicaSet {
+    /// What the API defaults to when it is not set.
+    pub fn replicas(&self) -> i64 {
+        self.spec.replicas.unwrap_or(1)
+    }
+
+    pub fn template(&self) -> Value {
+        let text = self.spec.template.as_deref().map_or("null", RawValue::get);
+        // The text was part of an object that parsed.
+        serde_json::from_str(text).unwrap_or_default()
+    }
+}
+
+/// A selector, or a plain map of labels: their values are objects and lists in one, texts in the other.
+fn selector_or_labels<'de, D: Deserializer<'de>>(source: D) -> Result<Option<LabelSelector>, D::Error> {
+    let value = Value::deserialize(source)?;
+    let is_labels = value.as_object().is_some_and(|map| map.values().any(Value::is_string));
+    let value = if is_labels {
+        json!({"matchLabels": value})
+    } else {
+        value
+    };
+    serde_json::from_value(value).map_err(D::Error::custom)
+}
+
+/// When the object was created, for sorting.
+pub fn created(metadata: &ObjectMeta) -> Moment {
+    let text = metadata.creation_timestamp.as_deref();
+    text.and_then(Moment::parse).unwrap_or_default()
+}

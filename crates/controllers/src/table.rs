@@ -1,0 +1,26 @@
+//! All controllers, by name.
+
+use crate::{Row, deployment, endpoint_slice, replica_set, root_ca, service_account};
+
+/// Every controller that [`crate::run`] starts. A new controller is one file and one row.
+pub fn table() -> &'static [&'static Row] {
+    &[
+        &deployment::ROW,
+        &endpoint_slice::ROW,
+        &replica_set::ROW,
+        &replica_set::REPLICATION_CONTROLLER_ROW,
+        &root_ca::ROW,
+        &service_account::ROW,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_names_are_unique() {
+        let names: Vec<&str> = table().iter().map(|row| row.name).collect();
+        assert!(names.is_sorted_by(|one, next| one < next), "{names:?}");
+    }
+}
