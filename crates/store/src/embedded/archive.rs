@@ -27,7 +27,7 @@ pub(crate) struct Archive {
 pub(crate) struct Walk {
     state: State,
     /// Segments still to be read. Open files stay readable when compaction removes their names.
-    segments: VecDeque<(Revision, Arc<dyn DiskFile>)>,
+    segments: VecDeque<Arc<dyn DiskFile>>,
     data: Vec<u8>,
     offset: usize,
 }
@@ -158,7 +158,7 @@ impl Archive {
                 }
                 return Ok(());
             }
-            if let Some((_, file)) = walk.segments.pop_front() {
+            if let Some(file) = walk.segments.pop_front() {
                 walk.data = read_whole(&*file)?;
             } else if !fresh {
                 // The last segment has grown, or there are new ones.
@@ -179,12 +179,8 @@ impl Archive {
         }
     }
 
-    fn open_after(
-        &self,
-        files: &Files,
-        revision: Revision,
-    ) -> Result<VecDeque<(Revision, Arc<dyn DiskFile>)>, StoreError> {
-        let open = |first: Revision| Ok((first, self.volume.disk.open(&Name::segment(first))?));
+    fn open_after(&self, files: &Files, revision: Revision) -> Result<VecDeque<Arc<dyn DiskFile>>, StoreError> {
+        let open = |first: Revision| Ok(self.volume.disk.open(&Name::segment(first))?);
         files
             .after(revision)
             .iter()

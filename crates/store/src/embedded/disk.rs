@@ -22,7 +22,7 @@ pub trait Disk: Send + Sync {
 }
 
 pub trait DiskFile: Send + Sync {
-    fn len(&self) -> io::Result<u64>;
+    fn length(&self) -> io::Result<u64>;
     /// Fills `buffer` completely.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
     /// Writes `data` completely; after an error any part of it may have been written.
@@ -92,7 +92,7 @@ impl Disk for Directory {
 }
 
 impl DiskFile for File {
-    fn len(&self) -> io::Result<u64> {
+    fn length(&self) -> io::Result<u64> {
         Ok(self.metadata()?.len())
     }
 

@@ -8,7 +8,7 @@ use super::files::Segment;
 use super::volume::{Name, Volume};
 use crate::Revision;
 
-/// The file is filled with zeros this far ahead: syncing data into existing blocks is faster than growing the file.
+/// The file is filled with zeros this far ahead, though not much beyond the length of a segment: syncing data into existing blocks is faster than growing the file.
 const GROW_BYTES: u64 = 1 << 20;
 
 pub(crate) struct Log {
@@ -58,7 +58,7 @@ impl Log {
         let Some(tail) = &mut self.tail else {
             return Err(AppendError::NothingWritten(io::Error::other("the log has no segment")));
         };
-        tail.append(frame)?;
+        tail.append(frame, GROW_BYTES.min(self.segment_bytes))?;
         Ok(Segment {
             first: tail.first,
             bytes: tail.end,
@@ -85,10 +85,10 @@ impl Log {
 }
 
 impl Tail {
-    fn append(&mut self, frame: &mut Vec<u8>) -> Result<(), AppendError> {
+    fn append(&mut self, frame: &mut Vec<u8>, grow_bytes: u64) -> Result<(), AppendError> {
         let end = self.end + frame.len() as u64;
         if end > self.allocated {
-            frame.resize((end.next_multiple_of(GROW_BYTES) - self.end) as usize, 0);
+            frame.resize((end.next_multiple_of(grow_bytes) - self.end) as usize, 0);
         }
         if let Err(error) = self.file.write_at(frame, self.end) {
             return Err(self.take_back(error));

@@ -105,7 +105,7 @@ fn replace(disk: &dyn Disk, name: &str, write: impl FnOnce(&dyn DiskFile) -> io:
 }
 
 pub(crate) fn read_whole(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
-    let mut data = vec![0; file.len()? as usize];
+    let mut data = vec![0; file.length()? as usize];
     file.read_at(&mut data, 0)?;
     Ok(data)
 }
@@ -114,12 +114,13 @@ fn read_stamp(disk: &dyn Disk) -> Result<Salt, StoreError> {
     let path = disk.path(STAMP);
     let data = read_whole(&*disk.open(STAMP)?)?;
     let text = String::from_utf8_lossy(&data);
-    let mut words = text.split_whitespace();
-    let format = (words.next() == Some(STAMP_WORD))
-        .then(|| words.next())
-        .flatten()
-        .and_then(|word| word.parse::<u32>().ok());
-    let salt = words.next().and_then(|word| u32::from_str_radix(word, 16).ok());
+    let (said, check) = text.trim_end().rsplit_once(' ').unwrap_or_default();
+    let intact = check == checksum(said);
+    let words: Vec<&str> = said.split(' ').collect();
+    let (format, salt) = match words[..] {
+        [STAMP_WORD, format, salt] if intact => (format.parse::<u32>().ok(), u32::from_str_radix(salt, 16).ok()),
+        _ => (None, None),
+    };
     match (format, salt) {
         (Some(FORMAT), Some(salt)) => Ok(Salt(salt)),
         (Some(format), _) if format > FORMAT => Err(StoreError::Corrupt(format!(
@@ -134,7 +135,12 @@ fn read_stamp(disk: &dyn Disk) -> Result<Salt, StoreError> {
 fn write_stamp(disk: &dyn Disk) -> io::Result<Salt> {
     // `RandomState` is seeded by the operating system.
     let salt = RandomState::new().build_hasher().finish() as u32;
-    let text = format!("{STAMP_WORD} {FORMAT} {salt:08x}\n");
+    let said = format!("{STAMP_WORD} {FORMAT} {salt:08x}");
+    let text = format!("{said} {}\n", checksum(&said));
     replace(disk, STAMP, |file| file.write_at(text.as_bytes(), 0))?;
     Ok(Salt(salt))
+}
+
+fn checksum(text: &str) -> String {
+    format!("{:08x}", crc32fast::hash(text.as_bytes()))
 }

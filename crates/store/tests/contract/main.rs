@@ -2,8 +2,12 @@
 //! that no acknowledged write is lost, whatever the disk does.
 
 mod cases;
+mod durability;
 mod engines;
+mod faulty;
 mod kit;
+mod model;
+mod restart;
 
 /// One test per engine and case.
 macro_rules! contract {

@@ -1,0 +1,234 @@
+//! The embedded engine on real files: what a restart finds, who may open it, what compaction leaves.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use store::embedded::{Options, open};
+use store::{Store, StoreError};
+
+use crate::kit::*;
+
+/// Set for the process that `a_killed_process_loses_nothing_and_leaves_no_lock` starts and kills.
+const VICTIM: &str = "STORE_TEST_VICTIM_DIRECTORY";
+
+async fn reopen(directory: &Path) -> Arc<dyn Store> {
+    open(directory, Options::default()).await.unwrap()
+}
+
+#[tokio::test]
+async fn watches_pages_and_revisions_go_on_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = reopen(directory.path()).await;
+    let first = write(&store, [put("/a", "1"), put("/b", "1")]).await;
+    let second = write(&store, [put("/a", "2")]).await;
+    let third = write(&store, [delete("/b")]).await;
+    let created = store.snapshot().get("/a").unwrap().create_revision;
+    store.close().await;
+
+    let store = reopen(directory.path()).await;
+    let mut watch = store.watch(first).await.unwrap();
+    assert_eq!(lines(&read_to(&mut watch, third).await), ["~/a 1>2", "-/b 1"]);
+    assert_eq!(keys(&*store.snapshot_at(second).await.unwrap(), "/", ""), ["/a", "/b"]);
+    assert_eq!(store.snapshot().get("/a").unwrap().create_revision, created);
+    assert_eq!(write(&store, [put("/c", "1")]).await, third + 1);
+}
+
+#[tokio::test]
+async fn a_key_that_expired_while_the_store_was_closed_goes_at_the_next_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = reopen(directory.path()).await;
+    let soon = Duration::from_millis(200);
+    write(
+        &store,
+        [
+            put_for("/short", "1", soon),
+            put_for("/long", "1", Duration::from_secs(3600)),
+        ],
+    )
+    .await;
+    let last = write(&store, [put_for("/compacted", "1", soon)]).await;
+    store.compact(last).await.unwrap();
+    store.close().await;
+    tokio::time::sleep(soon).await;
+
+    let store = reopen(directory.path()).await;
+    let mut watch = store.watch(last).await.unwrap();
+    let gone = read_to(&mut watch, last + 2).await;
+    assert_eq!(gone.len(), 2);
+    assert_eq!(keys(&*store.snapshot(), "/", ""), ["/long"]);
+}
+
+#[tokio::test]
+async fn only_one_may_have_it_open_and_only_the_owner_may_read_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("new/store");
+    let store = reopen(&path).await;
+    write(&store, [put("/a", "1")]).await;
+    match open(&path, Options::default()).await {
+        Err(StoreError::Unavailable(message)) => assert!(message.contains("in use by another process"), "{message}"),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("opened twice"),
+    }
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&path), 0o700);
+    for file in fs::read_dir(&path).unwrap() {
+        assert_eq!(mode(&file.unwrap().path()), 0o600);
+    }
+    store.close().await;
+    reopen(&path).await;
+}
+
+#[tokio::test]
+async fn a_store_of_a_newer_version_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    reopen(directory.path()).await.close().await;
+    let stamp = directory.path().join("format");
+    let said = "karve-store 2 00000000";
+    fs::write(&stamp, format!("{said} {:08x}\n", crc32fast::hash(said.as_bytes()))).unwrap();
+    let error = refused(open(directory.path(), Options::default()).await).to_string();
+    assert!(error.contains("says format 2, this version knows up to 1"), "{error}");
+    fs::remove_file(&stamp).unwrap();
+    fs::write(directory.path().join("log-00000000000000000001"), "").unwrap();
+    let error = refused(open(directory.path(), Options::default()).await).to_string();
+    assert!(
+        error.contains("format is missing although there is data beside it"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn old_history_is_compacted_by_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options {
+        history_age: Duration::ZERO,
+        segment_bytes: 10_000,
+        ..Options::default()
+    };
+    let embedded = open(directory.path(), options).await.unwrap();
+    let store: Arc<dyn Store> = embedded;
+    let value = "x".repeat(1000);
+    let mut last = 0;
+    for round in 0..300 {
+        last = write(&store, [put(&format!("/{}", round % 5), value.clone())]).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let used = || {
+        fs::read_dir(directory.path())
+            .unwrap()
+            .map(|file| file.unwrap().metadata().unwrap().len())
+            .sum::<u64>()
+    };
+    let settled = tokio::time::timeout(PATIENCE, async {
+        while used() > 100_000 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    settled.await.unwrap_or_else(|_| panic!("{} bytes are left", used()));
+    assert!(matches!(refused(store.watch(1).await), StoreError::Compacted { .. }));
+    store.close().await;
+    let store = reopen(directory.path()).await;
+    assert_eq!((store.snapshot().revision(), store.snapshot().count("/")), (last, 5));
+}
+
+#[tokio::test]
+async fn a_missing_file_is_noticed() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = || Options {
+        segment_bytes: 1000,
+        ..Options::default()
+    };
+    let store: Arc<dyn Store> = open(directory.path(), options()).await.unwrap();
+    for round in 0..10 {
+        write(&store, [put("/a", format!("{round}{}", "x".repeat(700)))]).await;
+    }
+    store.close().await;
+    let mut logs: Vec<_> = fs::read_dir(directory.path())
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .collect();
+    logs.retain(|path| path.display().to_string().contains("/log-"));
+    logs.sort();
+    fs::remove_file(&logs[1]).unwrap();
+    let error = refused(open(directory.path(), options()).await).to_string();
+    assert!(error.contains("a file is missing or damaged"), "{error}");
+    assert!(error.contains(&logs[2].display().to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn a_killed_process_loses_nothing_and_leaves_no_lock() {
+    let directory = tempfile::tempdir().unwrap();
+    for round in 0..3 {
+        let mut victim = Victim::start(directory.path());
+        let mut promised = 0;
+        let mut lines = BufReader::new(victim.0.stdout.take().unwrap()).lines();
+        for line in &mut lines {
+            let line = line.unwrap();
+            let Some(revision) = line.strip_prefix("committed ") else {
+                continue;
+            };
+            promised = revision.parse::<u64>().unwrap();
+            if promised % 200 == 150 {
+                break;
+            }
+        }
+        assert!(matches!(
+            open(directory.path(), Options::default()).await,
+            Err(StoreError::Unavailable(_))
+        ));
+        victim.0.kill().unwrap();
+        victim.0.wait().unwrap();
+        let store = reopen(directory.path()).await;
+        let snapshot = store.snapshot();
+        assert!(
+            promised > 0 && snapshot.revision() >= promised,
+            "round {round}: {promised} was promised"
+        );
+        assert_eq!(
+            snapshot.count("/"),
+            snapshot.revision() as usize,
+            "every revision wrote a key of its own"
+        );
+        store.close().await;
+    }
+}
+
+struct Victim(Child);
+
+impl Victim {
+    fn start(directory: &Path) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([
+            "--exact",
+            "restart::the_victim_writes_until_it_is_killed",
+            "--nocapture",
+            "--test-threads=1",
+        ]);
+        Victim(command.env(VICTIM, directory).stdout(Stdio::piped()).spawn().unwrap())
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Only the other process of the test above does anything here.
+#[tokio::test]
+async fn the_victim_writes_until_it_is_killed() {
+    let Some(directory) = std::env::var_os(VICTIM) else {
+        return;
+    };
+    let store = reopen(Path::new(&directory)).await;
+    loop {
+        let next = store.snapshot().revision() + 1;
+        let revision = write(&store, [put(&format!("/{next}"), "x".repeat((next % 5000) as usize))]).await;
+        println!("committed {revision}");
+    }
+}
