@@ -1,1 +1,77 @@
-fn main() {}
+//! The binary: flags, certificates, wiring. What the components do is in their own crates.
+//!
+//! Start with [`Command`], the table of everything this binary can be asked to do.
+
+mod component;
+mod kubeconfig;
+mod layout;
+mod pki;
+mod stop;
+mod tls;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use layout::ClusterArgs;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Kubernetes in one binary.
+#[derive(Parser)]
+#[command(name = "karve", version, about, max_term_width = 100)]
+struct Karve {
+    #[command(flatten)]
+    cluster: ClusterArgs,
+    /// How much to log: error, warn, info, debug or trace
+    #[arg(long, global = true, env = "KARVE_LOG", default_value = "warn")]
+    log: tracing::level_filters::LevelFilter,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the API server alone
+    ///
+    /// Example: karve kube-apiserver --data-dir /tmp/one --secure-port 7443
+    KubeApiserver(component::apiserver::ApiServerArgs),
+}
+
+fn main() -> ExitCode {
+    let karve = Karve::parse();
+    tracing_subscriber::fmt()
+        .with_max_level(karve.log)
+        .with_writer(std::io::stderr)
+        .with_target(true)
+        .init();
+    match run(karve) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("karve: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(karve: Karve) -> Result<()> {
+    let layout = karve.cluster.layout()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async move {
+        match karve.command {
+            Command::KubeApiserver(args) => {
+                let running = component::apiserver::start(&layout, &args).await?;
+                eprintln!(
+                    "serving {}; kubeconfig in {}",
+                    running.url,
+                    layout.kubeconfig().display()
+                );
+                let stop = stop::on_signal();
+                apiserver::serve(running.server.clone(), running.listener, running.tls, stop).await?;
+                running.server.stop().await;
+                Ok(())
+            }
+        }
+    })
+}

@@ -22,8 +22,8 @@ pub struct Instant {
 pub enum TimeError {
     #[error(
         "parsing time {} as {layout:?}: cannot parse {} as {element:?}",
-        quote(text),
-        quote(rest)
+        crate::go::quote(text),
+        crate::go::quote(rest)
     )]
     Mismatch {
         text: String,
@@ -31,24 +31,10 @@ pub enum TimeError {
         rest: String,
         element: &'static str,
     },
-    #[error("parsing time {}: {what} out of range", quote(text))]
+    #[error("parsing time {}: {what} out of range", crate::go::quote(text))]
     OutOfRange { text: String, what: &'static str },
-    #[error("parsing time {}: extra text: {}", quote(text), quote(rest))]
+    #[error("parsing time {}: extra text: {}", crate::go::quote(text), crate::go::quote(rest))]
     ExtraText { text: String, rest: String },
-}
-
-/// In quotes as Go's time package writes them: what is not plain ASCII byte by byte.
-fn quote(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for byte in text.bytes() {
-        match byte {
-            b'"' | b'\\' => quoted.extend(['\\', byte.into()]),
-            b' '..=b'~' | 0x7f => quoted.push(byte.into()),
-            _ => quoted.push_str(&format!("\\x{byte:02x}")),
-        }
-    }
-    quoted.push('"');
-    quoted
 }
 
 /// The current instant.
@@ -155,7 +141,7 @@ impl Parser<'_> {
         self.literal('-', "-")?;
         let day = self.number(2, "02")?;
         self.literal('T', "T")?;
-        let hour = self.hour()?;
+        let hour = self.number(2, "15")?;
         self.check(hour < 24, "hour")?;
         self.literal(':', ":")?;
         let minute = self.number(2, "04")?;
@@ -191,12 +177,6 @@ impl Parser<'_> {
             }
             None => Err(self.mismatch(element)),
         }
-    }
-
-    /// Go forgives an hour of one digit.
-    fn hour(&mut self) -> Result<i64, TimeError> {
-        let second_is_digit = self.rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
-        self.number(if second_is_digit { 2 } else { 1 }, "15")
     }
 
     fn literal(&mut self, expected: char, element: &'static str) -> Result<(), TimeError> {

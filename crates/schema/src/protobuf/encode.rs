@@ -61,7 +61,9 @@ impl Encoder<'_> {
         let schema = self.schema;
         let ty = schema.get(id);
         if ty.json_only {
-            return Err(ProtobufError::JsonOnly { go_name: ty.go_name() });
+            return Err(ProtobufError::JsonOnly {
+                type_name: ty.name.to_string(),
+            });
         }
         let place = Place { owner: id, field: "" };
         let map = match value {

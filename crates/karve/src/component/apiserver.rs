@@ -1,0 +1,324 @@
+//! `karve kube-apiserver`: upstream's flags, and how they become a server.
+
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use apiserver::{
+    ApiServer, AuthorizationMode, ClusterFacts, GateOptions, Options, STORE_ROOT, ServiceNetwork, Services, ServingTls,
+};
+use auth::authenticate::{PublicKey, ServiceAccounts, SigningKey, TokenFile};
+use clap::Args;
+use rustls::ClientConfig;
+use store::Store;
+use tokio::net::TcpListener;
+
+use crate::kubeconfig;
+use crate::layout::{Layout, write_private};
+use crate::pki::{self, Authority};
+use crate::tls;
+
+/// Upstream's flags of kube-apiserver, as far as they are supported. Certificates, keys and an administrator's
+/// kubeconfig are made in the data directory when they are not given.
+#[derive(Args, Clone, Debug)]
+pub struct ApiServerArgs {
+    /// The address to listen on
+    #[arg(long, default_value = "0.0.0.0")]
+    pub bind_address: IpAddr,
+    /// The port to serve HTTPS on
+    #[arg(long, default_value_t = 6443)]
+    pub secure_port: u16,
+    /// The address that nodes and pods reach this server at [default: the address of the default route]
+    #[arg(long)]
+    pub advertise_address: Option<IpAddr>,
+    /// Serve under these names and addresses too
+    #[arg(long, value_delimiter = ',')]
+    pub tls_san: Vec<String>,
+    /// The server's certificate chain, PEM
+    #[arg(long, requires = "tls_private_key_file")]
+    pub tls_cert_file: Option<PathBuf>,
+    /// The key of --tls-cert-file, PEM
+    #[arg(long, requires = "tls_cert_file")]
+    pub tls_private_key_file: Option<PathBuf>,
+    /// Clients with a certificate from one of these authorities are who the certificate says, PEM
+    #[arg(long)]
+    pub client_ca_file: Option<PathBuf>,
+    /// Static tokens: lines of token,user,uid,"group,group"
+    #[arg(long)]
+    pub token_auth_file: Option<PathBuf>,
+    /// Let requests without credentials in as system:anonymous
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub anonymous_auth: bool,
+    /// Who decides what users may do, in this order: Node, RBAC, AlwaysAllow
+    #[arg(long, value_delimiter = ',', default_value = "Node,RBAC")]
+    pub authorization_mode: Vec<String>,
+
+    /// Keep objects in this etcd instead of the embedded store
+    #[arg(long, value_delimiter = ',')]
+    pub etcd_servers: Vec<String>,
+    /// The root of all keys
+    #[arg(long, default_value = STORE_ROOT)]
+    pub etcd_prefix: String,
+    /// The authority of etcd's certificate, PEM
+    #[arg(long)]
+    pub etcd_cafile: Option<PathBuf>,
+    /// The certificate to show to etcd, PEM
+    #[arg(long, requires = "etcd_keyfile")]
+    pub etcd_certfile: Option<PathBuf>,
+    /// The key of --etcd-certfile, PEM
+    #[arg(long, requires = "etcd_certfile")]
+    pub etcd_keyfile: Option<PathBuf>,
+
+    /// The issuer of service account tokens; the first one issues, the others are accepted
+    #[arg(long, default_value = "https://kubernetes.default.svc.cluster.local")]
+    pub service_account_issuer: Vec<String>,
+    /// The key that signs service account tokens, PEM
+    #[arg(long)]
+    pub service_account_signing_key_file: Option<PathBuf>,
+    /// Keys that verify service account tokens, PEM
+    #[arg(long)]
+    pub service_account_key_file: Vec<PathBuf>,
+    /// The audiences of tokens that are meant for this server [default: the issuer]
+    #[arg(long, value_delimiter = ',')]
+    pub api_audiences: Vec<String>,
+
+    /// The addresses that Services get
+    #[arg(long, default_value = "10.96.0.0/16")]
+    pub service_cluster_ip_range: String,
+    /// The ports that NodePort Services get
+    #[arg(long, default_value = "30000-32767")]
+    pub service_node_port_range: String,
+
+    /// The certificate to show to kubelets, PEM
+    #[arg(long, requires = "kubelet_client_key")]
+    pub kubelet_client_certificate: Option<PathBuf>,
+    /// The key of --kubelet-client-certificate, PEM
+    #[arg(long, requires = "kubelet_client_certificate")]
+    pub kubelet_client_key: Option<PathBuf>,
+    /// The authority of kubelets' certificates; without it they are not checked, PEM
+    #[arg(long)]
+    pub kubelet_certificate_authority: Option<PathBuf>,
+
+    /// Reads handled at once
+    #[arg(long, default_value_t = apiserver::MAX_READS_IN_FLIGHT)]
+    pub max_requests_inflight: usize,
+    /// Writes handled at once
+    #[arg(long, default_value_t = apiserver::MAX_WRITES_IN_FLIGHT)]
+    pub max_mutating_requests_inflight: usize,
+    /// Accepted for compatibility: privileged containers are always allowed
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    pub allow_privileged: bool,
+}
+
+/// A server that listens, with what others need to reach it.
+pub struct Running {
+    pub server: Arc<ApiServer>,
+    pub listener: TcpListener,
+    pub tls: Arc<rustls::ServerConfig>,
+    /// Where this machine reaches it.
+    pub url: String,
+    pub authority: Authority,
+    pub advertise: IpAddr,
+}
+
+/// Opens the store, makes what certificates are missing, and starts the server.
+pub async fn start(layout: &Layout, args: &ApiServerArgs) -> Result<Running> {
+    layout.create()?;
+    let authority = Authority::open(layout)?;
+    // Bound before anything else: a port in use is the most common mistake and should cost nothing.
+    let address = SocketAddr::new(args.bind_address, args.secure_port);
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}; is another cluster running? choose --secure-port"))?;
+    let secure_port = listener.local_addr()?.port();
+    let advertise = args.advertise_address.unwrap_or_else(default_address);
+    let services = services(args)?;
+    let serving = serving_tls(args, &authority, advertise, services.network)?;
+    let client_authority = match &args.client_ca_file {
+        Some(path) => read(path)?,
+        None => authority.certificate_pem.clone(),
+    };
+    let options = Options {
+        store: open_store(layout, args).await?,
+        admission: admission::Chain::default(),
+        gate: gate_options(layout, args)?,
+        services,
+        facts: ClusterFacts {
+            advertise,
+            secure_port,
+            authority: authority.certificate_pem.clone(),
+            client_authority,
+        },
+        kubelet_tls: kubelet_tls(args, &authority)?,
+        insecure_tls: tls::client(None, None)?,
+        max_reads_in_flight: args.max_requests_inflight,
+        max_writes_in_flight: args.max_mutating_requests_inflight,
+    };
+    let server = ApiServer::start(options)
+        .await
+        .context("the API server did not start")?;
+    let local = if args.bind_address.is_unspecified() {
+        IpAddr::V4(Ipv4Addr::LOCALHOST)
+    } else {
+        args.bind_address
+    };
+    let url = format!("https://{}", SocketAddr::new(local, secure_port));
+    write_admin_kubeconfig(layout, &authority, &url)?;
+    Ok(Running {
+        server,
+        listener,
+        tls: serving,
+        url,
+        authority,
+        advertise,
+    })
+}
+
+async fn open_store(layout: &Layout, args: &ApiServerArgs) -> Result<Arc<dyn Store>> {
+    if args.etcd_servers.is_empty() {
+        let opened = store::embedded::open(&layout.store(), store::embedded::Options::default()).await;
+        return Ok(opened.with_context(|| format!("cannot open the store in {}", layout.store().display()))?);
+    }
+    bail!("etcd")
+}
+
+fn services(args: &ApiServerArgs) -> Result<Services> {
+    let network = ServiceNetwork::parse(&args.service_cluster_ip_range).with_context(|| {
+        format!(
+            "--service-cluster-ip-range {:?} is not an IPv4 network between /12 and /29",
+            args.service_cluster_ip_range
+        )
+    })?;
+    let ports = args.service_node_port_range.split_once('-').and_then(|(first, last)| {
+        Some((first.parse().ok()?, last.parse().ok()?)).filter(|(first, last): &(u16, u16)| first <= last)
+    });
+    let node_ports = ports.with_context(|| {
+        format!(
+            "--service-node-port-range {:?} is not FIRST-LAST",
+            args.service_node_port_range
+        )
+    })?;
+    Ok(Services {
+        network,
+        node_ports,
+        root: args.etcd_prefix.clone(),
+    })
+}
+
+fn serving_tls(
+    args: &ApiServerArgs,
+    authority: &Authority,
+    advertise: IpAddr,
+    network: ServiceNetwork,
+) -> Result<Arc<rustls::ServerConfig>> {
+    let (chain, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {
+        (Some(certificate), Some(key)) => (read(certificate)?, read(key)?),
+        _ => {
+            let mut names = vec![
+                "kubernetes",
+                "kubernetes.default",
+                "kubernetes.default.svc",
+                "kubernetes.default.svc.cluster.local",
+                "localhost",
+            ];
+            let mut addresses = vec![
+                IpAddr::V4(Ipv4Addr::LOCALHOST),
+                advertise,
+                IpAddr::V4(network.address(1)),
+            ];
+            for extra in &args.tls_san {
+                match extra.parse() {
+                    Ok(address) => addresses.push(address),
+                    Err(_) => names.push(extra),
+                }
+            }
+            let identity = authority.server("kube-apiserver", &names, &addresses)?;
+            (identity.certificate_pem, identity.key_pem)
+        }
+    };
+    let mut client_authorities = tls::roots(&authority.certificate_pem)?;
+    if let Some(path) = &args.client_ca_file {
+        let given = tls::roots(&read(path)?).with_context(|| format!("{} holds no certificate", path.display()))?;
+        client_authorities.extend(given.roots);
+    }
+    let serving = ServingTls {
+        certificates: tls::certificates(&chain)?,
+        key: tls::key(&key)?,
+        client_authorities,
+    };
+    serving
+        .config()
+        .map_err(|error| anyhow::anyhow!("the server's certificate cannot be used: {error}"))
+}
+
+fn gate_options(layout: &Layout, args: &ApiServerArgs) -> Result<GateOptions> {
+    let tokens = match &args.token_auth_file {
+        Some(path) => {
+            TokenFile::parse(&read(path)?).with_context(|| format!("{} is not a token file", path.display()))?
+        }
+        None => TokenFile::default(),
+    };
+    let signing = match &args.service_account_signing_key_file {
+        Some(path) => read(path)?,
+        None => pki::service_account_key(layout)?,
+    };
+    let signing = SigningKey::from_pem(&signing).context("the key for service account tokens cannot be used")?;
+    let mut keys = Vec::new();
+    for path in &args.service_account_key_file {
+        let found = PublicKey::from_pem(&read(path)?).with_context(|| format!("{} holds no key", path.display()))?;
+        keys.extend(found);
+    }
+    let issuers = args.service_account_issuer.clone();
+    let service_accounts = ServiceAccounts::new(issuers, args.api_audiences.clone(), Some(signing), keys);
+    let mut authorization = Vec::new();
+    for mode in &args.authorization_mode {
+        authorization.push(match mode.as_str() {
+            "Node" => AuthorizationMode::Node,
+            "RBAC" => AuthorizationMode::Rbac,
+            "AlwaysAllow" => AuthorizationMode::AlwaysAllow,
+            other => bail!("--authorization-mode {other} is not supported; choose from Node, RBAC, AlwaysAllow"),
+        });
+    }
+    Ok(GateOptions {
+        tokens,
+        service_accounts,
+        allow_anonymous: args.anonymous_auth,
+        authorization,
+    })
+}
+
+fn kubelet_tls(args: &ApiServerArgs, authority: &Authority) -> Result<Arc<ClientConfig>> {
+    let identity = match (&args.kubelet_client_certificate, &args.kubelet_client_key) {
+        (Some(certificate), Some(key)) => pki::Identity {
+            certificate_pem: read(certificate)?,
+            key_pem: read(key)?,
+        },
+        _ => authority.client("kube-apiserver-kubelet-client", &["system:masters"])?,
+    };
+    match &args.kubelet_certificate_authority {
+        Some(path) => tls::client(Some(&read(path)?), Some(&identity)),
+        None => tls::client(None, Some(&identity)),
+    }
+}
+
+fn write_admin_kubeconfig(layout: &Layout, authority: &Authority, url: &str) -> Result<()> {
+    let admin = authority.client("kubernetes-admin", &["system:masters"])?;
+    let text = kubeconfig::render(&layout.name, url, &authority.certificate_pem, "admin", &admin);
+    write_private(&layout.kubeconfig(), text.as_bytes())
+}
+
+/// The address this machine uses towards others: that of the route to the outside, without sending anything.
+pub fn default_address() -> IpAddr {
+    let probe = || -> std::io::Result<IpAddr> {
+        let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
+        socket.connect("192.0.2.1:9")?;
+        Ok(socket.local_addr()?.ip())
+    };
+    probe().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}

@@ -1,0 +1,3 @@
+//! The components under their upstream names: flags in, a running component out.
+
+pub mod apiserver;

@@ -1,0 +1,149 @@
+//! The cluster's certificates and keys: made at first start, renewed before they expire.
+
+use std::fs;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    SanType,
+};
+
+use crate::layout::{Layout, write_private};
+
+const AUTHORITY_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// Leaf certificates are made anew at every start, so this only bounds how long one process may run.
+const LEAF_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Clocks of nodes may differ.
+const BACKDATE: Duration = Duration::from_secs(300);
+
+/// The authority of one cluster.
+pub struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pub certificate_pem: String,
+}
+
+/// A certificate and its key, as PEM.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    pub certificate_pem: String,
+    pub key_pem: String,
+}
+
+impl Authority {
+    /// Reads the cluster's authority, or makes it when there is none yet.
+    pub fn open(layout: &Layout) -> Result<Authority> {
+        let (certificate, key) = (layout.pki().join("ca.crt"), layout.pki().join("ca.key"));
+        if !certificate.exists() {
+            let made = make_authority()?;
+            // The key first: a certificate without its key would lock the cluster.
+            write_private(&key, made.key_pem.as_bytes())?;
+            write_private(&certificate, made.certificate_pem.as_bytes())?;
+        }
+        let certificate_pem = read(&certificate)?;
+        let key_pair = KeyPair::from_pem(&read(&key)?).with_context(|| format!("{} is not a key", key.display()))?;
+        let issuer = Issuer::from_ca_cert_pem(&certificate_pem, key_pair)
+            .with_context(|| format!("{} is not a certificate", certificate.display()))?;
+        Ok(Authority {
+            issuer,
+            certificate_pem,
+        })
+    }
+
+    /// A certificate by which a client proves to be `name` in `groups`.
+    pub fn client(&self, name: &str, groups: &[&str]) -> Result<Identity> {
+        let mut params = leaf(name, ExtendedKeyUsagePurpose::ClientAuth)?;
+        for group in groups {
+            params.distinguished_name.push(DnType::OrganizationName, *group);
+        }
+        self.sign(params)
+    }
+
+    /// A certificate by which a server proves to be reached under any of these names and addresses.
+    pub fn server(&self, name: &str, dns_names: &[&str], addresses: &[IpAddr]) -> Result<Identity> {
+        let mut params = leaf(name, ExtendedKeyUsagePurpose::ServerAuth)?;
+        for dns_name in dns_names {
+            params.subject_alt_names.push(SanType::DnsName((*dns_name).try_into()?));
+        }
+        params
+            .subject_alt_names
+            .extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
+        self.sign(params)
+    }
+
+    fn sign(&self, params: CertificateParams) -> Result<Identity> {
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(Identity {
+            certificate_pem: certificate.pem(),
+            key_pem: key.serialize_pem(),
+        })
+    }
+}
+
+impl Identity {
+    /// Writes the pair as `NAME.crt` and `NAME.key`.
+    pub fn save(&self, directory: &Path, name: &str) -> Result<(PathBuf, PathBuf)> {
+        let (certificate, key) = (
+            directory.join(format!("{name}.crt")),
+            directory.join(format!("{name}.key")),
+        );
+        write_private(&key, self.key_pem.as_bytes())?;
+        write_private(&certificate, self.certificate_pem.as_bytes())?;
+        Ok((certificate, key))
+    }
+}
+
+/// The key that signs service account tokens, made at first start.
+pub fn service_account_key(layout: &Layout) -> Result<String> {
+    let path = layout.pki().join("sa.key");
+    if !path.exists() {
+        let key = KeyPair::generate()?;
+        write_private(&path, key.serialize_pem().as_bytes())?;
+    }
+    read(&path)
+}
+
+fn make_authority() -> Result<Identity> {
+    let key = KeyPair::generate()?;
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "kubernetes");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![
+        KeyUsagePurpose::DigitalSignature,
+        KeyUsagePurpose::KeyEncipherment,
+        KeyUsagePurpose::KeyCertSign,
+    ];
+    set_validity(&mut params, AUTHORITY_LIFETIME)?;
+    let certificate = params.self_signed(&key)?;
+    Ok(Identity {
+        certificate_pem: certificate.pem(),
+        key_pem: key.serialize_pem(),
+    })
+}
+
+fn leaf(name: &str, purpose: ExtendedKeyUsagePurpose) -> Result<CertificateParams> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    params.extended_key_usages = vec![purpose];
+    params.use_authority_key_identifier_extension = true;
+    set_validity(&mut params, LEAF_LIFETIME)?;
+    Ok(params)
+}
+
+fn set_validity(params: &mut CertificateParams, lifetime: Duration) -> Result<()> {
+    let start = SystemTime::now() - BACKDATE;
+    let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map(|since| since.as_secs() as i64);
+    params.not_before = time::OffsetDateTime::from_unix_timestamp(seconds(start)?)?;
+    params.not_after = time::OffsetDateTime::from_unix_timestamp(seconds(start + lifetime)?)?;
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
