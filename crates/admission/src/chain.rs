@@ -1,6 +1,6 @@
 //! What admission is asked and in which order its plugins answer.
 
-use api::{Error, Resource, Value};
+use api::{Error, Fields, Resource, Value};
 use async_trait::async_trait;
 use auth::User;
 
@@ -31,16 +31,28 @@ pub struct Attributes {
 }
 
 /// Reads of the server's own state, as new as this process knows it.
+#[async_trait]
 pub trait Lookup: Send + Sync {
     fn get(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value>;
     /// All objects of a namespace, or of all namespaces when it is empty.
     fn list(&self, resource: &'static Resource, namespace: &str) -> Vec<Value>;
+
+    /// An object that a controller is about to create: waits a little for it if it is not there yet. The default does
+    /// not wait.
+    async fn get_soon(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
+        self.get(resource, namespace, name)
+    }
 }
 
 /// One rule. Both phases see the whole request; only the first may change the object.
 #[async_trait]
 pub trait Plugin: Send + Sync {
     fn name(&self) -> &'static str;
+
+    /// Whether the plugin looks at such a request at all. It is asked first because most requests concern few plugins.
+    fn handles(&self, _attributes: &Attributes) -> bool {
+        true
+    }
 
     async fn mutate(&self, _attributes: &mut Attributes, _lookup: &dyn Lookup) -> Result<(), Error> {
         Ok(())
@@ -62,17 +74,50 @@ impl Chain {
         Chain { plugins }
     }
 
+    pub fn names(&self) -> Vec<&'static str> {
+        self.plugins.iter().map(|plugin| plugin.name()).collect()
+    }
+
     pub async fn mutate(&self, attributes: &mut Attributes, lookup: &dyn Lookup) -> Result<(), Error> {
         for plugin in &self.plugins {
-            plugin.mutate(attributes, lookup).await?;
+            if plugin.handles(attributes) {
+                plugin.mutate(attributes, lookup).await?;
+            }
         }
         Ok(())
     }
 
     pub async fn validate(&self, attributes: &Attributes, lookup: &dyn Lookup) -> Result<(), Error> {
         for plugin in &self.plugins {
-            plugin.validate(attributes, lookup).await?;
+            if plugin.handles(attributes) {
+                plugin.validate(attributes, lookup).await?;
+            }
         }
         Ok(())
+    }
+}
+
+impl Attributes {
+    /// Whether the request concerns this resource and subresource, whichever the version.
+    pub fn is(&self, resource: &Resource, subresource: &str) -> bool {
+        self.concerns(resource) && self.subresource == subresource
+    }
+
+    /// Whether the request concerns this resource or one of its subresources.
+    pub fn concerns(&self, resource: &Resource) -> bool {
+        (self.resource.group, self.resource.plural) == (resource.group, resource.plural)
+    }
+
+    /// A refusal that names the object, or the start of its name while it has none.
+    pub fn forbidden(&self, why: impl std::fmt::Display) -> Error {
+        let metadata = &self.object["metadata"];
+        let names = [
+            self.name.as_str(),
+            metadata.text("name"),
+            metadata.text("generateName"),
+            "Unknown",
+        ];
+        let name = names.into_iter().find(|name| !name.is_empty()).unwrap_or_default();
+        Error::forbidden(self.resource, name, why)
     }
 }

@@ -78,7 +78,7 @@ pub(super) fn access_modes(object: &Value) -> String {
 }
 
 /// The class of a claim or volume; the annotation is the field's ancestor and still wins.
-pub(super) fn storage_class(object: &Value) -> String {
+pub fn storage_class(object: &Value) -> String {
     match object["metadata"]["annotations"]["volume.beta.kubernetes.io/storage-class"].as_str() {
         Some(class) => class.to_owned(),
         None => object["spec"].text("storageClassName").to_owned(),

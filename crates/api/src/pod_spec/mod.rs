@@ -2,6 +2,7 @@
 
 mod defaults;
 mod image;
+pub mod resources;
 
 pub(crate) use defaults::default_legacy_volume;
 pub use defaults::{default_container, default_pod_spec, default_template};

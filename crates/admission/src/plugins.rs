@@ -1,0 +1,117 @@
+//! The in-tree plugins, one file each, in the order in which upstream runs them.
+
+mod certificates;
+mod claim_resize;
+mod default_ingress_class;
+mod default_storage_class;
+mod default_toleration_seconds;
+mod limit_ranger;
+mod namespace_lifecycle;
+mod node_restriction;
+mod pod_topology_labels;
+mod priority;
+mod runtime_class;
+mod service_account;
+mod storage_protection;
+mod taint_nodes;
+
+use std::sync::Arc;
+
+use auth::Authorizer;
+
+use crate::{Chain, Plugin};
+
+/// What plugins need besides the request.
+#[derive(Clone)]
+pub struct Settings {
+    /// Asked whether a user may use a signer.
+    pub authorizer: Arc<dyn Authorizer>,
+}
+
+/// A plugin that can be switched on and off by name.
+pub struct Row {
+    pub name: &'static str,
+    pub on_by_default: bool,
+    make: fn(&Settings) -> Box<dyn Plugin>,
+}
+
+#[rustfmt::skip]
+pub static TABLE: &[Row] = &[
+    Row::on("NamespaceLifecycle", |_| Box::new(namespace_lifecycle::NamespaceLifecycle)),
+    Row::on("LimitRanger", |_| Box::new(limit_ranger::LimitRanger)),
+    Row::on("ServiceAccount", |_| Box::new(service_account::ServiceAccount::default())),
+    // Upstream leaves this one off, but every installer switches it on with the Node authorizer.
+    Row::on("NodeRestriction", |_| Box::new(node_restriction::NodeRestriction)),
+    Row::on("TaintNodesByCondition", |_| Box::new(taint_nodes::TaintNodesByCondition)),
+    Row::on("Priority", |_| Box::new(priority::Priority)),
+    Row::on("DefaultTolerationSeconds", |_| Box::new(default_toleration_seconds::DefaultTolerationSeconds)),
+    Row::on("DefaultStorageClass", |_| Box::new(default_storage_class::DefaultStorageClass)),
+    Row::on("StorageObjectInUseProtection", |_| Box::new(storage_protection::StorageObjectInUseProtection)),
+    Row::on("PersistentVolumeClaimResize", |_| Box::new(claim_resize::PersistentVolumeClaimResize)),
+    Row::on("RuntimeClass", |_| Box::new(runtime_class::RuntimeClass)),
+    Row::on("CertificateApproval", |settings| Box::new(certificates::Approval(settings.authorizer.clone()))),
+    Row::on("CertificateSigning", |settings| Box::new(certificates::Signing(settings.authorizer.clone()))),
+    Row::on("CertificateSubjectRestriction", |_| Box::new(certificates::SubjectRestriction)),
+    Row::on("DefaultIngressClass", |_| Box::new(default_ingress_class::DefaultIngressClass)),
+    Row::on("PodTopologyLabels", |_| Box::new(pod_topology_labels::PodTopologyLabels)),
+];
+
+/// Upstream's plugins that are on by default there and not written yet. They can be disabled, which changes nothing, but
+/// not enabled.
+pub const ABSENT: &[&str] = &[
+    "PodSecurity",
+    "ClusterTrustBundleAttest",
+    "MutatingAdmissionPolicy",
+    "MutatingAdmissionWebhook",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionWebhook",
+    "ResourceQuota",
+];
+
+impl Row {
+    const fn on(name: &'static str, make: fn(&Settings) -> Box<dyn Plugin>) -> Row {
+        Row {
+            name,
+            on_by_default: true,
+            make,
+        }
+    }
+}
+
+/// The chain with the defaults, changed by what `--enable-admission-plugins` and `--disable-admission-plugins` name.
+/// A name that is not known is an error.
+pub fn chain(settings: &Settings, enable: &[String], disable: &[String]) -> Result<Chain, String> {
+    let is_absent = |name: &&String| ABSENT.contains(&name.as_str());
+    let is_known = |name: &&String| TABLE.iter().any(|row| row.name == **name) || is_absent(name);
+    if let Some(unknown) = enable.iter().chain(disable).find(|name| !is_known(name)) {
+        return Err(format!("there is no admission plugin {unknown:?}"));
+    }
+    if let Some(absent) = enable.iter().find(is_absent) {
+        return Err(format!("the admission plugin {absent:?} is not supported yet"));
+    }
+    let named = |names: &[String], row: &Row| names.iter().any(|name| name == row.name);
+    let wanted = TABLE
+        .iter()
+        .filter(|row| named(enable, row) || row.on_by_default && !named(disable, row));
+    Ok(Chain::new(wanted.map(|row| (row.make)(settings)).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plugins_are_switched_by_name() {
+        let settings = Settings {
+            authorizer: Arc::new(auth::authorize::AlwaysAllow),
+        };
+        let all = chain(&settings, &[], &[]).unwrap();
+        assert_eq!(all.names(), TABLE.iter().map(|row| row.name).collect::<Vec<_>>());
+        let fewer = chain(&settings, &[], &["Priority".to_owned()]).unwrap();
+        assert!(!fewer.names().contains(&"Priority"));
+        assert_eq!(
+            chain(&settings, &["X".to_owned()], &[]).err().unwrap(),
+            "there is no admission plugin \"X\""
+        );
+    }
+}
