@@ -12,7 +12,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 version=$(awk '$1 == "k8s.io/kubernetes" { print $2; exit }' go.mod)
 out=${KARVE_CACHE:-$HOME/.cache/karve}/bin/$version
 
-# name → what to build. A package whose name ends in ":test" is compiled as a test binary, a .c file by the C compiler.
+# name → what to build. A package whose name ends in ":test" is compiled as a test binary,
+# a .c file by the C compiler; a name that ends in "/" is a directory with a module of its own.
 declare -A package=(
   [kubectl]=k8s.io/kubernetes/cmd/kubectl
   [e2e.test]=k8s.io/kubernetes/test/e2e:test
@@ -24,6 +25,7 @@ declare -A package=(
   [kubelet]=k8s.io/kubernetes/cmd/kubelet
   [kube-proxy]=k8s.io/kubernetes/cmd/kube-proxy
   [etcd]=./etcd
+  [coredns]=coredns/
   [sample-apiserver]=k8s.io/sample-apiserver
   [nonewprivs]=k8s.io/kubernetes/test/images/nonewprivs
   [pause]=pause/pause.c
@@ -32,7 +34,7 @@ declare -A package=(
 )
 # The order of use: what most tests need first.
 names=(kubectl pause cri-clean registry e2e.test ginkgo agnhost kube-apiserver kube-controller-manager kube-scheduler kubelet
-  kube-proxy etcd sample-apiserver nonewprivs)
+  kube-proxy etcd coredns sample-apiserver nonewprivs)
 
 # Unstamped builds call themselves v0.0.0-master, which fails the suite's version comparisons.
 stamp() {
@@ -53,6 +55,7 @@ build() {
   case $from in
     *.c) "${CC:-cc}" -static -Os -s -o "$partial" "$from" ;;
     *:test) go test -c -trimpath -ldflags "$flags" -o "$partial" "${from%:test}" ;;
+    */) go build -C "$from" -trimpath -ldflags "$flags" -o "$partial" . ;;
     *) go build -trimpath -ldflags "$flags" -o "$partial" "$from" ;;
   esac
   mv "$partial" "$out/$name"

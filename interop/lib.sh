@@ -13,10 +13,11 @@ tag() {
   printf '%s' "$dir" | sha256sum | cut -c1-8
 }
 
-# The time a process started, in ticks since boot. With the pid it names one process for ever; a pid alone is reused.
+# The time a process started, in ticks since boot, or nothing if it has ended. With the pid it names one process for
+# ever; a pid alone is reused. An ended process that its parent has not reaped has ended all the same.
 started_at() {
   # The command name in parentheses may hold spaces, so fields are counted after it.
-  sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d' ' -f20
+  sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | awk '$1 != "Z" { print $20 }'
 }
 
 # launch NAME COMMAND…: starts a process of its own session, with its output in $dir/logs/NAME.log.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs upstream's own cluster of one node beside Karve, for comparison: etcd, kube-apiserver, kube-controller-manager,
-# kube-scheduler, kubelet on containerd, kube-proxy; TLS, RBAC, synced writes, leader election, iptables.
+# kube-scheduler, kubelet on containerd, kube-proxy, CoreDNS; TLS, RBAC, synced writes, leader election, iptables.
 #
 #   interop/upstream-cluster.sh start DIR     prints lines of "name value", times in ms from the first process's start
 #   interop/upstream-cluster.sh measure DIR   prints "name pss_kb rss_kb cpu_ms" of each process
@@ -156,10 +156,37 @@ launch_node() {
     --conntrack-max-per-core=0 --conntrack-tcp-timeout-established=0 --conntrack-tcp-timeout-close-wait=0
 }
 
+# As pods cannot be pulled from anywhere, cluster DNS is a process of the node behind a Service without a selector.
+launch_dns() {
+  cat >"$dir/Corefile" <<EOF
+.:53 {
+  bind $node_address
+  errors
+  health 127.0.0.1:8080
+  kubernetes cluster.local in-addr.arpa ip6.arpa {
+    kubeconfig $dir/admin.conf
+    pods insecure
+  }
+  cache 30
+}
+EOF
+  launch coredns "$bin/coredns" -conf "$dir/Corefile"
+  local ports='"ports":[{"name":"dns","protocol":"UDP","port":53},{"name":"dns-tcp","protocol":"TCP","port":53}]'
+  create /api/v1/namespaces/kube-system/services '{"metadata":{"name":"kube-dns"},
+    "spec":{"clusterIP":"'$dns_service'",'"$ports"'}}'
+  create /apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices '{"metadata":{"name":"kube-dns",
+    "labels":{"kubernetes.io/service-name":"kube-dns"}},"addressType":"IPv4",'"$ports"',
+    "endpoints":[{"addresses":["'$node_address'"],"nodeName":"'$node'","conditions":{"ready":true}}]}'
+}
+
 # The agent's name is set because the API server indents its JSON for curl.
 get() {
   curl --silent --fail --user-agent interop --cacert "$dir/pki/ca.crt" --cert "$dir/pki/admin.crt" \
-    --key "$dir/pki/admin.key" "$api$1"
+    --key "$dir/pki/admin.key" "$api$1" "${@:2}"
+}
+
+create() {
+  get "$1" --show-error --header 'Content-Type: application/json' --data "$2" >/dev/null
 }
 
 node_ready() {
@@ -175,7 +202,7 @@ start() {
   local archives
   [[ ! -e $dir/own ]] || fail "$dir is in use; run 'stop $dir' first"
   mkdir -p "$dir/own"
-  "$interop/build.sh" etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy >/dev/null
+  "$interop/build.sh" etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns >/dev/null
   # shellcheck disable=SC2086 # A list of words.
   mapfile -t archives < <("$interop/images.sh" ${IMAGES:-pause busybox agnhost})
   touch "$dir/netns"
@@ -184,9 +211,11 @@ start() {
 }
 
 start_inside() {
-  local began readyz node_ready
+  local began readyz node_ready pods_admitted
   ip link set lo up
   add_bridge "kvn$(tag)" "$node_address/32"
+  # It leads nowhere, but without a route no packet reaches the rules that turn a service's address into a pod's.
+  ip route add default dev "kvn$(tag)"
   sysctl -qw net.bridge.bridge-nf-call-iptables=1
   make_certificates
   write_kubelet_config
@@ -202,9 +231,11 @@ start_inside() {
   wait_for 60 kubelet node_ready
   node_ready=$(milliseconds_since "$began")
   wait_for 60 kube-controller-manager get /api/v1/namespaces/default/serviceaccounts/default
+  pods_admitted=$(milliseconds_since "$began")
+  launch_dns
   echo "readyz_ms $readyz"
   echo "node_ready_ms $node_ready"
-  echo "pods_admitted_ms $(milliseconds_since "$began")"
+  echo "pods_admitted_ms $pods_admitted"
   echo "kubeconfig $dir/admin.conf"
   echo "netns $dir/netns"
   echo "cri $dir/cri/containerd.sock"
@@ -248,7 +279,7 @@ stop() {
   local name inside=()
   [[ ! -e $dir/netns ]] || mountpoint -q "$dir/netns" && inside=(nsenter --net="$dir/netns")
   # The node goes first, while its API server can still hear of it.
-  for name in kubelet kube-proxy kube-scheduler kube-controller-manager; do
+  for name in coredns kubelet kube-proxy kube-scheduler kube-controller-manager; do
     end "$name"
   done
   [[ ! -e $dir/cri ]] || "${inside[@]}" "$interop/containerd.sh" stop "$dir/cri"
