@@ -7,7 +7,9 @@ mod kubeconfig;
 mod layout;
 mod pki;
 mod stop;
+mod supervise;
 mod tls;
+mod up;
 
 use std::process::ExitCode;
 
@@ -37,6 +39,14 @@ enum Command {
     ///
     /// Example: karve kube-apiserver --data-dir /tmp/one --secure-port 7443
     KubeApiserver(component::apiserver::ApiServerArgs),
+    /// Run the controllers alone
+    ///
+    /// Example: karve kube-controller-manager --kubeconfig /tmp/one/kubeconfig
+    KubeControllerManager(component::controllers::ControllersArgs),
+    /// Run a whole cluster
+    ///
+    /// Example: karve up
+    Up(up::UpArgs),
 }
 
 fn main() -> ExitCode {
@@ -72,6 +82,8 @@ fn run(karve: Karve) -> Result<()> {
                 running.server.stop().await;
                 Ok(())
             }
+            Command::KubeControllerManager(args) => component::controllers::run(layout.kubeconfig(), args).await,
+            Command::Up(args) => up::run(layout, args).await,
         }
     })
 }

@@ -1,3 +1,56 @@
 //! The components under their upstream names: flags in, a running component out.
 
 pub mod apiserver;
+pub mod controllers;
+
+use anyhow::Result;
+use clap::Args;
+use client::leader::{self, Election};
+use client::{Client, Config};
+
+/// Who of several replicas acts.
+#[derive(Args, Clone, Debug)]
+pub struct LeaderElectionArgs {
+    /// Act only while holding the component's lease, so that several can run
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    leader_elect: bool,
+    /// The namespace of the lease
+    #[arg(long, default_value = "kube-system")]
+    leader_elect_resource_namespace: String,
+}
+
+/// Runs a component while it leads, or always when there is no election.
+async fn lead<C: Future<Output = ()>>(
+    client: &Client,
+    name: &str,
+    args: &LeaderElectionArgs,
+    component: impl Fn(Client) -> C,
+) {
+    if !args.leader_elect {
+        return component(client.clone()).await;
+    }
+    let election = Election {
+        client: client.clone(),
+        namespace: args.leader_elect_resource_namespace.clone(),
+        name: name.to_owned(),
+        identity: format!("{}_{}", host_name(), uuid::Uuid::new_v4()),
+    };
+    leader::lead(election, component).await;
+}
+
+/// The name of this machine, as the kernel has it.
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".to_owned(),
+        name => name.to_lowercase(),
+    }
+}
+
+/// The authority that a configuration trusts, as PEM.
+fn authority_of(config: &Config) -> Result<Option<String>> {
+    match &config.certificate_authority {
+        Some(source) => Ok(Some(String::from_utf8(source.read()?)?)),
+        None => Ok(None),
+    }
+}

@@ -1,0 +1,74 @@
+//! `karve kube-controller-manager`: the controllers alone, against any API server.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use client::{Client, Config};
+use controllers::{ControllersOptions, Settings};
+
+use super::{LeaderElectionArgs, host_name, lead};
+
+/// Upstream's flags of kube-controller-manager, as far as they are supported.
+#[derive(Args, Clone, Debug)]
+pub struct ControllersArgs {
+    /// How to reach the API server
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// Which controllers run: `*`, a name, or `-NAME` for all but that one
+    #[arg(long, value_delimiter = ',', default_value = "*")]
+    controllers: Vec<String>,
+    /// Published as kube-root-ca.crt in every namespace, PEM [default: the authority of the kubeconfig]
+    #[arg(long)]
+    root_ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    election: LeaderElectionArgs,
+}
+
+pub async fn run(default_kubeconfig: PathBuf, args: ControllersArgs) -> Result<()> {
+    let path = args.kubeconfig.unwrap_or(default_kubeconfig);
+    let config = Config::from_kubeconfig(&path, None).with_context(|| format!("cannot use {}", path.display()))?;
+    let root_ca = match &args.root_ca_file {
+        Some(path) => Some(std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?),
+        None => super::authority_of(&config)?,
+    };
+    let client = Client::connect(config)?;
+    let disabled = disabled(&args.controllers)?;
+    lead(&client, "kube-controller-manager", &args.election, move |client| {
+        controllers::run(options(client, root_ca.clone(), disabled.clone()))
+    })
+    .await;
+    Ok(())
+}
+
+pub fn options(client: Client, root_ca: Option<String>, disabled: Vec<String>) -> ControllersOptions {
+    ControllersOptions {
+        client,
+        host: host_name(),
+        settings: Settings { root_ca },
+        disabled,
+    }
+}
+
+/// The rows that are not to run.
+fn disabled(wanted: &[String]) -> Result<Vec<String>> {
+    let names: Vec<&str> = controllers::table().iter().map(|row| row.name).collect();
+    for entry in wanted.iter().filter(|entry| *entry != "*") {
+        let name = entry.trim_start_matches('-');
+        anyhow::ensure!(
+            names.contains(&name),
+            "--controllers {name}: no such controller; there are {}",
+            names.join(", ")
+        );
+    }
+    let all = wanted.iter().any(|entry| entry == "*");
+    let runs = |name: &str| match all {
+        true => !wanted.iter().any(|entry| entry.strip_prefix('-') == Some(name)),
+        false => wanted.iter().any(|entry| entry == name),
+    };
+    Ok(names
+        .into_iter()
+        .filter(|name| !runs(name))
+        .map(str::to_owned)
+        .collect())
+}
