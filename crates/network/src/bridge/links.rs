@@ -151,14 +151,27 @@ fn find(route: &Route, name: &str) -> Result<Option<Link>, NetworkError> {
     route.link(name).during(|| format!("look for link {name}"))
 }
 
-/// Routing for both families as needed; host ports for the host's own `localhost`; and no second of silence while
-/// IPv6 probes whether the bridge's link-local address is somebody else's.
+/// The kernel's settings, as `net.…` paths. `NAME` is the bridge's name.
+const IPV4_SETTINGS: &[(&str, &str)] = &[
+    ("ipv4/ip_forward", "1"),
+    // Ports of the host work for its own `localhost`.
+    ("ipv4/conf/NAME/route_localnet", "1"),
+    // Pods must not be told of a shorter way than through the host's rules. Others' interfaces are not affected:
+    // either of the two settings turns redirects on.
+    ("ipv4/conf/all/send_redirects", "0"),
+    ("ipv4/conf/NAME/send_redirects", "0"),
+];
+const IPV6_SETTINGS: &[(&str, &str)] = &[
+    ("ipv6/conf/all/forwarding", "1"),
+    // Without a second of silence while IPv6 probes whether the bridge's own address is somebody else's.
+    ("ipv6/conf/NAME/accept_dad", "0"),
+];
+
 fn configure_kernel(options: &BridgeOptions) -> Result<(), NetworkError> {
-    sysctl::set("ipv4/ip_forward", "1")?;
-    sysctl::set(&format!("ipv4/conf/{}/route_localnet", options.bridge), "1")?;
-    if options.pod_cidrs.iter().any(|block| !block.is_ipv4()) {
-        sysctl::set("ipv6/conf/all/forwarding", "1")?;
-        sysctl::set(&format!("ipv6/conf/{}/accept_dad", options.bridge), "0")?;
+    let ipv6 = options.pod_cidrs.iter().any(|block| !block.is_ipv4());
+    let settings = IPV4_SETTINGS.iter().chain(IPV6_SETTINGS.iter().filter(|_| ipv6));
+    for (name, value) in settings {
+        sysctl::set(&name.replace("NAME", &options.bridge), value)?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use super::BridgeOptions;
 use crate::nft::matching::{
-    Side, address_in, address_local, address_registers, family, interface, load_address, load_protocol_and_port,
+    Side, address_in, address_local, address_registers, equal, family, interface, load_address, load_protocol_and_port,
     transport_protocol,
 };
 use crate::nft::{
@@ -198,51 +198,40 @@ fn rules(options: &BridgeOptions) -> Vec<Rule> {
 }
 
 /// Pods may not reach what listens on the host's loopback only, although `route_localnet` would let them; and no pod
-/// is told to take a shorter way than through the host, where the rules for Services are.
+/// is told to take a shorter way than through the host's rules. For IPv4 a kernel setting sees to that.
 fn guards(options: &BridgeOptions) -> Vec<Rule> {
     let bridge = |key| interface(key, &options.bridge);
     let loopback = Cidr::containing(IpAddr::from([127, 0, 0, 0]), 8);
     let to_loopback = address_in(Side::Destination, loopback, Comparison::Equal);
-    let redirect = |ipv4, protocol: i32, kind| {
-        let header = vec![
-            Expression::Payload {
-                base: PayloadBase::Transport,
-                offset: 0,
-                length: 1,
-                into: Register(0),
-            },
-            Expression::Compare {
-                register: Register(0),
-                comparison: Comparison::Equal,
-                value: vec![kind],
-            },
-        ];
-        let of_kind = [family(ipv4), transport_protocol(protocol as u8), header].concat();
-        [bridge(MetaKey::OutputName), of_kind, vec![drop_packet()]].concat()
-    };
     let input = [
         bridge(MetaKey::InputName),
         family(true),
         to_loopback,
         vec![drop_packet()],
-    ]
-    .concat();
+    ];
+    let is_redirect = vec![
+        Expression::Payload {
+            base: PayloadBase::Transport,
+            offset: 0,
+            length: 1,
+            into: Register(0),
+        },
+        equal(Register(0), vec![ICMPV6_REDIRECT]),
+    ];
+    let icmp = transport_protocol(libc::IPPROTO_ICMPV6 as u8);
+    let output = [
+        bridge(MetaKey::OutputName),
+        family(false),
+        icmp,
+        is_redirect,
+        vec![drop_packet()],
+    ];
     vec![
-        ("guard-input", "pods to localhost", input),
-        (
-            "guard-output",
-            "redirects",
-            redirect(true, libc::IPPROTO_ICMP, ICMP_REDIRECT),
-        ),
-        (
-            "guard-output",
-            "redirects",
-            redirect(false, libc::IPPROTO_ICMPV6, ICMPV6_REDIRECT),
-        ),
+        ("guard-input", "pods to localhost", input.concat()),
+        ("guard-output", "redirects", output.concat()),
     ]
 }
 
-const ICMP_REDIRECT: u8 = 5;
 const ICMPV6_REDIRECT: u8 = 137;
 
 fn drop_packet() -> Expression {

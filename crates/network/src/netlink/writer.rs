@@ -80,6 +80,17 @@ impl Writer {
         self
     }
 
+    /// Appends another writer's messages but for its first `skip` bytes, giving them the next sequence numbers.
+    pub fn append(&mut self, other: &Writer, skip: usize) {
+        let mut at = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes[skip..]);
+        while let Some(length) = super::reader::u32_at(&self.bytes, at) {
+            self.sequence += 1;
+            self.bytes[at + 8..at + 12].copy_from_slice(&self.sequence.to_ne_bytes());
+            at += align(length as usize);
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.bytes.len()
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::expression::write_verdict;
 use super::{Base, ChainKind, Element, Expression, Set, Socket, Table, Type, Value, ValueType, wire};
-use crate::netlink::{self, Attributes, Writer, messages};
+use crate::netlink::{self, Attributes, Message, Writer, messages};
 
 /// Changes that take effect together. They are applied in order, so a chain may be added and then referred to.
 #[derive(Debug)]
@@ -79,9 +79,8 @@ impl Batch {
         });
     }
 
-    /// Removes a chain, which nothing may refer to any more, with its rules.
+    /// Removes a chain that has no rules (any more) and that nothing refers to.
     pub fn remove_chain(&mut self, table: &Table, name: &str) {
-        self.flush_chain(table, name);
         self.change(libc::NFT_MSG_DELCHAIN, 0, table, |w| {
             w.text(wire::CHAIN_TABLE, &table.name).text(wire::CHAIN_NAME, name);
         });
@@ -134,6 +133,16 @@ impl Batch {
             if set.interval && set.key.len() > 1 {
                 write_fields(w, &set.key);
             }
+            if set.key == [Type::Mark] {
+                w.attribute(wire::SET_USERDATA, &wire::HOST_BYTE_ORDER);
+            }
+        });
+    }
+
+    /// Removes a set or map, which nothing may refer to any more, with its elements.
+    pub fn remove_set(&mut self, table: &Table, name: &str) {
+        self.change(libc::NFT_MSG_DELSET, 0, table, |w| {
+            w.text(wire::SET_TABLE, &table.name).text(wire::SET_NAME, name);
         });
     }
 
@@ -152,6 +161,12 @@ impl Batch {
         self.change(libc::NFT_MSG_DELSETELEM, 0, table, |w| {
             w.text(wire::ELEMENTS_TABLE, &table.name).text(wire::ELEMENTS_SET, set);
         });
+    }
+
+    /// Appends the changes of another batch.
+    pub fn append(&mut self, other: Batch) {
+        self.changes += other.changes;
+        self.writer.append(&other.writer, BOUNDARY_BYTES);
     }
 
     /// Carries out all changes, or none and says which were refused.
@@ -216,6 +231,8 @@ impl Default for Batch {
     }
 }
 
+/// The message that begins or ends a batch.
+const BOUNDARY_BYTES: usize = 20;
 /// An element takes at most about 400 bytes, and a list of them must stay below 64 KiB.
 const ELEMENTS_PER_MESSAGE: usize = 150;
 /// More refused changes than this say nothing more.
@@ -305,10 +322,12 @@ fn userdata(comment: &str) -> Vec<u8> {
 
 /// Says in words what the message with that sequence number was to do.
 fn describe(batch: &[u8], sequence: u32) -> String {
-    let Some(message) = messages(batch).find(|message| message.sequence == sequence) else {
-        return "the transaction".to_owned();
-    };
-    let attributes = Attributes::after(&message, wire::HEADER);
+    let message = messages(batch).find(|message| message.sequence == sequence);
+    message.map_or("the transaction".to_owned(), |message| describe_message(&message))
+}
+
+fn describe_message(message: &Message<'_>) -> String {
+    let attributes = Attributes::after(message, wire::HEADER);
     let text = |kind| attributes.text(kind).unwrap_or("?");
     let family = match message.body.first() {
         Some(1) => "inet",
@@ -330,6 +349,7 @@ fn describe(batch: &[u8], sequence: u32) -> String {
         libc::NFT_MSG_NEWRULE => format!("add rule to chain {table} {}", text(wire::RULE_CHAIN)),
         libc::NFT_MSG_DELRULE => format!("remove rules of chain {table} {}", text(wire::RULE_CHAIN)),
         libc::NFT_MSG_NEWSET => format!("add set {table} {}", text(wire::SET_NAME)),
+        libc::NFT_MSG_DELSET => format!("remove set {table} {}", text(wire::SET_NAME)),
         libc::NFT_MSG_NEWSETELEM => format!(
             "add {} elements to set {table} {}",
             elements(),
@@ -343,6 +363,17 @@ fn describe(batch: &[u8], sequence: u32) -> String {
             )
         }
         other => format!("message {other} about table {table}"),
+    }
+}
+
+/// One line per change, in words.
+impl fmt::Display for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_change = |message: &Message<'_>| message.kind >> 8 == wire::SUBSYSTEM;
+        for message in messages(self.writer.bytes()).filter(is_change) {
+            writeln!(f, "{}", describe_message(&message))?;
+        }
+        Ok(())
     }
 }
 

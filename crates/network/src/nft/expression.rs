@@ -1,6 +1,6 @@
 //! The steps a rule consists of.
 
-use super::{Verdict, wire};
+use super::{Family, Verdict, wire};
 use crate::netlink::Writer;
 
 /// One of sixteen registers of four bytes. A rule's registers are gone when it ends.
@@ -65,11 +65,10 @@ pub enum Expression {
         map: String,
         key: Register,
     },
-    /// Sets or refreshes an element of a dynamic map.
+    /// Adds an element to a dynamic set, or lets the one that is there live on.
     Remember {
-        map: String,
+        set: String,
         key: Register,
-        value: Register,
         timeout_ms: u64,
     },
     /// Loads a constant.
@@ -87,15 +86,18 @@ pub enum Expression {
     Destination(Nat),
     /// Rewrites the source to the address of the interface the packet leaves by.
     Masquerade,
-    /// Drops the packet and tells its sender that nobody listens on the port.
-    Reject,
+    /// Drops the packet and tells its sender by ICMP that nobody listens on the port. The family is the table's.
+    Reject(Family),
+    /// Drops a TCP packet and resets the connection. A sender on the same machine heeds it at once, whereas it
+    /// misses an ICMP answer that comes while it is still sending.
+    Reset,
     Counter,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Nat {
     /// Of the address: `Family::Ip` or `Family::Ip6`.
-    pub family: super::Family,
+    pub family: Family,
     pub address: Register,
     pub port: Register,
 }
@@ -171,7 +173,7 @@ impl Expression {
             Expression::Random { .. } => "numgen",
             Expression::Destination(_) => "nat",
             Expression::Masquerade => "masq",
-            Expression::Reject => "reject",
+            Expression::Reject(_) | Expression::Reset => "reject",
             Expression::Counter => "counter",
         }
     }
@@ -216,16 +218,10 @@ impl Expression {
             }
             Expression::FromMap { map, key, into } => w.text(1, map).be32(2, key.number()).be32(3, into.number()),
             Expression::VerdictMap { map, key } => w.text(1, map).be32(2, key.number()).be32(3, VERDICT_REGISTER),
-            Expression::Remember {
-                map,
-                key,
-                value,
-                timeout_ms,
-            } => w
-                .text(1, map)
+            Expression::Remember { set, key, timeout_ms } => w
+                .text(1, set)
                 .be32(3, DYNSET_UPDATE)
                 .be32(4, key.number())
-                .be32(5, value.number())
                 .be64(6, *timeout_ms),
             Expression::Immediate { value, into } => {
                 w.be32(1, into.number());
@@ -242,8 +238,17 @@ impl Expression {
                 .be32(2, nat.family as u32)
                 .be32(3, nat.address.number())
                 .be32(5, nat.port.number()),
-            Expression::Reject => w.be32(1, REJECT_UNREACHABLE_ANY).attribute(2, &[REJECT_PORT]),
-            Expression::Masquerade | Expression::Counter => w,
+            Expression::Reject(family) => {
+                let (kind, code) = match family {
+                    Family::Inet => (REJECT_UNREACHABLE_ANY, 1),
+                    Family::Ip => (REJECT_UNREACHABLE, 3),
+                    Family::Ip6 => (REJECT_UNREACHABLE, 4),
+                };
+                w.be32(1, kind).attribute(2, &[code])
+            }
+            Expression::Reset => w.be32(1, REJECT_RESET).attribute(2, &[0]),
+            Expression::Masquerade => w.be32(1, RANDOM_PORTS),
+            Expression::Counter => w,
         };
     }
 }
@@ -253,8 +258,11 @@ const FIB_RESULT_ADDRESS_TYPE: u32 = 3;
 const DYNSET_UPDATE: u32 = 1;
 const NUMGEN_RANDOM: u32 = 1;
 const NAT_DESTINATION: u32 = 1;
+const REJECT_UNREACHABLE: u32 = 0;
+const REJECT_RESET: u32 = 1;
 const REJECT_UNREACHABLE_ANY: u32 = 2;
-const REJECT_PORT: u8 = 1;
+/// Without it two connections masqueraded at the same moment may be given the same port, and one is lost.
+const RANDOM_PORTS: u32 = 1 << 4;
 
 fn write_value<'w>(w: &'w mut Writer, kind: u16, value: &[u8]) -> &'w mut Writer {
     w.nest(kind, |w| {

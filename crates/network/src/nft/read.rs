@@ -42,21 +42,30 @@ impl Socket {
 
     /// The names of the table's chains.
     pub fn chains(&self, table: &Table) -> Result<Vec<String>, netlink::Error> {
-        let mut chains = Vec::new();
+        self.names(table, libc::NFT_MSG_GETCHAIN, wire::CHAIN_TABLE, wire::CHAIN_NAME)
+    }
+
+    /// The names of the table's sets and maps.
+    pub fn sets(&self, table: &Table) -> Result<Vec<String>, netlink::Error> {
+        self.names(table, libc::NFT_MSG_GETSET, wire::SET_TABLE, wire::SET_NAME)
+    }
+
+    fn names(&self, table: &Table, kind: i32, of_table: u16, name: u16) -> Result<Vec<String>, netlink::Error> {
+        let mut names = Vec::new();
         self.0.call(
-            message_kind(libc::NFT_MSG_GETCHAIN),
+            message_kind(kind),
             libc::NLM_F_DUMP,
             |w| {
-                w.raw(&[table.family as u8, 0, 0, 0]);
+                w.raw(&[table.family as u8, 0, 0, 0]).text(of_table, &table.name);
             },
             |message| {
                 let attributes = Attributes::after(message, wire::HEADER);
-                if attributes.text(wire::CHAIN_TABLE) == Some(&table.name) {
-                    chains.extend(attributes.text(wire::CHAIN_NAME).map(str::to_owned));
+                if attributes.text(of_table) == Some(&table.name) {
+                    names.extend(attributes.text(name).map(str::to_owned));
                 }
             },
         )?;
-        Ok(chains)
+        Ok(names)
     }
 
     /// The elements of a set or map.

@@ -29,6 +29,12 @@ pub const SET_DATA_TYPE: u16 = 6;
 pub const SET_DATA_LENGTH: u16 = 7;
 pub const SET_DESCRIPTION: u16 = 9;
 pub const SET_ID: u16 = 10;
+pub const SET_USERDATA: u16 = 13;
+/// User data of a set by which `nft` prints its keys right: tag 0, four bytes, "host".
+pub const HOST_BYTE_ORDER: [u8; 6] = {
+    let [a, b, c, d] = 1u32.to_ne_bytes();
+    [0, 4, a, b, c, d]
+};
 pub const DESCRIPTION_CONCATENATION: u16 = 2;
 pub const FIELD_LENGTH: u16 = 1;
 

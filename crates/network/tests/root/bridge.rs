@@ -8,7 +8,7 @@ use std::time::Instant;
 use network::bridge::{self, BridgeOptions};
 use network::{PodNetwork, PortMapping, Protocol};
 
-use crate::support::{Pod, ask_udp, block_on, get, on_new_host, run};
+use crate::support::{Pod, ask_udp, block_on, filter_bridges, get, neighbour, on_new_host, run};
 
 fn options(data_dir: &Path) -> BridgeOptions {
     BridgeOptions {
@@ -98,58 +98,49 @@ fn a_pod_that_goes_gives_its_address_back_and_a_restart_forgets_nothing() {
 
 #[test]
 fn ports_of_the_host_lead_to_pods() {
-    on_new_host(|| {
-        let dir = tempfile::tempdir().unwrap();
-        let network = bridge::open(options(dir.path())).unwrap();
-        // Another machine on the host's wire.
-        let outside = Pod::new("outside");
-        let peer = outside.namespace.path();
-        run("ip", &["link", "add", "wire", "type", "veth", "peer", "name", "eth0"]);
-        run("ip", &["address", "add", "192.0.2.1/24", "dev", "wire"]);
-        run("ip", &["link", "set", "wire", "up"]);
-        run("ip", &["link", "set", "eth0", "netns", &absolute(&peer)]);
-        outside.run("ip", &["address", "add", "192.0.2.2/24", "dev", "eth0"]);
-        outside.run("ip", &["link", "set", "eth0", "up"]);
-        let mapping = |host_ip: Option<&str>, host_port, container_port, protocol| PortMapping {
-            host_ip: host_ip.map(ip),
-            host_port,
-            container_port,
-            protocol,
-        };
-        let ports = [
-            mapping(None, 8080, 80, Protocol::Tcp),
-            mapping(None, 5353, 53, Protocol::Udp),
-            mapping(Some("127.0.0.1"), 9090, 80, Protocol::Tcp),
-        ];
-        block_on(async {
-            let a = Pod::new("a").with_ports(&ports).connected(&network).await;
-            let b = Pod::new("b").connected(&network).await;
-            a.serve_tcp(80);
-            a.serve_udp(53);
-            assert_eq!(outside.get(ip("192.0.2.1"), 8080), "a saw 192.0.2.2");
-            assert_eq!(outside.get(ip("192.0.2.1"), 9090), "connection refused");
-            assert_eq!(b.get(ip("192.0.2.1"), 8080), "a saw 10.244.0.3");
-            assert_eq!(a.get(ip("192.0.2.1"), 8080), "a saw 10.244.0.1");
-            assert_eq!(get(ip("192.0.2.1"), 8080), "a saw 192.0.2.1");
-            assert_eq!(get(ip("127.0.0.1"), 8080), "a saw 10.244.0.1");
-            assert_eq!(get(ip("127.0.0.1"), 9090), "a saw 10.244.0.1");
-            assert_eq!(ask_udp(ip("192.0.2.1"), 5353).unwrap(), "a saw 192.0.2.1");
-            // A restart keeps ports open; the pod's end closes them.
-            drop(network);
-            let network = bridge::open(options(dir.path())).unwrap();
-            network.reconcile(&ids(&[&a, &b])).await.unwrap();
-            assert_eq!(outside.get(ip("192.0.2.1"), 8080), "a saw 192.0.2.2");
-            network.teardown(&a.sandbox).await.unwrap();
-            assert_eq!(outside.get(ip("192.0.2.1"), 8080), "connection refused");
-            assert!(!run("nft", &["list", "ruleset"]).contains("elements"));
-        });
-    });
+    for filter in [true, false] {
+        on_new_host(|| check_host_ports(filter));
+    }
 }
 
-/// A path to a namespace of this process that other programs can open.
-fn absolute(path: &Path) -> String {
-    let pid = std::process::id().to_string();
-    path.to_str().unwrap().replace("self", &pid)
+fn check_host_ports(filter: bool) {
+    filter_bridges(filter);
+    let dir = tempfile::tempdir().unwrap();
+    let network = bridge::open(options(dir.path())).unwrap();
+    let outside = neighbour("outside");
+    let mapping = |host_ip: Option<&str>, host_port, container_port, protocol| PortMapping {
+        host_ip: host_ip.map(ip),
+        host_port,
+        container_port,
+        protocol,
+    };
+    let ports = [
+        mapping(None, 8080, 80, Protocol::Tcp),
+        mapping(None, 5353, 53, Protocol::Udp),
+        mapping(Some("127.0.0.1"), 9090, 80, Protocol::Tcp),
+    ];
+    block_on(async {
+        let a = Pod::new("a").with_ports(&ports).connected(&network).await;
+        let b = Pod::new("b").connected(&network).await;
+        a.serve_tcp(80);
+        a.serve_udp(53);
+        assert_eq!(outside.get(ip("192.0.2.1"), 8080), "a saw 192.0.2.2");
+        assert_eq!(outside.get(ip("192.0.2.1"), 9090), "connection refused");
+        assert_eq!(b.get(ip("192.0.2.1"), 8080), "a saw 10.244.0.3");
+        assert_eq!(a.get(ip("192.0.2.1"), 8080), "a saw 10.244.0.1");
+        assert_eq!(get(ip("192.0.2.1"), 8080), "a saw 192.0.2.1");
+        assert_eq!(get(ip("127.0.0.1"), 8080), "a saw 10.244.0.1");
+        assert_eq!(get(ip("127.0.0.1"), 9090), "a saw 10.244.0.1");
+        assert_eq!(ask_udp(ip("192.0.2.1"), 5353), "a saw 192.0.2.1");
+        // A restart keeps ports open; the pod's end closes them.
+        drop(network);
+        let network = bridge::open(options(dir.path())).unwrap();
+        network.reconcile(&ids(&[&a, &b])).await.unwrap();
+        assert_eq!(outside.get(ip("192.0.2.1"), 8080), "a saw 192.0.2.2");
+        network.teardown(&a.sandbox).await.unwrap();
+        assert_eq!(outside.get(ip("192.0.2.1"), 8080), "connection refused");
+        assert!(!run("nft", &["list", "ruleset"]).contains("elements"));
+    });
 }
 
 #[test]
@@ -157,17 +148,8 @@ fn pods_appear_as_the_node_outside_the_cluster_and_cannot_reach_its_loopback() {
     on_new_host(|| {
         let dir = tempfile::tempdir().unwrap();
         let network = bridge::open(options(dir.path())).unwrap();
-        let outside = Pod::new("outside");
-        run("ip", &["link", "add", "wire", "type", "veth", "peer", "name", "eth0"]);
-        run("ip", &["address", "add", "192.0.2.1/24", "dev", "wire"]);
-        run("ip", &["link", "set", "wire", "up"]);
-        run(
-            "ip",
-            &["link", "set", "eth0", "netns", &absolute(&outside.namespace.path())],
-        );
-        outside.run("ip", &["address", "add", "192.0.2.2/24", "dev", "eth0"]);
+        let outside = neighbour("outside");
         outside.run("ip", &["address", "add", "10.244.9.9/32", "dev", "eth0"]);
-        outside.run("ip", &["link", "set", "eth0", "up"]);
         outside.run("ip", &["route", "add", "10.244.0.0/24", "via", "192.0.2.1"]);
         run("ip", &["route", "add", "10.244.9.0/24", "via", "192.0.2.2"]);
         outside.serve_tcp(80);

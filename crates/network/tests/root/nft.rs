@@ -72,7 +72,7 @@ fn sets_maps_and_their_elements() {
 
             	map targets {
             		type mark : ipv4_addr . inet_service
-            		elements = { 0x00000000 : 10.0.0.0 . 6443, 0x02000000 : 10.0.0.2 . 6443 }
+            		elements = { 0x00000000 : 10.0.0.0 . 6443, 0x00000002 : 10.0.0.2 . 6443 }
             	}
 
             	set ranges {
@@ -115,6 +115,7 @@ fn rules_and_their_expressions() {
             batch.add_set(table, &map("endpoints", &key, target.clone()));
             let sticky = Set {
                 dynamic: true,
+                value: None,
                 ..map("sticky", &[Type::Ipv4Address], target)
             };
             batch.add_set(table, &sticky);
@@ -139,13 +140,22 @@ fn rules_and_their_expressions() {
                 destination,
             ]);
             batch.add_rule(table, "nat", "balance", &balance);
+            let remember = [
+                matching::load_address(Side::Source, true, Register(0)),
+                Expression::Remember {
+                    set: "sticky".to_owned(),
+                    key: Register(0),
+                    timeout_ms: 10_800_000,
+                },
+            ];
+            batch.add_rule(table, "nat", "", &remember);
             let block = "10.244.0.0/16".parse().unwrap();
             let refuse = [
                 matching::address_in(Side::Source, block, Comparison::NotEqual),
                 matching::address_local(Side::Destination, Comparison::Equal),
                 matching::interface(MetaKey::OutputName, "eth0"),
                 matching::transport_protocol(6),
-                vec![Expression::Reject],
+                vec![Expression::Reject(Family::Ip)],
             ];
             batch.add_rule(table, "filter", "", &refuse.concat());
             batch.add_rule(table, "filter", "", &matching::set_mark_bits(0x4000, true));
@@ -159,14 +169,16 @@ fn rules_and_their_expressions() {
             		type ipv4_addr . inet_proto . inet_service . mark : ipv4_addr . inet_service
             	}
 
-            	map sticky {
-            		type ipv4_addr : ipv4_addr . inet_service
+            	set sticky {
+            		type ipv4_addr
+            		size 65535
             		flags dynamic,timeout
             	}
 
             	chain nat {
             		type nat hook prerouting priority dstnat; policy accept;
             		counter packets 0 bytes 0 dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 3 map @endpoints comment "balance"
+            		update @sticky { ip saddr timeout 3h }
             	}
 
             	chain filter {
@@ -177,7 +189,7 @@ fn rules_and_their_expressions() {
 
             	chain post {
             		type nat hook postrouting priority srcnat; policy accept;
-            		meta mark & 0x00004000 != 0x00000000 masquerade
+            		meta mark & 0x00004000 != 0x00000000 masquerade fully-random
             	}
             }
         "#]],

@@ -1,4 +1,6 @@
-//! A host and its pods, each a network namespace that goes with the test.
+//! A host and its pods, each a network namespace that goes with the test. Other crates' tests include this file.
+
+#![allow(dead_code)]
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -107,6 +109,10 @@ impl Pod {
         self.namespace.run(|| get(ip, port)).unwrap()
     }
 
+    pub fn ask_udp(&self, ip: IpAddr, port: u16) -> String {
+        self.namespace.run(|| ask_udp(ip, port)).unwrap()
+    }
+
     pub fn run(&self, program: &str, arguments: &[&str]) -> String {
         self.namespace.run(|| run(program, arguments)).unwrap()
     }
@@ -126,12 +132,42 @@ pub fn get(ip: IpAddr, port: u16) -> String {
     }
 }
 
-pub fn ask_udp(ip: IpAddr, port: u16) -> std::io::Result<String> {
-    let socket = UdpSocket::bind("0.0.0.0:0")?;
-    socket.set_read_timeout(Some(Duration::from_secs(2)))?;
-    socket.connect((ip, port))?;
-    socket.send(b"?")?;
+pub fn ask_udp(ip: IpAddr, port: u16) -> String {
+    let any: IpAddr = if ip.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
     let mut buffer = [0; 64];
-    let length = socket.recv(&mut buffer)?;
-    Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+    let asked = UdpSocket::bind((any, 0)).and_then(|socket| {
+        socket.set_read_timeout(Some(Duration::from_secs(2)))?;
+        socket.connect((ip, port))?;
+        socket.send(b"?")?;
+        socket.recv(&mut buffer)
+    });
+    match asked {
+        Ok(length) => String::from_utf8_lossy(&buffer[..length]).into_owned(),
+        Err(error) => error.kind().to_string(),
+    }
+}
+
+/// Another machine, at 192.0.2.2 on a wire to the host, which is 192.0.2.1.
+pub fn neighbour(name: &str) -> Pod {
+    let neighbour = Pod::new(name);
+    let pid = std::process::id().to_string();
+    let namespace = neighbour.namespace.path().to_str().unwrap().replace("self", &pid);
+    run("ip", &["link", "add", "wire", "type", "veth", "peer", "name", "eth0"]);
+    run("ip", &["address", "add", "192.0.2.1/24", "dev", "wire"]);
+    run("ip", &["link", "set", "wire", "up"]);
+    run("ip", &["link", "set", "eth0", "netns", &namespace]);
+    neighbour.run("ip", &["address", "add", "192.0.2.2/24", "dev", "eth0"]);
+    neighbour.run("ip", &["link", "set", "eth0", "up"]);
+    neighbour
+}
+
+/// Whether the kernel applies packet rules to what bridges carry is an administrator's choice; both must work.
+pub fn filter_bridges(filter: bool) {
+    let value = if filter { "1" } else { "0" };
+    for name in ["iptables", "ip6tables"] {
+        let path = format!("/proc/sys/net/bridge/bridge-nf-call-{name}");
+        if std::path::Path::new(&path).exists() {
+            std::fs::write(path, value).unwrap();
+        }
+    }
 }

@@ -1,0 +1,388 @@
+//! Services as traffic sees them: where they can be reached, and what happens to a connection there.
+//!
+//! Pure: a Service and its EndpointSlices in, [`ServicePort`]s out. All policies are decided here, so that backends
+//! only translate. Backends keep what they have applied, and are given a Service's ports anew when it changes.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use network::{Cidr, Protocol};
+
+use crate::objects::{EndpointSlice, Service, ServicePortSpec, addresses};
+
+/// The time a client sticks to an endpoint when the Service does not say.
+const DEFAULT_AFFINITY_S: u32 = 10_800;
+/// A backend numbers endpoints; nothing real comes near this.
+const MAX_ENDPOINTS: usize = 10_000;
+
+/// One port of one Service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    /// `namespace/name`, with `:port` if the port has a name.
+    pub name: String,
+    pub protocol: Protocol,
+    pub frontends: Vec<Frontend>,
+    /// How long a client keeps its endpoint after its last connection; without it each connection is on its own.
+    pub affinity_s: Option<u32>,
+    /// The endpoints of this node, which may reach themselves.
+    pub local: BTreeSet<IpAddr>,
+}
+
+/// One place where a Service can be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Frontend {
+    pub place: Place,
+    pub clients: Clients,
+    pub masquerade: Masquerade,
+    /// If not empty, only clients in these blocks are let in.
+    pub allowed: Vec<Cidr>,
+    pub target: Target,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Place {
+    Address(SocketAddr),
+    /// A port of every address of the node, of one family.
+    NodePort {
+        ipv4: bool,
+        port: u16,
+    },
+}
+
+/// Whom a frontend is for. `Outside` goes before `Anyone` at the same place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Clients {
+    Anyone,
+    /// Neither pods nor this node.
+    Outside,
+}
+
+/// Whose source address is replaced by the node's, so that answers come back this way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Masquerade {
+    Nobody,
+    /// Of clients that are not pods.
+    Outsiders,
+    Everybody,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// At least one, in an order that changes as little as possible from one state to the next.
+    Endpoints(Vec<SocketAddr>),
+    /// Nobody serves: say so.
+    Reject,
+    /// Others serve, but not here: a load balancer must look elsewhere.
+    Drop,
+}
+
+/// The ports of a Service, as a node of that name treats them.
+pub fn service_ports(service: &Service, slices: &[&EndpointSlice], node_name: &str) -> Vec<ServicePort> {
+    let cluster_ips = cluster_ips(service);
+    if cluster_ips.is_empty() {
+        return Vec::new();
+    }
+    let ports = service.spec.ports.iter();
+    let known = ports.filter_map(|port| Some((port, protocol(&port.protocol)?)));
+    known
+        .map(|(port, protocol)| {
+            let candidates = candidates(slices, port, node_name);
+            service_port(service, port, protocol, &cluster_ips, &candidates)
+        })
+        .collect()
+}
+
+/// Orders the endpoints of `new` so that as few as possible stand elsewhere than in `old`.
+pub fn keep_order(old: &[ServicePort], new: &mut [ServicePort]) {
+    let same = |one: &Frontend, other: &Frontend| (one.place, one.clients) == (other.place, other.clients);
+    for port in new {
+        let before: Vec<&Frontend> = old
+            .iter()
+            .filter(|old| old.protocol == port.protocol)
+            .flat_map(|old| &old.frontends)
+            .collect();
+        for frontend in &mut port.frontends {
+            let old = before.iter().find(|old| same(old, frontend)).map(|old| &old.target);
+            if let (Some(Target::Endpoints(old)), Target::Endpoints(endpoints)) = (old, &mut frontend.target) {
+                *endpoints = reordered(old, endpoints);
+            }
+        }
+    }
+}
+
+/// The Service's own addresses; none if the proxy has nothing to do with it.
+fn cluster_ips(service: &Service) -> Vec<IpAddr> {
+    let (spec, labels) = (&service.spec, &service.metadata.labels);
+    if spec.kind == "ExternalName" || labels.proxy_name.is_some() || labels.headless.is_some() {
+        return Vec::new();
+    }
+    if spec.cluster_ips.is_empty() {
+        return addresses([&spec.cluster_ip]);
+    }
+    addresses(&spec.cluster_ips)
+}
+
+/// An endpoint with all that decides whether it is used.
+struct Candidate {
+    address: SocketAddr,
+    local: bool,
+    ready: bool,
+    /// About to end, but still answering.
+    draining: bool,
+}
+
+fn candidates(slices: &[&EndpointSlice], port: &ServicePortSpec, node_name: &str) -> Vec<Candidate> {
+    let mut candidates: Vec<Candidate> = Vec::new();
+    for slice in slices {
+        let is_port = |offered: &&crate::objects::EndpointPort| {
+            offered.name == port.name && protocol(&offered.protocol) == protocol(&port.protocol)
+        };
+        let Some(number) = slice.ports.iter().find(is_port).and_then(|port| port.port) else {
+            continue;
+        };
+        for endpoint in &slice.endpoints {
+            let Some(ip) = endpoint.addresses.first().and_then(|text| text.parse().ok()) else {
+                continue;
+            };
+            candidates.push(Candidate {
+                address: SocketAddr::new(ip, number),
+                local: endpoint.node_name.as_deref() == Some(node_name),
+                ready: endpoint.conditions.is_ready(),
+                draining: endpoint.conditions.is_serving() && endpoint.conditions.is_terminating(),
+            });
+        }
+    }
+    // A pod may stand in two slices while it moves between them; the one that is ready counts.
+    candidates.sort_by_key(|candidate| (candidate.address, !candidate.ready));
+    candidates.dedup_by_key(|candidate| candidate.address);
+    candidates.truncate(MAX_ENDPOINTS);
+    candidates
+}
+
+/// The ready endpoints, or if there are none those that still answer while they end.
+fn usable(candidates: &[Candidate], ipv4: bool, local_only: bool) -> Vec<SocketAddr> {
+    let fits = |candidate: &&Candidate| candidate.address.is_ipv4() == ipv4 && (candidate.local || !local_only);
+    let those = |wanted: fn(&Candidate) -> bool| -> Vec<SocketAddr> {
+        let fitting = candidates.iter().filter(fits).filter(|candidate| wanted(candidate));
+        fitting.map(|candidate| candidate.address).collect()
+    };
+    let ready = those(|candidate| candidate.ready);
+    if ready.is_empty() {
+        return those(|candidate| candidate.draining);
+    }
+    ready
+}
+
+fn target(candidates: &[Candidate], ipv4: bool, local_only: bool) -> Target {
+    let endpoints = usable(candidates, ipv4, local_only);
+    if !endpoints.is_empty() {
+        return Target::Endpoints(endpoints);
+    }
+    match local_only && !usable(candidates, ipv4, false).is_empty() {
+        true => Target::Drop,
+        false => Target::Reject,
+    }
+}
+
+fn service_port(
+    service: &Service,
+    port: &ServicePortSpec,
+    protocol: Protocol,
+    cluster_ips: &[IpAddr],
+    candidates: &[Candidate],
+) -> ServicePort {
+    let spec = &service.spec;
+    let suffix = if port.name.is_empty() {
+        String::new()
+    } else {
+        format!(":{}", port.name)
+    };
+    let mut frontends = Vec::new();
+    let internal_local = spec.internal_traffic_policy.as_deref() == Some("Local");
+    for &ip in cluster_ips {
+        frontends.push(Frontend {
+            place: Place::Address(SocketAddr::new(ip, port.port)),
+            clients: Clients::Anyone,
+            masquerade: Masquerade::Outsiders,
+            allowed: Vec::new(),
+            target: target(candidates, ip.is_ipv4(), internal_local),
+        });
+    }
+    let external_local = spec.external_traffic_policy.as_deref() == Some("Local");
+    for (place, allowed) in external_places(service, port, cluster_ips) {
+        frontends.extend(external_frontends(place, allowed, external_local, candidates));
+    }
+    let affinity = spec.session_affinity_config.as_ref();
+    let timeout = affinity.and_then(|config| config.client_ip.as_ref()?.timeout_seconds);
+    ServicePort {
+        name: format!("{}/{}{suffix}", service.metadata.namespace, service.metadata.name),
+        protocol,
+        frontends,
+        affinity_s: (spec.session_affinity == "ClientIP").then(|| timeout.unwrap_or(DEFAULT_AFFINITY_S)),
+        local: candidates
+            .iter()
+            .filter(|candidate| candidate.local)
+            .map(|candidate| candidate.address.ip())
+            .collect(),
+    }
+}
+
+/// Where clients outside of the cluster come in, each with the blocks they must come from.
+fn external_places(service: &Service, port: &ServicePortSpec, cluster_ips: &[IpAddr]) -> Vec<(Place, Vec<Cidr>)> {
+    let spec = &service.spec;
+    let of_family = |ip: &IpAddr| {
+        cluster_ips
+            .iter()
+            .any(|cluster_ip| cluster_ip.is_ipv4() == ip.is_ipv4())
+    };
+    let at = |ip: IpAddr| Place::Address(SocketAddr::new(ip, port.port));
+    let mut places: Vec<(Place, Vec<Cidr>)> = Vec::new();
+    let external = addresses(&spec.external_ips).into_iter().filter(of_family);
+    places.extend(external.map(|ip| (at(ip), Vec::new())));
+    if spec.kind == "LoadBalancer" {
+        let ingress = service.status.load_balancer.ingress.iter();
+        let direct = ingress.filter(|ingress| ingress.ip_mode.as_deref() != Some("Proxy"));
+        let ips = addresses(direct.map(|ingress| &ingress.ip))
+            .into_iter()
+            .filter(of_family);
+        places.extend(ips.map(|ip| (at(ip), source_ranges(service, ip.is_ipv4()))));
+    }
+    if matches!(spec.kind.as_str(), "NodePort" | "LoadBalancer") && port.node_port != 0 {
+        let families: BTreeSet<bool> = cluster_ips.iter().map(IpAddr::is_ipv4).collect();
+        let port = port.node_port;
+        places.extend(
+            families
+                .into_iter()
+                .map(|ipv4| (Place::NodePort { ipv4, port }, Vec::new())),
+        );
+    }
+    // The same address may be listed twice, also as one of the Service's own.
+    let mut seen: BTreeSet<Place> = cluster_ips.iter().map(|&ip| at(ip)).collect();
+    places.retain(|(place, _)| seen.insert(*place));
+    places
+}
+
+/// If nothing is allowed in a family although the Service restricts its clients, nobody of that family is: that is
+/// said by a block without hosts.
+fn source_ranges(service: &Service, ipv4: bool) -> Vec<Cidr> {
+    let ranges = &service.spec.load_balancer_source_ranges;
+    let parsed: Vec<Cidr> = ranges.iter().filter_map(|text| loose_cidr(text.trim())).collect();
+    let of_family: Vec<Cidr> = parsed.iter().copied().filter(|block| block.is_ipv4() == ipv4).collect();
+    if ranges.is_empty() || !of_family.is_empty() {
+        return of_family;
+    }
+    let nobody: IpAddr = if ipv4 { [0; 4].into() } else { [0; 16].into() };
+    vec![Cidr::containing(nobody, u8::MAX)]
+}
+
+/// The API accepts bits after the prefix here, and ignores them.
+fn loose_cidr(text: &str) -> Option<Cidr> {
+    let (address, prefix) = text.split_once('/')?;
+    Some(Cidr::containing(address.parse().ok()?, prefix.parse().ok()?))
+}
+
+/// With the policy Local, clients outside see only this node's endpoints and keep their address; pods and this node
+/// are treated as with the policy Cluster, so that they need no endpoint beside them.
+fn external_frontends(place: Place, allowed: Vec<Cidr>, local_only: bool, candidates: &[Candidate]) -> Vec<Frontend> {
+    let ipv4 = place.is_ipv4();
+    let everyone = Frontend {
+        place,
+        clients: Clients::Anyone,
+        masquerade: if local_only {
+            Masquerade::Outsiders
+        } else {
+            Masquerade::Everybody
+        },
+        allowed,
+        target: target(candidates, ipv4, false),
+    };
+    if !local_only {
+        return vec![everyone];
+    }
+    let outside = Frontend {
+        clients: Clients::Outside,
+        masquerade: Masquerade::Nobody,
+        target: target(candidates, ipv4, true),
+        ..everyone.clone()
+    };
+    vec![everyone, outside]
+}
+
+impl Place {
+    pub fn is_ipv4(&self) -> bool {
+        match self {
+            Place::Address(address) => address.is_ipv4(),
+            Place::NodePort { ipv4, .. } => *ipv4,
+        }
+    }
+}
+
+/// Those of `old` that are still in `new` stay where they are; the gaps are filled with new ones, then from the end.
+fn reordered(old: &[SocketAddr], new: &[SocketAddr]) -> Vec<SocketAddr> {
+    let wanted: BTreeSet<SocketAddr> = new.iter().copied().collect();
+    let known: BTreeSet<SocketAddr> = old.iter().copied().collect();
+    let mut fresh = new.iter().copied().filter(|endpoint| !known.contains(endpoint));
+    let kept = old
+        .iter()
+        .map(|&endpoint| wanted.contains(&endpoint).then_some(endpoint));
+    let mut slots: Vec<Option<SocketAddr>> = kept.map(|slot| slot.or_else(|| fresh.next())).collect();
+    slots.extend(fresh.map(Some));
+    while let Some(gap) = slots.iter().position(Option::is_none) {
+        slots.swap_remove(gap);
+    }
+    slots.into_iter().flatten().collect()
+}
+
+fn protocol(text: &str) -> Option<Protocol> {
+    match text {
+        "TCP" | "" => Some(Protocol::Tcp),
+        "UDP" => Some(Protocol::Udp),
+        "SCTP" => Some(Protocol::Sctp),
+        _ => None,
+    }
+}
+
+impl fmt::Display for ServicePort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", self.name, self.protocol)?;
+        if let Some(seconds) = self.affinity_s {
+            write!(f, " sticky {seconds}s")?;
+        }
+        for frontend in &self.frontends {
+            write!(f, "\n  {frontend}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Frontend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Place::Address(address) => write!(f, "{address}")?,
+            Place::NodePort { ipv4, port } => write!(f, "node port {port} ({})", if ipv4 { "IPv4" } else { "IPv6" })?,
+        }
+        if self.clients == Clients::Outside {
+            write!(f, " from outside")?;
+        }
+        for block in &self.allowed {
+            write!(f, " from {block}")?;
+        }
+        match &self.target {
+            Target::Reject => return write!(f, " → reject"),
+            Target::Drop => return write!(f, " → drop"),
+            Target::Endpoints(endpoints) => {
+                let endpoints: Vec<String> = endpoints.iter().map(SocketAddr::to_string).collect();
+                write!(f, " → {}", endpoints.join(", "))?;
+            }
+        }
+        match self.masquerade {
+            Masquerade::Nobody => Ok(()),
+            Masquerade::Outsiders => write!(f, "; outsiders masqueraded"),
+            Masquerade::Everybody => write!(f, "; masqueraded"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

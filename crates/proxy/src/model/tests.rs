@@ -1,0 +1,243 @@
+//! What Services mean: YAML in, frontends out, as node `here` sees them.
+
+use expect_test::{Expect, expect};
+
+use super::*;
+
+fn parse<T: serde::de::DeserializeOwned>(yaml: &str) -> T {
+    serde_saphyr::from_str(yaml).unwrap()
+}
+
+/// Endpoints are written `address node [not-ready] [terminating]`.
+fn slice(ports: &str, endpoints: &[&str]) -> EndpointSlice {
+    let endpoints: Vec<serde_json::Value> = endpoints
+        .iter()
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let (ready, terminating) = (!words.contains(&"not-ready"), words.contains(&"terminating"));
+            serde_json::json!({"addresses": [words[0]], "nodeName": words[1], "conditions": {
+                "ready": ready && !terminating, "serving": ready, "terminating": terminating}})
+        })
+        .collect();
+    let ports: serde_json::Value = parse(ports);
+    serde_json::from_value(serde_json::json!({"endpoints": endpoints, "ports": ports})).unwrap()
+}
+
+fn check(service: &str, slices: &[EndpointSlice], expected: Expect) {
+    let mut service: Service = parse(service);
+    service.metadata.namespace = "default".to_owned();
+    service.metadata.name = "web".to_owned();
+    let slices: Vec<&EndpointSlice> = slices.iter().collect();
+    let ports = service_ports(&service, &slices, "here");
+    let text: Vec<String> = ports.iter().map(ServicePort::to_string).collect();
+    expected.assert_eq(&text.join("\n"));
+}
+
+const HTTP: &str = "[{name: http, port: 8080, protocol: TCP}]";
+
+#[test]
+fn ports_are_matched_by_name_and_target_ports_come_from_slices() {
+    check(
+        "
+spec:
+  clusterIP: 10.96.0.10
+  ports: [{name: http, port: 80, protocol: TCP}, {name: dns, port: 53, protocol: UDP}]",
+        &[
+            slice(HTTP, &["10.244.0.5 here", "10.244.1.7 there"]),
+            // Pods whose container port of that name differs stand in another slice.
+            slice("[{name: http, port: 9090, protocol: TCP}]", &["10.244.0.6 here"]),
+            slice("[{name: dns, port: 53, protocol: UDP}]", &["10.244.0.5 here"]),
+        ],
+        expect![[r#"
+            default/web:http Tcp
+              10.96.0.10:80 → 10.244.0.5:8080, 10.244.0.6:9090, 10.244.1.7:8080; outsiders masqueraded
+            default/web:dns Udp
+              10.96.0.10:53 → 10.244.0.5:53; outsiders masqueraded"#]],
+    );
+}
+
+#[test]
+fn services_without_an_address_or_for_another_proxy_have_no_rules() {
+    for service in [
+        "spec: {type: ExternalName, externalName: example.com}",
+        "spec: {clusterIP: None, clusterIPs: [None], ports: [{port: 80}]}",
+        "spec: {ports: [{port: 80}]}",
+        "
+metadata: {labels: {service.kubernetes.io/service-proxy-name: other}}
+spec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}",
+        "
+metadata: {labels: {service.kubernetes.io/headless: ''}}
+spec: {clusterIP: 10.96.0.10, ports: [{port: 80}]}",
+    ] {
+        check(service, &[], expect![""]);
+    }
+}
+
+#[test]
+fn unready_endpoints_are_passed_over_and_ending_ones_serve_when_no_other_does() {
+    let service = "spec: {clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]}";
+    check(
+        service,
+        &[slice(
+            HTTP,
+            &[
+                "10.244.0.5 here",
+                "10.244.0.6 here not-ready",
+                "10.244.0.7 here terminating",
+            ],
+        )],
+        expect![[r#"
+            default/web:http Tcp
+              10.96.0.10:80 → 10.244.0.5:8080; outsiders masqueraded"#]],
+    );
+    check(
+        service,
+        &[slice(
+            HTTP,
+            &["10.244.0.6 here not-ready", "10.244.0.7 here terminating"],
+        )],
+        expect![[r#"
+            default/web:http Tcp
+              10.96.0.10:80 → 10.244.0.7:8080; outsiders masqueraded"#]],
+    );
+    check(
+        service,
+        &[slice(
+            HTTP,
+            &["10.244.0.6 here not-ready", "10.244.0.8 here not-ready terminating"],
+        )],
+        expect![[r#"
+            default/web:http Tcp
+              10.96.0.10:80 → reject"#]],
+    );
+    check(
+        service,
+        &[],
+        expect![[r#"
+        default/web:http Tcp
+          10.96.0.10:80 → reject"#]],
+    );
+}
+
+#[test]
+fn the_internal_policy_local_uses_this_nodes_endpoints_only() {
+    let service = "
+spec: {clusterIP: 10.96.0.10, internalTrafficPolicy: Local, ports: [{name: http, port: 80}]}";
+    check(
+        service,
+        &[slice(HTTP, &["10.244.0.5 here", "10.244.1.7 there"])],
+        expect![[r#"
+        default/web:http Tcp
+          10.96.0.10:80 → 10.244.0.5:8080; outsiders masqueraded"#]],
+    );
+    check(
+        service,
+        &[slice(HTTP, &["10.244.1.7 there"])],
+        expect![[r#"
+        default/web:http Tcp
+          10.96.0.10:80 → drop"#]],
+    );
+    check(
+        service,
+        &[],
+        expect![[r#"
+        default/web:http Tcp
+          10.96.0.10:80 → reject"#]],
+    );
+}
+
+#[test]
+fn load_balancers_and_node_ports_lead_outsiders_in() {
+    let slices = [slice(HTTP, &["10.244.0.5 here", "10.244.1.7 there"])];
+    check(
+        "
+spec:
+  type: LoadBalancer
+  clusterIP: 10.96.0.10
+  externalIPs: [203.0.113.5, 203.0.113.5, 'fd00::1']
+  loadBalancerSourceRanges: [198.51.100.7/24]
+  ports: [{name: http, port: 80, nodePort: 30080}]
+status: {loadBalancer: {ingress: [{ip: 203.0.113.9}, {ip: 203.0.113.10, ipMode: Proxy}, {hostname: lb.example.com}]}}",
+        &slices,
+        expect![[r#"
+            default/web:http Tcp
+              10.96.0.10:80 → 10.244.0.5:8080, 10.244.1.7:8080; outsiders masqueraded
+              203.0.113.5:80 → 10.244.0.5:8080, 10.244.1.7:8080; masqueraded
+              203.0.113.9:80 from 198.51.100.0/24 → 10.244.0.5:8080, 10.244.1.7:8080; masqueraded
+              node port 30080 (IPv4) → 10.244.0.5:8080, 10.244.1.7:8080; masqueraded"#]],
+    );
+    check(
+        "
+spec:
+  type: LoadBalancer
+  clusterIP: 10.96.0.10
+  externalTrafficPolicy: Local
+  ports: [{name: http, port: 80, nodePort: 30080}]
+status: {loadBalancer: {ingress: [{ip: 203.0.113.9}]}}",
+        &slices,
+        expect![[r#"
+            default/web:http Tcp
+              10.96.0.10:80 → 10.244.0.5:8080, 10.244.1.7:8080; outsiders masqueraded
+              203.0.113.9:80 → 10.244.0.5:8080, 10.244.1.7:8080; outsiders masqueraded
+              203.0.113.9:80 from outside → 10.244.0.5:8080
+              node port 30080 (IPv4) → 10.244.0.5:8080, 10.244.1.7:8080; outsiders masqueraded
+              node port 30080 (IPv4) from outside → 10.244.0.5:8080"#]],
+    );
+    check(
+        "
+spec:
+  type: NodePort
+  clusterIP: 10.96.0.10
+  externalTrafficPolicy: Local
+  ports: [{name: http, port: 80, nodePort: 30080}]",
+        &[slice(HTTP, &["10.244.1.7 there"])],
+        expect![[r#"
+            default/web:http Tcp
+              10.96.0.10:80 → 10.244.1.7:8080; outsiders masqueraded
+              node port 30080 (IPv4) → 10.244.1.7:8080; outsiders masqueraded
+              node port 30080 (IPv4) from outside → drop"#]],
+    );
+}
+
+#[test]
+fn two_families_are_two_sets_of_frontends() {
+    check(
+        "
+spec:
+  type: NodePort
+  clusterIPs: [10.96.0.10, 'fd00:96::10']
+  sessionAffinity: ClientIP
+  ports: [{name: http, port: 80, nodePort: 30080}]",
+        &[slice(HTTP, &["10.244.0.5 here"]), slice(HTTP, &["fd00:244::5 here"])],
+        expect![[r#"
+            default/web:http Tcp sticky 10800s
+              10.96.0.10:80 → 10.244.0.5:8080; outsiders masqueraded
+              [fd00:96::10]:80 → [fd00:244::5]:8080; outsiders masqueraded
+              node port 30080 (IPv6) → [fd00:244::5]:8080; masqueraded
+              node port 30080 (IPv4) → 10.244.0.5:8080; masqueraded"#]],
+    );
+}
+
+#[test]
+fn endpoints_move_as_little_as_possible() {
+    let addresses = |text: &str| -> Vec<SocketAddr> {
+        text.chars()
+            .map(|letter| SocketAddr::new([10, 0, 0, letter as u8].into(), 80))
+            .collect()
+    };
+    let check = |old: &str, new: &str, expected: &str| {
+        assert_eq!(
+            reordered(&addresses(old), &addresses(new)),
+            addresses(expected),
+            "{old} to {new}"
+        );
+    };
+    check("", "abc", "abc");
+    check("abcd", "abcd", "abcd");
+    check("abcd", "acd", "adc");
+    check("abcd", "abc", "abc");
+    check("abcd", "abde", "abed");
+    check("abcd", "cxyz", "xycz");
+    check("dbca", "abcd", "dbca");
+    check("abcd", "", "");
+}

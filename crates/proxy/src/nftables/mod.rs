@@ -1,0 +1,317 @@
+//! The backend on nf_tables: keeps two tables, one for each address family, in step with the model.
+//!
+//! Every step is one transaction that changes only what differs. Start with [`Nftables::apply`]; the rules' shape is
+//! told in `layout`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+
+use client::Key;
+use network::nft::{Batch, Data, Element, Family, Socket, Table};
+use network::{Cidr, netlink, nft};
+
+use crate::model::{ServicePort, keep_order};
+use fragment::{Destination, Fragment, destination};
+use layout::{Group, HAIRPIN, Layout};
+use ruleset::{Chain, Ruleset, changes};
+
+mod fragment;
+mod layout;
+mod ruleset;
+
+/// Raised when sets or maps of the same name change their meaning; a table of another layout is replaced whole.
+const LAYOUT_VERSION: u32 = 1;
+
+/// What makes one node's rules differ from another's on the same machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NftablesOptions {
+    /// The name of both tables; nobody else's.
+    pub table: String,
+    /// The blocks of all pods.
+    pub cluster_cidrs: Vec<Cidr>,
+    /// The blocks of all Services' own addresses: what is not there is rejected. May be empty.
+    pub service_cidrs: Vec<Cidr>,
+    /// The bit of packets' marks that this proxy uses.
+    pub masquerade_bit: u32,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum NftablesError {
+    #[error("open the packet rules: {0}")]
+    Open(netlink::Error),
+
+    #[error("read the rules of table {table}: {source}")]
+    Read { table: String, source: netlink::Error },
+
+    #[error("change the rules of table {table}: {source}")]
+    Change { table: String, source: nft::Error },
+}
+
+/// What is applied, and the way to the kernel.
+#[derive(Debug)]
+pub struct Nftables {
+    socket: Socket,
+    families: [FamilyState; 2],
+    services: HashMap<Key, Vec<ServicePort>>,
+    /// Who has each destination: two Services may ask for the same external address and port.
+    claims: HashMap<(bool, Destination), Key>,
+    /// Services that did not get all they asked for, with all they asked for.
+    waiting: BTreeMap<Key, Vec<ServicePort>>,
+    /// A change failed, so that the kernel's state is not known.
+    in_doubt: bool,
+}
+
+#[derive(Debug)]
+struct FamilyState {
+    layout: Layout,
+    /// How many frontends each group has.
+    groups: BTreeMap<Group, usize>,
+    /// How many ports name each pod.
+    hairpins: HashMap<IpAddr, usize>,
+}
+
+impl Nftables {
+    /// Takes over the rules that an earlier process left, with no Services known; the first [`Nftables::apply`]
+    /// should bring all of them.
+    pub fn open(options: &NftablesOptions) -> Result<Nftables, NftablesError> {
+        Ok(Nftables {
+            socket: Socket::open().map_err(NftablesError::Open)?,
+            families: layouts(options).map(|layout| FamilyState {
+                layout,
+                groups: BTreeMap::new(),
+                hairpins: HashMap::new(),
+            }),
+            services: HashMap::new(),
+            claims: HashMap::new(),
+            waiting: BTreeMap::new(),
+            in_doubt: true,
+        })
+    }
+
+    /// Makes the given Services' ports what they are now; none for a Service that is gone. On an error nothing has
+    /// changed in the kernel, and the next call makes up for it.
+    pub fn apply(&mut self, services: BTreeMap<Key, Vec<ServicePort>>) -> Result<(), NftablesError> {
+        let (old, new) = self.replace(services);
+        for index in 0..self.families.len() {
+            let (before, after) = self.families[index].step(&old, &new);
+            if self.in_doubt {
+                continue;
+            }
+            let table = &self.families[index].layout.table;
+            if let Err(source) = changes(table, &before, &after).commit(&self.socket) {
+                tracing::warn!(table = table.name, error = %source, "a change failed; comparing all rules");
+                self.in_doubt = true;
+            }
+        }
+        if self.in_doubt {
+            self.resync()?;
+        }
+        Ok(())
+    }
+
+    /// Compares all rules with the kernel's and mends what differs.
+    pub fn resync(&mut self) -> Result<(), NftablesError> {
+        self.in_doubt = true;
+        for family in &self.families {
+            let table = &family.layout.table;
+            let wanted = family.all(self.services.values().flatten());
+            let (mut batch, found) = self.begin(&family.layout, &wanted)?;
+            batch.append(changes(table, &found, &wanted));
+            batch.commit(&self.socket).map_err(|source| NftablesError::Change {
+                table: table.name.clone(),
+                source,
+            })?;
+        }
+        self.in_doubt = false;
+        Ok(())
+    }
+
+    /// What the kernel has of a table that is ours, in the present layout; and the batch that makes it so.
+    fn begin(&self, layout: &Layout, wanted: &Ruleset) -> Result<(Batch, Ruleset), NftablesError> {
+        let table = &layout.table;
+        let error = |source| NftablesError::Read {
+            table: table.name.clone(),
+            source,
+        };
+        let comment = format!("services, layout {LAYOUT_VERSION}");
+        let mut batch = Batch::new();
+        let found = self.socket.table_comment(table).map_err(error)?;
+        if found.as_ref() == Some(&comment) {
+            return Ok((batch, read(&self.socket, table, wanted).map_err(error)?));
+        }
+        if found.is_some() {
+            batch.remove_table(table);
+        }
+        batch.add_table(table, Some(&comment));
+        Ok((batch, Ruleset::default()))
+    }
+
+    /// Replaces Services in memory. Gives the ports that are no longer so, and those that are so now.
+    fn replace(&mut self, mut services: BTreeMap<Key, Vec<ServicePort>>) -> (Vec<ServicePort>, Vec<ServicePort>) {
+        for (key, ports) in std::mem::take(&mut self.waiting) {
+            services.entry(key).or_insert(ports);
+        }
+        let (mut old, mut new) = (Vec::new(), Vec::new());
+        let mut before = HashMap::new();
+        for key in services.keys() {
+            let ports = self.services.remove(key).unwrap_or_default();
+            self.release(&ports);
+            before.insert(key.clone(), ports);
+        }
+        for (key, mut ports) in services {
+            let was = before.remove(&key).unwrap_or_default();
+            keep_order(&was, &mut ports);
+            let granted = self.claim(&key, ports);
+            if granted != was {
+                old.extend(was);
+                new.extend(granted.iter().cloned());
+            }
+            if !granted.is_empty() {
+                self.services.insert(key, granted);
+            }
+        }
+        (old, new)
+    }
+
+    fn release(&mut self, ports: &[ServicePort]) {
+        for port in ports {
+            for frontend in &port.frontends {
+                self.claims
+                    .remove(&(frontend.place.is_ipv4(), destination(port.protocol, frontend)));
+            }
+        }
+    }
+
+    /// The ports without the frontends that another Service has.
+    fn claim(&mut self, key: &Key, ports: Vec<ServicePort>) -> Vec<ServicePort> {
+        let mut granted = ports.clone();
+        let mut refused = false;
+        for port in &mut granted {
+            let protocol = port.protocol;
+            port.frontends.retain(|frontend| {
+                let at = (frontend.place.is_ipv4(), destination(protocol, frontend));
+                let owner = self.claims.entry(at).or_insert_with(|| key.clone());
+                if owner != key {
+                    tracing::warn!(service = %key, %frontend, %owner, "another Service has this address and port");
+                    refused = true;
+                }
+                owner == key
+            });
+        }
+        if refused {
+            self.waiting.insert(key.clone(), ports);
+        }
+        granted
+    }
+}
+
+/// Removes the tables of that name, if there are any.
+pub fn remove(table: &str) -> Result<(), NftablesError> {
+    let socket = Socket::open().map_err(NftablesError::Open)?;
+    let mut batch = Batch::new();
+    for family in [Family::Ip, Family::Ip6] {
+        let table = Table::new(family, table);
+        batch.add_table(&table, None);
+        batch.remove_table(&table);
+    }
+    batch.commit(&socket).map_err(|source| NftablesError::Change {
+        table: table.to_owned(),
+        source,
+    })
+}
+
+impl FamilyState {
+    /// Counts ports out and in. Gives the rules that the step is about, as they were and as they are to be.
+    fn step(&mut self, old: &[ServicePort], new: &[ServicePort]) -> (Ruleset, Ruleset) {
+        let (old, new) = (self.fragment(old), self.fragment(new));
+        let (mut before, mut after) = (old.rules, new.rules);
+        let groups = self.groups.clone();
+        count(&mut self.groups, &new.groups, &old.groups);
+        if !groups.keys().eq(self.groups.keys()) {
+            before.extend(self.layout.of_groups(&groups));
+            after.extend(self.layout.of_groups(&self.groups));
+        }
+        let touched: BTreeSet<IpAddr> = old.hairpins.iter().chain(&new.hairpins).copied().collect();
+        self.add_hairpins(&mut before, &touched);
+        for (ips, step) in [(&new.hairpins, 1), (&old.hairpins, -1)] {
+            for ip in ips {
+                let uses = self.hairpins.entry(*ip).or_default();
+                *uses = uses.saturating_add_signed(step);
+            }
+        }
+        self.hairpins.retain(|_, uses| *uses > 0);
+        self.add_hairpins(&mut after, &touched);
+        (before, after)
+    }
+
+    /// All rules, for these ports.
+    fn all<'a>(&self, ports: impl Iterator<Item = &'a ServicePort>) -> Ruleset {
+        let mut rules = self.layout.fixed();
+        rules.extend(self.layout.of_groups(&self.groups));
+        rules.extend(self.fragment(ports).rules);
+        self.add_hairpins(&mut rules, &self.hairpins.keys().copied().collect());
+        rules
+    }
+
+    fn fragment<'a>(&self, ports: impl IntoIterator<Item = &'a ServicePort>) -> Fragment {
+        let mut fragment = Fragment::default();
+        for port in ports {
+            fragment.add(&self.layout, port);
+        }
+        fragment
+    }
+
+    fn add_hairpins(&self, rules: &mut Ruleset, candidates: &BTreeSet<IpAddr>) {
+        for &ip in candidates.iter().filter(|ip| self.hairpins.contains_key(ip)) {
+            let pair = Data::new().address(ip).address(ip);
+            rules.add_element(HAIRPIN, Element::key(pair));
+        }
+    }
+}
+
+fn count(groups: &mut BTreeMap<Group, usize>, more: &[Group], fewer: &[Group]) {
+    for group in more {
+        *groups.entry(*group).or_default() += 1;
+    }
+    for group in fewer {
+        if let Some(members) = groups.get_mut(group) {
+            *members -= 1;
+        }
+    }
+    groups.retain(|_, members| *members > 0);
+}
+
+fn layouts(options: &NftablesOptions) -> [Layout; 2] {
+    [true, false].map(|ipv4| {
+        let of_family = |blocks: &[Cidr]| blocks.iter().copied().filter(|block| block.is_ipv4() == ipv4).collect();
+        Layout {
+            ipv4,
+            table: Table::new(if ipv4 { Family::Ip } else { Family::Ip6 }, options.table.clone()),
+            cluster_cidrs: of_family(&options.cluster_cidrs),
+            service_cidrs: of_family(&options.service_cidrs),
+            masquerade_bit: options.masquerade_bit,
+        }
+    })
+}
+
+/// What a table has, as far as it has to be known: chains by name, and the elements that are ours to keep.
+fn read(socket: &Socket, table: &Table, wanted: &Ruleset) -> Result<Ruleset, netlink::Error> {
+    let mut found = Ruleset::default();
+    for name in socket.chains(table)? {
+        found.chains.insert(name, Chain::default());
+    }
+    for name in socket.sets(table)? {
+        let known = wanted.sets.get(&name);
+        if known.is_some_and(|set| !set.dynamic) {
+            for element in socket.elements(table, &name)? {
+                found.add_element(&name, element);
+            }
+        }
+        let set = known.cloned().unwrap_or_else(|| layout::set(&name, &[], None));
+        found.add_set(set);
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests;
