@@ -1,4 +1,8 @@
-use crate::{Resource, Subresource, Verb};
+//! CertificateSigningRequest: a wish for a certificate, approved by one and signed by another.
+
+use crate::print::{self, AGE, NAME, or_none};
+use crate::{Column, Fields, Resource, Rules, Subresource, Value, Verb};
+use serde_json::json;
 
 pub static CERTIFICATE_SIGNING_REQUEST: Resource = Resource::cluster(
     "certificates.k8s.io",
@@ -11,4 +15,73 @@ pub static CERTIFICATE_SIGNING_REQUEST: Resource = Resource::cluster(
 .with_subresources(&[
     Subresource::new("approval", &[Verb::Get, Verb::Patch, Verb::Update]),
     Subresource::STATUS,
-]);
+])
+.with_rules(&CertificateSigningRequestRules);
+
+struct CertificateSigningRequestRules;
+
+impl Rules for CertificateSigningRequestRules {
+    /// Who asks is for the server to say: the registry fills in the user of the request.
+    fn prepare_create(&self, request: &mut Value) {
+        request.set("status", json!({}));
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value) {
+        new.set("spec", old["spec"].clone());
+    }
+
+    fn field(&self, request: &Value, path: &str) -> Option<String> {
+        (path == "spec.signerName").then(|| request["spec"].text("signerName").to_owned())
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn cells(&self, request: &Value, now: i64) -> Vec<Value> {
+        let spec = &request["spec"];
+        let duration = spec["expirationSeconds"]
+            .as_i64()
+            .map(print::duration)
+            .unwrap_or_default();
+        vec![
+            print::name(request),
+            print::age(request, now),
+            or_none(spec.text("signerName")),
+            spec.text("username").into(),
+            or_none(duration),
+            state(&request["status"]).into(),
+        ]
+    }
+}
+
+fn state(status: &Value) -> String {
+    let holds = |name: &str| {
+        status
+            .list("conditions")
+            .iter()
+            .any(|condition| condition.text("type") == name)
+    };
+    let mut state = match (holds("Denied"), holds("Approved")) {
+        (true, _) => "Denied",
+        (false, true) => "Approved",
+        (false, false) => "Pending",
+    }
+    .to_owned();
+    if holds("Failed") {
+        state.push_str(",Failed");
+    }
+    if !status.text("certificate").is_empty() {
+        state.push_str(",Issued");
+    }
+    state
+}
+
+const COLUMNS: &[Column] = &[
+    NAME,
+    AGE,
+    print::text("SignerName", "Who is to sign."),
+    print::text("Requestor", "Who asks."),
+    print::text("RequestedDuration", "For how long the certificate is asked for."),
+    print::text("Condition", "How far the request has come."),
+];

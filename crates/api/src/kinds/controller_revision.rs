@@ -1,4 +1,7 @@
-use crate::Resource;
+//! ControllerRevision: a state that a workload had.
+
+use crate::print::{self, AGE, NAME};
+use crate::{Column, Fields, Resource, Rules, Value};
 
 pub static CONTROLLER_REVISION: Resource = Resource::namespaced(
     "apps",
@@ -6,4 +9,40 @@ pub static CONTROLLER_REVISION: Resource = Resource::namespaced(
     "ControllerRevision",
     "controllerrevisions",
     "controllerrevision",
-);
+)
+.with_rules(&ControllerRevisionRules);
+
+struct ControllerRevisionRules;
+
+impl Rules for ControllerRevisionRules {
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn cells(&self, revision: &Value, now: i64) -> Vec<Value> {
+        let owners = revision["metadata"].list("ownerReferences");
+        let controller = match owners.iter().find(|owner| owner.flag("controller")) {
+            Some(owner) => {
+                let kind = match owner.text("apiVersion").split_once('/') {
+                    Some((group, _)) => format!("{}.{group}", owner.text("kind")),
+                    None => owner.text("kind").to_owned(),
+                };
+                format!("{}/{}", kind.to_lowercase(), owner.text("name"))
+            }
+            None => "<none>".to_owned(),
+        };
+        vec![
+            print::name(revision),
+            controller.into(),
+            revision.number("revision").into(),
+            print::age(revision, now),
+        ]
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    NAME,
+    print::text("Controller", "Whose state it is."),
+    print::text("Revision", "Its number."),
+    AGE,
+];

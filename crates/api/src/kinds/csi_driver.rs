@@ -1,3 +1,74 @@
-use crate::Resource;
+//! CSIDriver: what a storage driver needs of the cluster.
 
-pub static CSI_DRIVER: Resource = Resource::cluster("storage.k8s.io", "v1", "CSIDriver", "csidrivers", "csidriver");
+use crate::print::{self, AGE, NAME, or_none};
+use crate::{Column, Fields, Resource, Rules, Value};
+use serde_json::json;
+
+pub static CSI_DRIVER: Resource =
+    Resource::cluster("storage.k8s.io", "v1", "CSIDriver", "csidrivers", "csidriver").with_rules(&CsiDriverRules);
+
+struct CsiDriverRules;
+
+impl Rules for CsiDriverRules {
+    fn default(&self, driver: &mut Value) {
+        let spec = driver.ensure("spec");
+        spec.fill("attachRequired", true);
+        spec.fill("fsGroupPolicy", "ReadWriteOnceWithFSType");
+        for field in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
+            spec.fill(field, false);
+        }
+        if spec.list("volumeLifecycleModes").is_empty() {
+            spec.set("volumeLifecycleModes", json!(["Persistent"]));
+        }
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn cells(&self, driver: &Value, now: i64) -> Vec<Value> {
+        let spec = &driver["spec"];
+        let modes: Vec<&str> = spec
+            .list("volumeLifecycleModes")
+            .iter()
+            .filter_map(Value::as_str)
+            .collect();
+        let audiences: Vec<&str> = spec
+            .list("tokenRequests")
+            .iter()
+            .map(|token| token.text("audience"))
+            .collect();
+        vec![
+            print::name(driver),
+            spec["attachRequired"].as_bool().unwrap_or(true).into(),
+            spec.flag("podInfoOnMount").into(),
+            spec.flag("storageCapacity").into(),
+            if spec.has("tokenRequests") {
+                audiences.join(",")
+            } else {
+                "<unset>".to_owned()
+            }
+            .into(),
+            spec.flag("requiresRepublish").into(),
+            or_none(modes.join(",")),
+            print::age(driver, now),
+        ]
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    NAME,
+    print::boolean(
+        "AttachRequired",
+        "Whether volumes are attached before they are mounted.",
+    ),
+    print::boolean("PodInfoOnMount", "Whether the driver is told about the pod."),
+    print::boolean(
+        "StorageCapacity",
+        "Whether the scheduler looks at the driver's capacity.",
+    ),
+    print::text("TokenRequests", "The audiences of tokens the driver is given."),
+    print::boolean("RequiresRepublish", "Whether volumes are published again and again."),
+    print::text("Modes", "Whether volumes last, or come and go with their pods."),
+    AGE,
+];

@@ -1,7 +1,176 @@
-use crate::Resource;
+//! Event: something that happened to an object, under its two names.
 
-pub static EVENT: Resource = Resource::namespaced("", "v1", "Event", "events", "event").short(&["ev"]);
+use crate::print;
+use crate::{Column, Fields, Resource, Rules, Value};
+
+pub static EVENT: Resource = Resource::namespaced("", "v1", "Event", "events", "event")
+    .short(&["ev"])
+    .with_rules(&EventRules);
 
 pub static EVENTS_EVENT: Resource = Resource::namespaced("events.k8s.io", "v1", "Event", "events", "event")
     .short(&["ev"])
-    .stored_as("", "v1");
+    .stored_as("", "v1")
+    .with_rules(&EventsEventRules);
+
+struct EventRules;
+struct EventsEventRules;
+
+impl Rules for EventRules {
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
+    fn field(&self, event: &Value, path: &str) -> Option<String> {
+        if let Some(field) = path.strip_prefix("involvedObject.") {
+            return reference(&event["involvedObject"], field);
+        }
+        match path {
+            "reason" | "type" | "reportingComponent" => Some(event.text(path).to_owned()),
+            "source" => Some(match event["source"].text("component") {
+                "" => event.text("reportingComponent").to_owned(),
+                component => component.to_owned(),
+            }),
+            _ => None,
+        }
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn cells(&self, event: &Value, now: i64) -> Vec<Value> {
+        cells(event, now)
+    }
+}
+
+impl Rules for EventsEventRules {
+    fn create_on_update(&self) -> bool {
+        true
+    }
+
+    fn field(&self, event: &Value, path: &str) -> Option<String> {
+        if let Some(field) = path.strip_prefix("regarding.") {
+            return reference(&event["regarding"], field);
+        }
+        match path {
+            "reason" | "type" | "reportingController" => Some(event.text(path).to_owned()),
+            _ => None,
+        }
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn cells(&self, event: &Value, now: i64) -> Vec<Value> {
+        let mut core = event.clone();
+        crate::convert(&mut core, "v1");
+        cells(&core, now)
+    }
+}
+
+fn reference(reference: &Value, field: &str) -> Option<String> {
+    let known = [
+        "kind",
+        "namespace",
+        "name",
+        "uid",
+        "apiVersion",
+        "resourceVersion",
+        "fieldPath",
+    ];
+    known.contains(&field).then(|| reference.text(field).to_owned())
+}
+
+fn cells(event: &Value, now: i64) -> Vec<Value> {
+    let first = match event.has("firstTimestamp") {
+        true => print::since(&event["firstTimestamp"], now),
+        false => print::since(&event["eventTime"], now),
+    };
+    let series = &event["series"];
+    let (last, count) = match (series.is_object(), event.has("lastTimestamp")) {
+        (true, _) => (print::since(&series["lastObservedTime"], now), series.number("count")),
+        (false, true) => (print::since(&event["lastTimestamp"], now), event.number("count").max(1)),
+        (false, false) => (first.clone(), event.number("count").max(1)),
+    };
+    let object = &event["involvedObject"];
+    let kind = object.text("kind").to_lowercase();
+    let target = match object.text("name") {
+        "" => kind,
+        name => format!("{kind}/{name}"),
+    };
+    vec![
+        last.into(),
+        event.text("type").into(),
+        event.text("reason").into(),
+        target.into(),
+        object.text("fieldPath").into(),
+        source(event).into(),
+        event.text("message").trim().into(),
+        first.into(),
+        count.into(),
+        print::name(event),
+    ]
+}
+
+fn source(event: &Value) -> String {
+    let either = |first: &str, second: &str| {
+        let text = if first.is_empty() { second } else { first };
+        text.to_owned()
+    };
+    let component = either(event["source"].text("component"), event.text("reportingComponent"));
+    match either(event["source"].text("host"), event.text("reportingInstance")).as_str() {
+        "" => component,
+        host => format!("{component}, {host}"),
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    print::text("Last Seen", "Time since it last happened."),
+    print::text("Type", "Normal or Warning."),
+    print::text("Reason", "What happened, in one word."),
+    print::text("Object", "What it happened to."),
+    print::text("Subobject", "The part that it happened to.").wide(),
+    print::text("Source", "Who tells.").wide(),
+    print::text("Message", "What happened."),
+    print::text("First Seen", "Time since it first happened.").wide(),
+    print::text("Count", "How often it happened.").wide(),
+    print::NAME.wide(),
+];
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn both_names_show_the_same_line() {
+        let event = json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": "web.1"},
+            "type": "Normal", "reason": "Scheduled", "message": "Assigned to one\n", "count": 3,
+            "firstTimestamp": "1970-01-01T00:00:10Z", "lastTimestamp": "1970-01-01T00:01:00Z",
+            "involvedObject": {"kind": "Pod", "name": "web"}, "source": {"component": "default-scheduler"},
+        });
+        let line = |resource: &Resource, event: &Value| {
+            let cells = resource.rules.cells(event, 100);
+            cells
+                .iter()
+                .map(|cell| cell.to_string().replace('"', ""))
+                .collect::<Vec<_>>()
+                .join(" | ")
+        };
+        expect!["40s | Normal | Scheduled | pod/web |  | default-scheduler | Assigned to one | 90s | 3 | web.1"]
+            .assert_eq(&line(&EVENT, &event));
+        let mut renamed = event.clone();
+        crate::convert(&mut renamed, "events.k8s.io/v1");
+        assert_eq!(line(&EVENTS_EVENT, &renamed), line(&EVENT, &event));
+        assert_eq!(
+            EVENTS_EVENT.rules.field(&renamed, "regarding.name"),
+            Some("web".to_owned())
+        );
+        assert_eq!(EVENT.rules.field(&event, "involvedObject.name"), Some("web".to_owned()));
+        assert_eq!(EVENT.rules.field(&event, "regarding.name"), None);
+    }
+}

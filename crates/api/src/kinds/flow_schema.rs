@@ -1,4 +1,8 @@
-use crate::{Resource, Subresource};
+//! FlowSchema: which requests share a priority level.
+
+use crate::print::{self, AGE, NAME};
+use crate::{Column, Fields, Generation, Resource, Rules, Subresource, Value};
+use serde_json::json;
 
 pub static FLOW_SCHEMA: Resource = Resource::cluster(
     "flowcontrol.apiserver.k8s.io",
@@ -7,4 +11,53 @@ pub static FLOW_SCHEMA: Resource = Resource::cluster(
     "flowschemas",
     "flowschema",
 )
-.with_subresources(&[Subresource::STATUS]);
+.with_subresources(&[Subresource::STATUS])
+.with_rules(&FlowSchemaRules);
+
+struct FlowSchemaRules;
+
+/// Those with smaller numbers are asked first.
+const MATCHING_PRECEDENCE: i64 = 1000;
+
+impl Rules for FlowSchemaRules {
+    fn default(&self, schema: &mut Value) {
+        schema
+            .ensure("spec")
+            .fill_zero("matchingPrecedence", MATCHING_PRECEDENCE);
+    }
+
+    fn prepare_create(&self, schema: &mut Value) {
+        schema.set("status", json!({}));
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::Spec
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn cells(&self, schema: &Value, now: i64) -> Vec<Value> {
+        let spec = &schema["spec"];
+        let conditions = schema["status"].list("conditions");
+        let dangling = conditions.iter().find(|condition| condition.text("type") == "Dangling");
+        vec![
+            print::name(schema),
+            spec["priorityLevelConfiguration"].text("name").into(),
+            spec.number("matchingPrecedence").into(),
+            print::or_none(spec["distinguisherMethod"].text("type")),
+            print::age(schema, now),
+            dangling.map_or("?", |condition| condition.text("status")).into(),
+        ]
+    }
+}
+
+const COLUMNS: &[Column] = &[
+    NAME,
+    print::text("PriorityLevel", "The priority level of its requests."),
+    print::text("MatchingPrecedence", "Its turn among the schemas."),
+    print::text("DistinguisherMethod", "How flows are told apart."),
+    AGE,
+    print::text("MissingPL", "Whether its priority level does not exist."),
+];

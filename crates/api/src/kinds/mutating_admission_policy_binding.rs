@@ -1,4 +1,7 @@
-use crate::Resource;
+//! MutatingAdmissionPolicyBinding: where a policy holds, and with which settings.
+
+use super::validating_admission_policy_binding::{COLUMNS, cells, default_binding};
+use crate::{Column, Generation, Resource, Rules, Value};
 
 pub static MUTATING_ADMISSION_POLICY_BINDING: Resource = Resource::cluster(
     "admissionregistration.k8s.io",
@@ -7,4 +10,25 @@ pub static MUTATING_ADMISSION_POLICY_BINDING: Resource = Resource::cluster(
     "mutatingadmissionpolicybindings",
     "mutatingadmissionpolicybinding",
 )
-.in_categories(&["api-extensions"]);
+.in_categories(&["api-extensions"])
+.with_rules(&MutatingAdmissionPolicyBindingRules);
+
+struct MutatingAdmissionPolicyBindingRules;
+
+impl Rules for MutatingAdmissionPolicyBindingRules {
+    fn default(&self, binding: &mut Value) {
+        default_binding(binding);
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::Spec
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn cells(&self, binding: &Value, now: i64) -> Vec<Value> {
+        cells(binding, now)
+    }
+}

@@ -77,6 +77,21 @@ fn storage_is_shared_only_between_versions() {
     }
 }
 
+/// Every kind prints a cell for each of its columns, and defaulting what is defaulted changes nothing.
+#[test]
+fn every_kind_prints_its_columns_and_defaults_once() {
+    for resource in all() {
+        let mut object =
+            json!({"apiVersion": resource.api_version(), "kind": resource.kind, "metadata": {"name": "x"}});
+        resource.rules.default(&mut object);
+        let once = object.clone();
+        resource.rules.default(&mut object);
+        assert_eq!(object, once, "{}", resource.qualified());
+        let cells = resource.rules.cells(&object, 0);
+        assert_eq!(cells.len(), resource.rules.columns().len(), "{}", resource.qualified());
+    }
+}
+
 /// A resource as aggregated discovery shows it. A response kind of the same group and version names only its kind.
 fn describe(resource: &Resource) -> Value {
     let mut shown = json!({

@@ -1,4 +1,8 @@
-use crate::Resource;
+//! ValidatingWebhookConfiguration: webhooks that may refuse objects.
+
+use super::mutating_webhook_configuration::{COLUMNS, default_webhook};
+use crate::print;
+use crate::{Column, Fields, Generation, Resource, Rules, Value};
 
 pub static VALIDATING_WEBHOOK_CONFIGURATION: Resource = Resource::cluster(
     "admissionregistration.k8s.io",
@@ -7,4 +11,28 @@ pub static VALIDATING_WEBHOOK_CONFIGURATION: Resource = Resource::cluster(
     "validatingwebhookconfigurations",
     "validatingwebhookconfiguration",
 )
-.in_categories(&["api-extensions"]);
+.in_categories(&["api-extensions"])
+.with_rules(&ValidatingWebhookConfigurationRules);
+
+struct ValidatingWebhookConfigurationRules;
+
+impl Rules for ValidatingWebhookConfigurationRules {
+    fn default(&self, configuration: &mut Value) {
+        for webhook in configuration.list_mut("webhooks") {
+            default_webhook(webhook);
+        }
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::Spec
+    }
+
+    fn columns(&self) -> &'static [Column] {
+        COLUMNS
+    }
+
+    fn cells(&self, configuration: &Value, now: i64) -> Vec<Value> {
+        let webhooks = configuration.list("webhooks").len().into();
+        vec![print::name(configuration), webhooks, print::age(configuration, now)]
+    }
+}
