@@ -1,1 +1,27 @@
-//! The scheduler.
+//! The scheduler: which node each pod runs on.
+//!
+//! Start with [`core`], the scheduler without IO: changes of pods and nodes go in, decisions come out. `plugins` has one
+//! file per plugin behind the small trait in [`framework`]; `nodes` is the node table in columns, `classes` the work that
+//! equal pods share, `decide` a single decision. `run` connects all of it to an API server.
+//!
+//! Decisions never wait for a write: a decided pod is counted on its node at once and its binding is written in the
+//! background. This crate knows only the API; it must never depend on the API server, the store or a node.
+
+mod classes;
+pub mod core;
+mod decide;
+pub mod framework;
+pub mod node;
+mod nodes;
+pub mod plugins;
+pub mod pod;
+mod quantity;
+mod queue;
+mod resources;
+mod run;
+
+pub use decide::Failure;
+pub use nodes::{NodeId, Nodes};
+pub use queue::QueuedPod;
+pub use resources::{Requests, Resources};
+pub use run::{SchedulerOptions, run};

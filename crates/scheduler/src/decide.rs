@@ -1,0 +1,218 @@
+//! The decision for one pod: the best of all nodes that will do, or why none will.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::classes::{Classes, Fits};
+use crate::framework::{Normalize, PreFilter, Rejection, Row};
+use crate::nodes::{NodeId, Nodes};
+use crate::pod::Pod;
+
+/// Why no node will do.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Failure {
+    pub nodes: usize,
+    /// On how many nodes each reason holds.
+    pub reasons: BTreeMap<String, usize>,
+    /// Set when a plugin rejected the pod without looking at nodes.
+    pub outright: Option<String>,
+    /// On how many nodes removing other pods could help, and on how many it could not.
+    pub resolvable: usize,
+    pub unresolvable: usize,
+    pub plugins: BTreeSet<&'static str>,
+    /// The pod's own wish not to displace others.
+    pub never_preempts: bool,
+}
+
+/// Breaks ties between equally good nodes. Seeded, so that a run can be repeated.
+pub struct Dice(u64);
+
+impl Dice {
+    pub fn new(seed: u64) -> Dice {
+        Dice(seed | 1)
+    }
+
+    /// A number below `bound`.
+    fn roll(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+pub fn decide(
+    rows: &'static [Row],
+    pod: &Pod,
+    nodes: &Nodes,
+    classes: &mut Classes,
+    dice: &mut Dice,
+) -> Result<NodeId, Box<Failure>> {
+    let only = match restrict(rows, pod, nodes) {
+        Ok(only) => only,
+        Err(rejection) => return Err(Box::new(Failure::outright(pod, nodes, &rejection))),
+    };
+    let fits = classes.fits(rows, pod, nodes);
+    let compared: Vec<&Row> = rows
+        .iter()
+        .filter(|row| row.weight > 0 && row.plugin.normalize() != Normalize::None && row.plugin.pre_score(pod, nodes))
+        .collect();
+    let best = if compared.is_empty() && only.is_none() {
+        best_of(&fits.score, dice)
+    } else {
+        let scores = compare(&compared, pod, nodes, fits, only.as_ref());
+        best_of(&scores, dice)
+    };
+    best.ok_or_else(|| Box::new(Failure::of(pod, nodes, fits, only.as_ref())))
+}
+
+/// The nodes that all plugins together leave over, where any plugin restricts them, and which plugins did.
+struct Only {
+    nodes: BTreeSet<NodeId>,
+    plugins: Vec<&'static str>,
+}
+
+fn restrict(rows: &'static [Row], pod: &Pod, nodes: &Nodes) -> Result<Option<Only>, Rejection> {
+    let mut only: Option<Only> = None;
+    for row in rows {
+        match row.plugin.pre_filter(pod, nodes) {
+            PreFilter::Skip | PreFilter::Check => {}
+            PreFilter::Reject(rejection) => return Err(rejection),
+            PreFilter::Only(these) => {
+                let these: BTreeSet<NodeId> = these.into_iter().collect();
+                let known = only.get_or_insert_with(|| Only {
+                    nodes: these.clone(),
+                    plugins: Vec::new(),
+                });
+                known.nodes.retain(|node| these.contains(node));
+                known.plugins.push(row.plugin.name());
+            }
+        }
+    }
+    Ok(only)
+}
+
+/// Adds the scores that depend on how the nodes compare to each other.
+fn compare(rows: &[&Row], pod: &Pod, nodes: &Nodes, fits: &Fits, only: Option<&Only>) -> Vec<i64> {
+    let allowed = |node: NodeId| only.is_none_or(|only| only.nodes.contains(&node));
+    let mut totals: Vec<i64> = fits.score.clone();
+    for (node, total) in totals.iter_mut().enumerate() {
+        if !allowed(node) {
+            *total = -1;
+        }
+    }
+    for row in rows {
+        let raw: Vec<i64> = (0..totals.len())
+            .map(|node| match totals[node] {
+                ..0 => 0,
+                _ => row.plugin.score(pod, nodes, node),
+            })
+            .collect();
+        let highest = raw.iter().copied().max().unwrap_or(0);
+        for (total, raw) in totals.iter_mut().zip(raw).filter(|(total, _)| **total >= 0) {
+            *total += row.weight * row.plugin.normalize().apply(raw, highest);
+        }
+    }
+    totals
+}
+
+/// One of the nodes with the highest score, each with the same chance.
+fn best_of(scores: &[i64], dice: &mut Dice) -> Option<NodeId> {
+    let highest = scores.iter().copied().max().filter(|score| *score >= 0)?;
+    let ties = scores.iter().filter(|score| **score == highest).count() as u64;
+    let chosen = if ties > 1 { dice.roll(ties) } else { 0 };
+    let mut best = scores.iter().enumerate().filter(|(_, score)| **score == highest);
+    best.nth(chosen as usize).map(|(node, _)| node)
+}
+
+impl Failure {
+    fn new(pod: &Pod, nodes: &Nodes) -> Failure {
+        Failure {
+            nodes: nodes.len(),
+            never_preempts: pod.preemption_policy == "Never",
+            ..Failure::default()
+        }
+    }
+
+    fn outright(pod: &Pod, nodes: &Nodes, rejection: &Rejection) -> Failure {
+        let mut failure = Failure::new(pod, nodes);
+        failure.outright = Some(rejection.reasons.join(", "));
+        failure.plugins.insert(rejection.plugin);
+        failure.unresolvable = nodes.len();
+        failure
+    }
+
+    /// A plugin turned the chosen node down after all.
+    pub fn late(pod: &Pod, nodes: &Nodes, rejection: &Rejection) -> Failure {
+        let mut failure = Failure::new(pod, nodes);
+        failure.count(rejection);
+        failure
+    }
+
+    fn of(pod: &Pod, nodes: &Nodes, fits: &Fits, only: Option<&Only>) -> Failure {
+        let mut failure = Failure::new(pod, nodes);
+        for node in (0..nodes.rows()).filter(|node| nodes.present[*node]) {
+            match only {
+                Some(only) if !only.nodes.contains(&node) => {
+                    let plugins = only.plugins.join(" ");
+                    let reason = format!("node(s) didn't satisfy plugin(s) [{plugins}]");
+                    failure.count(&Rejection::unresolvable(only.plugins[0], reason));
+                }
+                _ => {
+                    if let Some(rejection) = &fits.rejections[node] {
+                        failure.count(rejection);
+                    }
+                }
+            }
+        }
+        failure
+    }
+
+    fn count(&mut self, rejection: &Rejection) {
+        for reason in &rejection.reasons {
+            *self.reasons.entry(reason.to_string()).or_default() += 1;
+        }
+        self.plugins.insert(rejection.plugin);
+        if rejection.unresolvable {
+            self.unresolvable += 1;
+        } else {
+            self.resolvable += 1;
+        }
+    }
+
+    fn preemption(&self) -> String {
+        if self.never_preempts {
+            return "not eligible due to preemptionPolicy=Never.".to_owned();
+        }
+        let reasons = [
+            (self.resolvable, "No preemption victims found for incoming pod"),
+            (self.unresolvable, "Preemption is not helpful for scheduling"),
+        ];
+        let reasons = reasons.iter().filter(|(count, _)| *count > 0);
+        let mut texts: Vec<String> = reasons.map(|(count, reason)| format!("{count} {reason}")).collect();
+        texts.sort();
+        format!("0/{} nodes are available: {}.", self.nodes, texts.join(", "))
+    }
+}
+
+impl fmt::Display for Failure {
+    /// In upstream's words, which people and tools know.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.nodes == 0 {
+            return formatter.write_str("no nodes available to schedule pods");
+        }
+        let mut reasons: Vec<String> = self
+            .reasons
+            .iter()
+            .map(|(reason, count)| format!("{count} {reason}"))
+            .collect();
+        reasons.sort();
+        let text = self.outright.clone().unwrap_or_else(|| reasons.join(", "));
+        write!(formatter, "0/{} nodes are available: {text}.", self.nodes)?;
+        write!(
+            formatter,
+            " no new claims to deallocate, preemption: {}",
+            self.preemption()
+        )
+    }
+}

@@ -1,0 +1,147 @@
+//! What a plugin may decide: upstream's extension points as one small trait.
+//!
+//! A plugin implements the points it cares about; the rest have defaults. All of them are rows of
+//! [`crate::plugins::table`].
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use async_trait::async_trait;
+use client::Client;
+
+use crate::nodes::{NodeId, Nodes};
+use crate::pod::Pod;
+use crate::queue::QueuedPod;
+
+/// The best score that a plugin can give.
+pub const MAX_SCORE: i64 = 100;
+
+#[async_trait]
+pub trait Plugin: Send + Sync {
+    fn name(&self) -> &'static str;
+
+    /// PreEnqueue: whether the pod may be scheduled at all yet.
+    fn pre_enqueue(&self, _pod: &Pod) -> Result<(), Rejection> {
+        Ok(())
+    }
+
+    /// QueueSort: which pod goes first. Exactly one plugin answers.
+    fn queue_sort(&self, _one: &QueuedPod, _other: &QueuedPod) -> Option<Ordering> {
+        None
+    }
+
+    /// PreFilter: looks at the pod before any node.
+    fn pre_filter(&self, _pod: &Pod, _nodes: &Nodes) -> PreFilter {
+        PreFilter::Skip
+    }
+
+    /// Filter: whether the pod can run on the node. Asked only after [`PreFilter::Check`].
+    fn filter(&self, _pod: &Pod, _nodes: &Nodes, _node: NodeId) -> Result<(), Rejection> {
+        Ok(())
+    }
+
+    /// PreScore: whether this plugin has anything to say about the pod's nodes.
+    fn pre_score(&self, _pod: &Pod, _nodes: &Nodes) -> bool {
+        false
+    }
+
+    /// Score: how good the node is; up to [`MAX_SCORE`], or anything that [`Plugin::normalize`] brings there.
+    fn score(&self, _pod: &Pod, _nodes: &Nodes, _node: NodeId) -> i64 {
+        0
+    }
+
+    fn normalize(&self) -> Normalize {
+        Normalize::None
+    }
+
+    /// Reserve: the pod is about to go to the node. A refusal undoes the reservations of all plugins.
+    fn reserve(&self, _pod: &Pod, _node: &str) -> Result<(), Rejection> {
+        Ok(())
+    }
+
+    fn unreserve(&self, _pod: &Pod, _node: &str) {}
+
+    /// Permit: the last word before the binding is written.
+    fn permit(&self, _pod: &Pod, _node: &str) -> Result<(), Rejection> {
+        Ok(())
+    }
+
+    /// PreBind: whatever must be written before the binding.
+    async fn pre_bind(&self, _client: &Client, _pod: &Pod, _node: &str) -> client::Result<()> {
+        Ok(())
+    }
+
+    /// Bind: writes the binding. Returns false to leave it to the next plugin.
+    async fn bind(&self, _client: &Client, _pod: &Pod, _node: &str) -> client::Result<bool> {
+        Ok(false)
+    }
+
+    /// PostBind: the pod is bound.
+    fn post_bind(&self, _pod: &Pod, _node: &str) {}
+}
+
+/// A row of the plugin table.
+pub struct Row {
+    pub plugin: &'static dyn Plugin,
+    /// How much the plugin's score counts.
+    pub weight: i64,
+}
+
+/// What a plugin makes of a pod before it looks at nodes.
+pub enum PreFilter {
+    /// Nothing about this pod concerns the plugin: its filter need not be asked.
+    Skip,
+    Check,
+    /// Only these nodes come into question.
+    Only(Vec<NodeId>),
+    /// No node will do.
+    Reject(Rejection),
+}
+
+/// Why a pod cannot run on a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    pub plugin: &'static str,
+    pub reasons: Vec<Cow<'static, str>>,
+    /// Removing pods from the node would not help.
+    pub unresolvable: bool,
+}
+
+/// How raw scores become comparable with those of other plugins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Normalize {
+    None,
+    /// The highest raw score becomes the best.
+    Highest,
+    /// The highest raw score becomes zero, and zero the best.
+    Lowest,
+}
+
+impl Rejection {
+    pub fn new(plugin: &'static str, reason: impl Into<Cow<'static, str>>) -> Rejection {
+        Rejection {
+            plugin,
+            reasons: vec![reason.into()],
+            unresolvable: false,
+        }
+    }
+
+    pub fn unresolvable(plugin: &'static str, reason: impl Into<Cow<'static, str>>) -> Rejection {
+        Rejection {
+            unresolvable: true,
+            ..Rejection::new(plugin, reason)
+        }
+    }
+}
+
+impl Normalize {
+    pub fn apply(self, raw: i64, highest: i64) -> i64 {
+        match self {
+            Normalize::None => raw,
+            Normalize::Highest if highest == 0 => raw,
+            Normalize::Highest => raw * MAX_SCORE / highest,
+            Normalize::Lowest if highest == 0 => MAX_SCORE,
+            Normalize::Lowest => MAX_SCORE - raw * MAX_SCORE / highest,
+        }
+    }
+}

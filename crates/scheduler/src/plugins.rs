@@ -1,0 +1,40 @@
+//! The plugins, one file each.
+
+mod default_binder;
+mod image_locality;
+mod node_affinity;
+mod node_name;
+mod node_ports;
+mod node_resources_balanced;
+mod node_resources_fit;
+mod node_unschedulable;
+mod priority_sort;
+mod scheduling_gates;
+mod taint_toleration;
+
+use crate::framework::{Plugin, Row};
+
+/// Every plugin in the order in which it is asked, with the weight of its score. A new plugin is one file and one row.
+///
+/// The order is upstream's: a node is rejected by the first plugin that does not want it, and people know the messages.
+pub fn table() -> &'static [Row] {
+    TABLE
+}
+
+static TABLE: &[Row] = &[
+    row(&scheduling_gates::SchedulingGates, 0),
+    row(&priority_sort::PrioritySort, 0),
+    row(&node_unschedulable::NodeUnschedulable, 0),
+    row(&node_name::NodeName, 0),
+    row(&taint_toleration::TaintToleration, 3),
+    row(&node_affinity::NodeAffinity, 2),
+    row(&node_ports::NodePorts, 0),
+    row(&node_resources_fit::NodeResourcesFit, 1),
+    row(&node_resources_balanced::NodeResourcesBalancedAllocation, 1),
+    row(&image_locality::ImageLocality, 1),
+    row(&default_binder::DefaultBinder, 0),
+];
+
+const fn row(plugin: &'static dyn Plugin, weight: i64) -> Row {
+    Row { plugin, weight }
+}

@@ -1,0 +1,201 @@
+//! The scheduler at work: watches in, bindings out.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::time::Instant;
+
+use api::kinds::node::NODE;
+use api::kinds::pod::POD;
+use client::when::Moment;
+use client::{Client, EventRecorder, EventType, Informers, ObjectReference, Patch, Selection};
+use parking_lot::Mutex;
+use serde::de::IgnoredAny;
+use serde_json::json;
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
+
+use crate::core::{Core, Decision};
+use crate::decide::Failure;
+use crate::node::Node;
+use crate::plugins;
+use crate::pod::Pod;
+use crate::queue::QueuedPod;
+
+/// The bindings and reports that are being written; with more than this under way, decisions wait after all.
+const MAX_WRITING: usize = 1024;
+/// Decisions in a row before other tasks of the thread get a turn.
+const DECISIONS_IN_A_ROW: usize = 64;
+
+pub struct SchedulerOptions {
+    pub client: Client,
+    /// The name by which pods choose this scheduler; `default-scheduler` unless there is a reason.
+    pub scheduler_name: String,
+    /// The name of this machine, for events.
+    pub host: String,
+}
+
+struct Scheduler {
+    core: Mutex<Core>,
+    /// Something went into the core.
+    changed: Notify,
+    client: Client,
+    recorder: EventRecorder,
+}
+
+/// Schedules pods until the future is dropped.
+pub async fn run(options: SchedulerOptions) {
+    let client = options.client.named("kube-scheduler");
+    let informers = Informers::new(client.clone());
+    let seed = RandomState::new().hash_one(&options.host);
+    let scheduler = Arc::new(Scheduler {
+        core: Mutex::new(Core::new(&options.scheduler_name, seed)),
+        changed: Notify::new(),
+        recorder: EventRecorder::start(client.clone(), &options.scheduler_name, ""),
+        client,
+    });
+    let nodes = informers.cache::<Node>(&NODE);
+    let unfinished = Selection {
+        field_selector: "status.phase!=Succeeded,status.phase!=Failed".to_owned(),
+        ..Selection::default()
+    };
+    let pods = informers.selected::<Pod>(&POD, unfinished);
+    // Pods that have a node must be counted before any decision is made.
+    nodes.synced().await;
+    pods.synced().await;
+    let follower = scheduler.clone();
+    nodes.on_change(move |old, new| {
+        let old = old.map(|node| &**node);
+        follower
+            .core
+            .lock()
+            .node_changed(old, new.map(|node| &**node), Instant::now());
+        follower.changed.notify_one();
+    });
+    let follower = scheduler.clone();
+    pods.on_change(move |old, new| {
+        follower.core.lock().pod_changed(old, new, Instant::now());
+        follower.changed.notify_one();
+    });
+    scheduler.decide_all().await;
+}
+
+impl Scheduler {
+    async fn decide_all(self: Arc<Self>) {
+        let mut writing = JoinSet::new();
+        let permits = Arc::new(Semaphore::new(MAX_WRITING));
+        loop {
+            let mut decided = 0;
+            while decided < DECISIONS_IN_A_ROW
+                && let Some(decision) = self.next()
+            {
+                decided += 1;
+                // The semaphore is never closed.
+                let permit = permits.clone().acquire_owned().await;
+                let scheduler = self.clone();
+                writing.spawn(async move {
+                    scheduler.report(decision).await;
+                    drop(permit);
+                });
+            }
+            while writing.try_join_next().is_some() {}
+            if decided == DECISIONS_IN_A_ROW {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            let wake = self.core.lock().queue.wake_at();
+            match wake {
+                Some(at) => drop(tokio::time::timeout_at(at.into(), self.changed.notified()).await),
+                None => self.changed.notified().await,
+            }
+        }
+    }
+
+    fn next(&self) -> Option<Decision> {
+        let decision = self.core.lock().next(Instant::now())?;
+        let pod = &decision.queued.pod;
+        if decision.result.is_ok() {
+            trace::mark("scheduler/decided", pod.path(), pod.metadata.uid.clone());
+        }
+        Some(decision)
+    }
+
+    async fn report(&self, decision: Decision) {
+        match decision.result {
+            Ok(node) => self.bind(decision.queued, &node).await,
+            Err(failure) => self.tell_failure(&decision.queued.pod, &failure).await,
+        }
+    }
+
+    async fn bind(&self, queued: QueuedPod, node: &str) {
+        let pod = queued.pod.clone();
+        match self.write_binding(&pod, node).await {
+            Ok(()) => {
+                trace::mark("scheduler/bound", pod.path(), pod.metadata.uid.clone());
+                let metadata = &pod.metadata;
+                let message = format!(
+                    "Successfully assigned {}/{} to {node}",
+                    metadata.namespace, metadata.name
+                );
+                self.recorder
+                    .event(&about(&pod), EventType::Normal, "Scheduled", message);
+                plugins::table().iter().for_each(|row| row.plugin.post_bind(&pod, node));
+            }
+            Err(error) => {
+                if !error.is_not_found() {
+                    tracing::warn!(pod = pod.path(), node, %error, "a binding could not be written");
+                }
+                self.core.lock().binding_failed(queued, Instant::now());
+                self.changed.notify_one();
+            }
+        }
+    }
+
+    async fn write_binding(&self, pod: &Pod, node: &str) -> client::Result<()> {
+        for row in plugins::table() {
+            row.plugin.pre_bind(&self.client, pod, node).await?;
+        }
+        for row in plugins::table() {
+            if row.plugin.bind(&self.client, pod, node).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says on the pod and in an event why there is no node for it; a condition that says so already stays.
+    async fn tell_failure(&self, pod: &Pod, failure: &Failure) {
+        let message = failure.to_string();
+        self.recorder
+            .event(&about(pod), EventType::Warning, "FailedScheduling", message.clone());
+        let known = pod.condition.as_ref();
+        let wanted = ("False", "Unschedulable", message.as_str());
+        if known.is_some_and(|(status, reason, message)| (status.as_str(), reason.as_str(), message.as_str()) == wanted)
+        {
+            return;
+        }
+        let mut condition = json!({
+            "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
+        });
+        if known.is_none_or(|(status, ..)| status != "False") {
+            condition["lastTransitionTime"] = Moment::now().to_time().into();
+        }
+        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
+        let pods = self
+            .client
+            .resource(&POD)
+            .in_namespace(pod.metadata.namespace.clone())
+            .subresource("status");
+        let patched = pods
+            .patch::<IgnoredAny>(&pod.metadata.name, Patch::strategic(&patch))
+            .await;
+        if let Err(error) = patched
+            && !error.is_not_found()
+        {
+            tracing::warn!(pod = pod.path(), %error, "could not say why the pod has no node");
+        }
+    }
+}
+
+fn about(pod: &Pod) -> ObjectReference {
+    ObjectReference::new(&POD, &pod.metadata)
+}
