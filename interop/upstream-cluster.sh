@@ -140,7 +140,7 @@ launch_apiserver() {
 launch_controllers() {
   launch kube-controller-manager "$bin/kube-controller-manager" --kubeconfig="$dir/controller-manager.conf" \
     --authentication-kubeconfig="$dir/controller-manager.conf" --authorization-kubeconfig="$dir/controller-manager.conf" \
-    --bind-address=127.0.0.1 --use-service-account-credentials=true \
+    --bind-address=127.0.0.1 --use-service-account-credentials=true --flex-volume-plugin-dir="$dir/volume-plugins" \
     --root-ca-file="$dir/pki/ca.crt" --service-account-private-key-file="$dir/pki/service-account.key" \
     --cluster-signing-cert-file="$dir/pki/ca.crt" --cluster-signing-key-file="$dir/pki/ca.key"
   launch kube-scheduler "$bin/kube-scheduler" --kubeconfig="$dir/scheduler.conf" --bind-address=127.0.0.1 \
@@ -277,7 +277,7 @@ measure() {
 
 stop() {
   local name inside=()
-  [[ ! -e $dir/netns ]] || mountpoint -q "$dir/netns" && inside=(nsenter --net="$dir/netns")
+  ! mountpoint -q "$dir/netns" || inside=(nsenter --net="$dir/netns")
   # The node goes first, while its API server can still hear of it.
   for name in coredns kubelet kube-proxy kube-scheduler kube-controller-manager; do
     end "$name"
