@@ -1,1 +1,52 @@
-fn main() {}
+//! Automation of this repository: `cargo xtask --help`.
+
+mod dist;
+mod peers;
+mod test;
+mod tools;
+
+use anyhow::Result;
+use clap::Parser;
+
+/// Builds, runs and tests Karve.
+#[derive(Parser)]
+#[command(name = "cargo xtask", max_term_width = 100)]
+enum Task {
+    /// Build the static release binary and run a cluster of one node in the foreground
+    ///
+    /// Example: cargo xtask up -- --secure-port 7443
+    Up {
+        /// Flags passed on to `karve up`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// Build the static release binary and print where it is and how large
+    Dist,
+    /// Install what the tests need and run everything a change must pass
+    ///
+    /// Example: cargo xtask test --only lints,units
+    Test(test::TestArgs),
+    /// Build upstream's programs that tests run against and print their paths
+    Peers(PeersArgs),
+}
+
+#[derive(clap::Args)]
+struct PeersArgs {
+    /// Their names; all that the tests need when none is given
+    names: Vec<String>,
+}
+
+fn main() -> Result<()> {
+    match Task::parse() {
+        Task::Up { arguments } => dist::up(&arguments),
+        Task::Dist => {
+            let binary = dist::release()?;
+            println!("{} ({:.1} MB)", binary.display(), dist::megabytes(&binary)?);
+            Ok(())
+        }
+        Task::Test(args) => test::run(&args),
+        Task::Peers(args) => peers::build(&args.names).map(|paths| {
+            paths.iter().for_each(|path| println!("{}", path.display()));
+        }),
+    }
+}

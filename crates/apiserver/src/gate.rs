@@ -72,6 +72,11 @@ impl Gate {
         }
     }
 
+    /// The same decisions for those who must ask on behalf of a request.
+    pub fn authorizer(&self) -> Arc<dyn Authorizer> {
+        Arc::new(self.authorizers.clone())
+    }
+
     pub fn decide(&self, attributes: &Attributes<'_>) -> Decision {
         self.authorizers.authorize(attributes)
     }

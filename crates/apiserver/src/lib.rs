@@ -36,7 +36,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use admission::Chain;
 use api::Error;
 use rustls::ClientConfig;
 use store::Store;
@@ -61,7 +60,7 @@ const COMPACT_EVERY: Duration = Duration::from_secs(300);
 
 pub struct Options {
     pub store: Arc<dyn Store>,
-    pub admission: Chain,
+    pub admission: AdmissionOptions,
     pub gate: GateOptions,
     pub services: Services,
     pub facts: ClusterFacts,
@@ -70,6 +69,13 @@ pub struct Options {
     pub insecure_tls: Arc<ClientConfig>,
     pub max_reads_in_flight: usize,
     pub max_writes_in_flight: usize,
+}
+
+/// Which admission plugins run beyond or instead of the defaults.
+#[derive(Clone, Debug, Default)]
+pub struct AdmissionOptions {
+    pub enable: Vec<String>,
+    pub disable: Vec<String>,
 }
 
 pub struct ApiServer {
@@ -89,10 +95,16 @@ impl ApiServer {
     pub async fn start(options: Options) -> Result<Arc<ApiServer>, Error> {
         let store = options.store;
         let hub = Arc::new(watch::Hub::new(store.snapshot().revision()));
-        let registry = registry::Registry::new(store.clone(), &hub, STORE_ROOT, options.admission, options.services);
+        let gate = Gate::new(options.gate);
+        let settings = admission::plugins::Settings {
+            authorizer: gate.authorizer(),
+        };
+        let chain = admission::plugins::chain(&settings, &options.admission.enable, &options.admission.disable)
+            .map_err(Error::bad_request)?;
+        let registry = registry::Registry::new(store.clone(), &hub, STORE_ROOT, chain, options.services);
         let server = Arc::new(ApiServer {
             registry,
-            gate: Gate::new(options.gate),
+            gate,
             limits: limits::Limits::new(options.max_reads_in_flight, options.max_writes_in_flight),
             metrics: metrics::Metrics::default(),
             kubelets: KubeletDialer {

@@ -282,9 +282,14 @@ impl Call<'_> {
     pub fn presenter(&self) -> Result<Presenter, Error> {
         Ok(Presenter {
             served: self.served.clone(),
-            wanted: negotiate::wanted(self.headers, true)?,
+            wanted: negotiate::wanted(self.headers, !self.is_review())?,
             include_object: IncludeObject::parse(self.query.first("includeObject"))?,
         })
+    }
+
+    /// Reviews are answers, not objects: there is no table or metadata of them.
+    fn is_review(&self) -> bool {
+        self.served.resource.storage.is_empty() && !self.served.resource.allows(Verb::List)
     }
 
     pub fn expected(&self) -> Result<Expected<'_>, Error> {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use apiserver::{
-    ApiServer, AuthorizationMode, ClusterFacts, GateOptions, Options, STORE_ROOT, ServiceNetwork, Services, ServingTls,
+    AdmissionOptions, ApiServer, AuthorizationMode, ClusterFacts, GateOptions, Options, STORE_ROOT, ServiceNetwork,
+    Services, ServingTls,
 };
 use auth::authenticate::{PublicKey, ServiceAccounts, SigningKey, TokenFile};
 use clap::Args;
@@ -101,6 +102,13 @@ pub struct ApiServerArgs {
     #[arg(long)]
     pub kubelet_certificate_authority: Option<PathBuf>,
 
+    /// Admission plugins to run beyond the defaults
+    #[arg(long, value_delimiter = ',')]
+    pub enable_admission_plugins: Vec<String>,
+    /// Admission plugins not to run
+    #[arg(long, value_delimiter = ',')]
+    pub disable_admission_plugins: Vec<String>,
+
     /// Reads handled at once
     #[arg(long, default_value_t = apiserver::MAX_READS_IN_FLIGHT)]
     pub max_requests_inflight: usize,
@@ -142,7 +150,10 @@ pub async fn start(layout: &Layout, args: &ApiServerArgs) -> Result<Running> {
     };
     let options = Options {
         store: open_store(layout, args).await?,
-        admission: admission::Chain::default(),
+        admission: AdmissionOptions {
+            enable: args.enable_admission_plugins.clone(),
+            disable: args.disable_admission_plugins.clone(),
+        },
         gate: gate_options(layout, args)?,
         services,
         facts: ClusterFacts {

@@ -1,0 +1,48 @@
+//! The static binary. It is also the built-in image, so it must run where there is no C library.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::tools::{self, cargo, root, run};
+
+/// Builds the release binary into `target/dist/karve`.
+pub fn release() -> Result<PathBuf> {
+    let target = host_target()?;
+    run(cargo()
+        .args(["build", "--release", "--package", "karve", "--target", &target])
+        .env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
+    let built = target_dir().join(&target).join("release/karve");
+    let dist = target_dir().join("dist");
+    fs::create_dir_all(&dist)?;
+    let placed = dist.join("karve");
+    let staged = dist.join("karve.new");
+    fs::copy(&built, &staged).with_context(|| format!("cannot copy {}", built.display()))?;
+    fs::rename(&staged, &placed)?;
+    Ok(placed)
+}
+
+/// Builds the binary and becomes a cluster.
+pub fn up(arguments: &[String]) -> Result<()> {
+    let binary = release()?;
+    let failed = Command::new(&binary).arg("up").args(arguments).exec();
+    Err(failed).with_context(|| format!("cannot run {}", binary.display()))
+}
+
+pub fn megabytes(path: &Path) -> Result<f64> {
+    Ok(fs::metadata(path)?.len() as f64 / 1e6)
+}
+
+fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+fn host_target() -> Result<String> {
+    let version = tools::output(Command::new("rustc").arg("-vV"))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map(str::to_owned)
+        .context("rustc does not say which host it is for")
+}

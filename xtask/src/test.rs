@@ -1,0 +1,128 @@
+//! Everything a change must pass.
+
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use clap::Args;
+
+use crate::tools::{self, cargo, is_on_path, is_root};
+use crate::{dist, peers};
+
+#[derive(Args)]
+pub struct TestArgs {
+    /// Only these steps
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+}
+
+/// Debian packages and a program of each, by which one sees whether it is there.
+const PACKAGES: &[(&str, &str)] = &[
+    ("busybox-static", "busybox"),
+    ("conntrack", "conntrack"),
+    ("containerd", "containerd"),
+    ("containernetworking-plugins", ""),
+    ("curl", "curl"),
+    ("etcd-server", "etcd"),
+    ("iproute2", "ip"),
+    ("iptables", "iptables"),
+    ("nftables", "nft"),
+    ("runc", "runc"),
+];
+
+type Step = (&'static str, fn() -> Result<()>);
+
+/// The steps in their order.
+const STEPS: &[Step] = &[
+    ("install", install),
+    ("format", format),
+    ("lints", lints),
+    ("units", units),
+    ("dist", release),
+    ("peers", build_peers),
+];
+
+fn run_steps(wanted: impl Fn(&str) -> bool) -> Result<()> {
+    let mut failed = Vec::new();
+    let mut passed = 0;
+    for (name, step) in STEPS.iter().filter(|(name, _)| wanted(name)) {
+        let begun = Instant::now();
+        println!("== {name}");
+        match step() {
+            Ok(()) => {
+                passed += 1;
+                println!("== {name} passed in {:.0} s", begun.elapsed().as_secs_f64());
+            }
+            Err(error) => {
+                println!(
+                    "== {name} FAILED after {:.0} s: {error:#}",
+                    begun.elapsed().as_secs_f64()
+                );
+                failed.push(*name);
+            }
+        }
+    }
+    println!("{passed} passed, {} failed", failed.len());
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+pub fn run(args: &TestArgs) -> Result<()> {
+    for name in &args.only {
+        if !STEPS.iter().any(|(step, _)| step == name) {
+            let names: Vec<&str> = STEPS.iter().map(|(step, _)| *step).collect();
+            bail!("there is no step {name:?}; there are {}", names.join(", "));
+        }
+    }
+    run_steps(|name| args.only.is_empty() || args.only.iter().any(|wanted| wanted == name))
+}
+
+/// Installs missing Debian packages. On other systems it says what is missing; tests then skip loudly.
+fn install() -> Result<()> {
+    let missing: Vec<&str> = PACKAGES
+        .iter()
+        .filter(|(package, program)| match *program {
+            "" => !std::path::Path::new("/usr/lib/cni").is_dir(),
+            program => !is_on_path(program),
+        } && !package.is_empty())
+        .map(|(package, _)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !is_on_path("apt-get") || !is_root() {
+        println!("MISSING, tests that need them are skipped: {}", missing.join(", "));
+        return Ok(());
+    }
+    tools::run(Command::new("apt-get").args(["update", "-q"]))?;
+    tools::run(
+        Command::new("apt-get")
+            .args(["install", "-q", "-y", "--no-install-recommends"])
+            .args(&missing)
+            .env("DEBIAN_FRONTEND", "noninteractive"),
+    )
+}
+
+fn format() -> Result<()> {
+    tools::run(cargo().args(["fmt", "--all", "--check"]))
+}
+
+fn lints() -> Result<()> {
+    tools::run(cargo().args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))
+}
+
+fn units() -> Result<()> {
+    tools::run(cargo().args(["test", "--workspace"]))
+}
+
+fn release() -> Result<()> {
+    let binary = dist::release()?;
+    println!("{} is {:.1} MB", binary.display(), dist::megabytes(&binary)?);
+    Ok(())
+}
+
+fn build_peers() -> Result<()> {
+    peers::build(&[]).map(drop)
+}
