@@ -17,6 +17,7 @@ pub use cidr::{Cidr, CidrError};
 pub use error::NetworkError;
 
 pub mod bridge;
+pub mod conntrack;
 pub mod netlink;
 pub mod nft;
 pub mod route;

@@ -1,10 +1,16 @@
 //! The service proxy: makes Services reachable on this node.
 //!
-//! Start at [`model`], which says purely what Services mean for traffic. `nftables` turns that into packet rules.
+//! Start at [`run`], which follows the API server. [`model`] says purely what Services mean for traffic, [`nftables`]
+//! turns that into packet rules, and `conntrack` forgets UDP connections to endpoints that are gone.
 //!
-//! Addresses become pods' here and nowhere else; nothing in this crate writes to the API server, and only `nftables`
-//! and `conntrack` touch the kernel.
+//! Addresses become pods' here and nowhere else. Nothing in this crate writes to the API server, and it knows nothing
+//! of how pods got their addresses.
 
+mod conntrack;
 pub mod model;
 pub mod nftables;
 pub mod objects;
+mod reachable;
+mod run;
+
+pub use run::{DEFAULT_TABLE, ProxyOptions, remove, run};

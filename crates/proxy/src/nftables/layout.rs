@@ -189,7 +189,7 @@ impl Layout {
             rules.add_chain(view.name(), None, members.map(|group| self.dispatch(group)).collect());
         }
         let any = |view: View| groups.keys().any(|group| group.view == view);
-        rules.add_chain("from-outside", None, self.from_outside());
+        rules.add_chain("from-outside", None, self.outsiders());
         let outside = any(View::ClusterOutside) || any(View::NodeOutside);
         rules.add_chain("services", None, self.services(outside));
         rules
@@ -312,7 +312,7 @@ impl Layout {
         rule
     }
 
-    fn from_outside(&self) -> Vec<Vec<Expression>> {
+    fn outsiders(&self) -> Vec<Vec<Expression>> {
         let jump = |view: View| verdict(Verdict::Jump(view.name().to_owned()));
         let this_node = address_local(Side::Source, Comparison::Equal);
         let to_node = address_local(Side::Destination, Comparison::Equal);

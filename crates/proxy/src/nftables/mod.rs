@@ -45,6 +45,20 @@ pub enum NftablesError {
 
     #[error("change the rules of table {table}: {source}")]
     Change { table: String, source: nft::Error },
+
+    #[error("route Services' addresses: {0}")]
+    Route(netlink::Error),
+
+    /// The work was cut off by the process itself, which is shutting down or has a bug.
+    #[error("the work on packet rules was interrupted: {0}")]
+    Interrupted(String),
+}
+
+/// A change that was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Step {
+    pub old: Vec<ServicePort>,
+    pub new: Vec<ServicePort>,
 }
 
 /// What is applied, and the way to the kernel.
@@ -88,10 +102,10 @@ impl Nftables {
         })
     }
 
-    /// Makes the given Services' ports what they are now; none for a Service that is gone. On an error nothing has
-    /// changed in the kernel, and the next call makes up for it.
-    pub fn apply(&mut self, services: BTreeMap<Key, Vec<ServicePort>>) -> Result<(), NftablesError> {
-        let (old, new) = self.replace(services);
+    /// Makes the given Services' ports what they are now; none for a Service that is gone. Gives the ports that were
+    /// so, and those that are so instead. After an error the next call makes up for it, even if it brings nothing.
+    pub fn apply(&mut self, services: BTreeMap<Key, Vec<ServicePort>>) -> Result<Step, NftablesError> {
+        let Step { old, new } = self.replace(services);
         for index in 0..self.families.len() {
             let (before, after) = self.families[index].step(&old, &new);
             if self.in_doubt {
@@ -106,7 +120,12 @@ impl Nftables {
         if self.in_doubt {
             self.resync()?;
         }
-        Ok(())
+        Ok(Step { old, new })
+    }
+
+    /// Everything that is applied.
+    pub fn ports(&self) -> impl Iterator<Item = &ServicePort> {
+        self.services.values().flatten()
     }
 
     /// Compares all rules with the kernel's and mends what differs.
@@ -114,7 +133,7 @@ impl Nftables {
         self.in_doubt = true;
         for family in &self.families {
             let table = &family.layout.table;
-            let wanted = family.all(self.services.values().flatten());
+            let wanted = family.all(self.ports());
             let (mut batch, found) = self.begin(&family.layout, &wanted)?;
             batch.append(changes(table, &found, &wanted));
             batch.commit(&self.socket).map_err(|source| NftablesError::Change {
@@ -146,12 +165,12 @@ impl Nftables {
         Ok((batch, Ruleset::default()))
     }
 
-    /// Replaces Services in memory. Gives the ports that are no longer so, and those that are so now.
-    fn replace(&mut self, mut services: BTreeMap<Key, Vec<ServicePort>>) -> (Vec<ServicePort>, Vec<ServicePort>) {
+    /// Replaces Services in memory.
+    fn replace(&mut self, mut services: BTreeMap<Key, Vec<ServicePort>>) -> Step {
         for (key, ports) in std::mem::take(&mut self.waiting) {
             services.entry(key).or_insert(ports);
         }
-        let (mut old, mut new) = (Vec::new(), Vec::new());
+        let mut step = Step::default();
         let mut before = HashMap::new();
         for key in services.keys() {
             let ports = self.services.remove(key).unwrap_or_default();
@@ -163,14 +182,14 @@ impl Nftables {
             keep_order(&was, &mut ports);
             let granted = self.claim(&key, ports);
             if granted != was {
-                old.extend(was);
-                new.extend(granted.iter().cloned());
+                step.old.extend(was);
+                step.new.extend(granted.iter().cloned());
             }
             if !granted.is_empty() {
                 self.services.insert(key, granted);
             }
         }
-        (old, new)
+        step
     }
 
     fn release(&mut self, ports: &[ServicePort]) {

@@ -3,4 +3,6 @@
 #[path = "../../../network/tests/root/support.rs"]
 mod support;
 
+mod fake_api;
+mod follow;
 mod traffic;

@@ -1,0 +1,217 @@
+//! Following the API server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::kinds;
+use client::{Backoff, Cache, Client, Informers, Key, Selection};
+use network::Cidr;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::conntrack::Udp;
+use crate::model::{ServicePort, service_ports};
+use crate::nftables::{self, Nftables, NftablesError, NftablesOptions};
+use crate::objects::{EndpointSlice, Service};
+use crate::reachable;
+
+/// What a node's proxy has to know.
+#[derive(Clone)]
+pub struct ProxyOptions {
+    pub client: Client,
+    /// The name of this node's Node: endpoints with this name are local.
+    pub node_name: String,
+    /// The blocks of all pods.
+    pub cluster_cidrs: Vec<Cidr>,
+    /// The blocks of all Services' own addresses; may be empty if they are not known.
+    pub service_cidrs: Vec<Cidr>,
+    /// The name of the tables of packet rules; nobody else's.
+    pub table: String,
+    /// Set to true once the rules hold every Service that the first list returned.
+    pub ready: watch::Sender<bool>,
+}
+
+/// The name of the tables on a machine with one node.
+pub const DEFAULT_TABLE: &str = "karve-proxy";
+/// The same bit as upstream's, so that an administrator has one bit to keep free.
+const MASQUERADE_BIT: u32 = 0x4000;
+/// The rules are compared with the kernel's this often, in case somebody else changed them.
+const RESYNC: Duration = Duration::from_secs(600);
+/// The pauses after the kernel refused rules.
+const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
+/// Objects that are none of a proxy's business.
+const SELECTOR: &str = "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name";
+const BY_SERVICE: &str = "service";
+
+impl ProxyOptions {
+    pub fn new(client: Client, node_name: impl Into<String>) -> ProxyOptions {
+        ProxyOptions {
+            client,
+            node_name: node_name.into(),
+            cluster_cidrs: Vec::new(),
+            service_cidrs: Vec::new(),
+            table: DEFAULT_TABLE.to_owned(),
+            ready: watch::Sender::new(false),
+        }
+    }
+}
+
+/// Removes the rules of a proxy with these options, and the route it may have made. Fine if there are none.
+pub fn remove(table: &str, service_cidrs: &[Cidr]) -> Result<(), NftablesError> {
+    nftables::remove(table)?;
+    reachable::remove(service_cidrs).map_err(NftablesError::Route)
+}
+
+/// Keeps the rules of this network namespace in step with the API server's Services, until the future is dropped.
+/// The rules stay: traffic goes on while no proxy runs, and the next one takes them over.
+pub async fn run(options: ProxyOptions) -> Result<(), NftablesError> {
+    let mut proxy = Proxy::new(&options)?;
+    proxy.services.synced().await;
+    proxy.slices.synced().await;
+    let (mut failures, mut due) = (0, Instant::now());
+    loop {
+        let retry_at = (failures > 0).then(|| Instant::now() + RETRY.wait(failures - 1));
+        let wake_at = retry_at.unwrap_or(due);
+        tokio::select! {
+            () = proxy.changed.woken.notified(), if failures == 0 => {}
+            () = tokio::time::sleep_until(wake_at) => {}
+        }
+        let resync = due <= Instant::now() || failures > 0;
+        if resync {
+            ensure_reachable(&options.service_cidrs).await;
+            due = Instant::now() + RESYNC;
+        }
+        match proxy.step(resync).await {
+            Ok(()) => {
+                failures = 0;
+                options.ready.send_replace(true);
+            }
+            Err(error) => {
+                failures += 1;
+                tracing::error!(%error, "packet rules are not up to date; trying again");
+            }
+        }
+    }
+}
+
+/// Services that changed since they were last applied.
+#[derive(Default)]
+struct Changed {
+    keys: Mutex<BTreeSet<Key>>,
+    woken: Notify,
+}
+
+impl Changed {
+    fn add(&self, key: Key) {
+        self.keys.lock().insert(key);
+        self.woken.notify_one();
+    }
+}
+
+struct Proxy {
+    node_name: String,
+    services: Arc<Cache<Service>>,
+    slices: Arc<Cache<EndpointSlice>>,
+    changed: Arc<Changed>,
+    rules: Arc<Mutex<Nftables>>,
+    /// Keeps the caches current.
+    _informers: Informers,
+}
+
+impl Proxy {
+    fn new(options: &ProxyOptions) -> Result<Proxy, NftablesError> {
+        let rules = Nftables::open(&NftablesOptions {
+            table: options.table.clone(),
+            cluster_cidrs: options.cluster_cidrs.clone(),
+            service_cidrs: options.service_cidrs.clone(),
+            masquerade_bit: MASQUERADE_BIT,
+        })?;
+        let informers = Informers::new(options.client.clone());
+        let selection = Selection {
+            label_selector: SELECTOR.to_owned(),
+            ..Selection::default()
+        };
+        let services = informers.selected::<Service>(&kinds::service::SERVICE, selection.clone());
+        let slices = informers.selected::<EndpointSlice>(&kinds::endpoint_slice::ENDPOINT_SLICE, selection);
+        slices.add_index(BY_SERVICE, |slice: &EndpointSlice| {
+            slice.service().map(|key| key.to_string()).into_iter().collect()
+        });
+        let changed = Arc::new(Changed::default());
+        let sink = changed.clone();
+        services.on_change(move |old, new| {
+            if let Some(service) = new.or(old) {
+                sink.add(client::Object::key(service.as_ref()));
+            }
+        });
+        let sink = changed.clone();
+        slices.on_change(move |old, new| {
+            for slice in [old, new].into_iter().flatten() {
+                if let Some(service) = slice.service() {
+                    sink.add(service);
+                }
+            }
+        });
+        Ok(Proxy {
+            node_name: options.node_name.clone(),
+            services,
+            slices,
+            changed,
+            rules: Arc::new(Mutex::new(rules)),
+            _informers: informers,
+        })
+    }
+
+    /// Applies what has changed. The kernel's part may take a while, so it is done off the async threads.
+    async fn step(&mut self, resync: bool) -> Result<(), NftablesError> {
+        let keys = std::mem::take(&mut *self.changed.keys.lock());
+        let services: BTreeMap<Key, Vec<ServicePort>> = keys.iter().map(|key| (key.clone(), self.ports(key))).collect();
+        let rules = self.rules.clone();
+        let work = move || apply(&mut rules.lock(), services, resync);
+        let applied = tokio::task::spawn_blocking(work).await;
+        applied.unwrap_or_else(|panic| Err(NftablesError::Interrupted(panic.to_string())))?;
+        for key in keys {
+            if let Some(service) = self.services.get_key(key.as_str()) {
+                trace::mark(
+                    "proxy/rules-live",
+                    format!("services/{key}"),
+                    service.metadata.uid.clone(),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn ports(&self, key: &Key) -> Vec<ServicePort> {
+        let Some(service) = self.services.get_key(key.as_str()) else {
+            return Vec::new();
+        };
+        let slices = self.slices.by(BY_SERVICE, key.as_str());
+        let slices: Vec<&EndpointSlice> = slices.iter().map(AsRef::as_ref).collect();
+        service_ports(&service, &slices, &self.node_name)
+    }
+}
+
+fn apply(rules: &mut Nftables, services: BTreeMap<Key, Vec<ServicePort>>, resync: bool) -> Result<(), NftablesError> {
+    let mut step = rules.apply(services)?;
+    if resync {
+        rules.resync()?;
+        step.new = rules.ports().cloned().collect();
+    }
+    let udp = Udp::of(&step.old, &step.new);
+    if !udp.is_empty()
+        && let Err(error) = udp.clean()
+    {
+        tracing::warn!(%error, "could not forget UDP connections to endpoints that are gone");
+    }
+    Ok(())
+}
+
+async fn ensure_reachable(blocks: &[Cidr]) {
+    let blocks = blocks.to_vec();
+    let ensured = tokio::task::spawn_blocking(move || reachable::ensure(&blocks)).await;
+    if let Ok(Err(error)) = ensured {
+        tracing::warn!(%error, "this node may not reach Services itself");
+    }
+}
