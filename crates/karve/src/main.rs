@@ -43,6 +43,10 @@ enum Command {
     ///
     /// Example: karve kube-controller-manager --kubeconfig /tmp/one/kubeconfig
     KubeControllerManager(component::controllers::ControllersArgs),
+    /// Run the scheduler alone
+    ///
+    /// Example: karve kube-scheduler --kubeconfig /tmp/one/kubeconfig
+    KubeScheduler(component::scheduler::SchedulerArgs),
     /// Run a whole cluster
     ///
     /// Example: karve up
@@ -83,6 +87,7 @@ fn run(karve: Karve) -> Result<()> {
                 Ok(())
             }
             Command::KubeControllerManager(args) => component::controllers::run(layout.kubeconfig(), args).await,
+            Command::KubeScheduler(args) => component::scheduler::run(layout.kubeconfig(), args).await,
             Command::Up(args) => up::run(layout, args).await,
         }
     })

@@ -9,7 +9,7 @@ use std::time::Instant;
 use tokio::task::JoinHandle;
 
 use crate::component::apiserver::{self, ApiServerArgs, Running};
-use crate::component::controllers;
+use crate::component::{controllers, scheduler};
 use crate::layout::Layout;
 use crate::stop;
 use crate::supervise::supervise;
@@ -42,13 +42,22 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
 fn start_control_plane(running: &Running) -> Vec<JoinHandle<()>> {
     let root_ca = running.authority.certificate_pem.clone();
     let client = in_process(running, "system:kube-controller-manager", &["system:masters"]);
-    vec![supervise("controllers", move || {
+    let controllers = supervise("controllers", move || {
         let options = controllers::options(client.clone(), Some(root_ca.clone()), Vec::new());
         async move {
             ::controllers::run(options).await;
             Ok(())
         }
-    })]
+    });
+    let client = in_process(running, "system:kube-scheduler", &[]);
+    let scheduler = supervise("scheduler", move || {
+        let options = scheduler::options(client.clone());
+        async move {
+            ::scheduler::run(options).await;
+            Ok(())
+        }
+    });
+    vec![controllers, scheduler]
 }
 
 /// A client of a component in this process, with that component's own rights.

@@ -2,6 +2,7 @@
 
 pub mod apiserver;
 pub mod controllers;
+pub mod scheduler;
 
 use anyhow::Result;
 use clap::Args;

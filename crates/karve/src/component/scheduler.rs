@@ -1,0 +1,39 @@
+//! `karve kube-scheduler`: the scheduler alone, against any API server.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use client::{Client, Config};
+use scheduler::SchedulerOptions;
+
+use super::{LeaderElectionArgs, host_name, lead};
+
+/// Upstream's flags of kube-scheduler, as far as they are supported.
+#[derive(Args, Clone, Debug)]
+pub struct SchedulerArgs {
+    /// How to reach the API server
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    election: LeaderElectionArgs,
+}
+
+pub async fn run(default_kubeconfig: PathBuf, args: SchedulerArgs) -> Result<()> {
+    let path = args.kubeconfig.unwrap_or(default_kubeconfig);
+    let config = Config::from_kubeconfig(&path, None).with_context(|| format!("cannot use {}", path.display()))?;
+    let client = Client::connect(config)?;
+    lead(&client, "kube-scheduler", &args.election, |client| {
+        scheduler::run(options(client))
+    })
+    .await;
+    Ok(())
+}
+
+pub fn options(client: Client) -> SchedulerOptions {
+    SchedulerOptions {
+        client,
+        scheduler_name: "default-scheduler".to_owned(),
+        host: host_name(),
+    }
+}
