@@ -49,6 +49,10 @@ pub enum NetworkError {
         source: io::Error,
     },
 
+    /// What CNI plugins, or their configuration, would not do.
+    #[error(transparent)]
+    Cni(#[from] crate::cni::CniError),
+
     /// A line of the journal of allocations that makes no sense.
     #[error("read {}, line {line}: {reason}", path.display())]
     Journal {

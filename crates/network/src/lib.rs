@@ -1,7 +1,8 @@
 //! The pod network: gives a sandbox's network namespace an interface, addresses and routes, and takes them back.
 //!
-//! Start at [`PodNetwork`], the one interface the runtime uses. It has two implementations: `bridge`, which is built
-//! in, and `cni`, which calls the plugins an administrator configured.
+//! Start at [`PodNetwork`], the one interface the runtime uses. It has two implementations: [`bridge`], which is built
+//! in, and [`cni`], which calls the plugins an administrator configured. Below them lie [`route`] (links, addresses and
+//! routes), [`nft`] (packet rules) and [`conntrack`], all on [`netlink`].
 //!
 //! This crate knows nothing of the Kubernetes API, of containers or of any other crate of ours: it is given a
 //! namespace's path and a name to log. It never runs `ip`, `nft` or `iptables`; everything goes by netlink.
@@ -17,6 +18,7 @@ pub use cidr::{Cidr, CidrError};
 pub use error::NetworkError;
 
 pub mod bridge;
+pub mod cni;
 pub mod conntrack;
 pub mod netlink;
 pub mod nft;

@@ -1,5 +1,6 @@
 //! Tests that make network namespaces, links and packet rules, all in namespaces of their own. They need root.
 
 mod bridge;
+mod cni;
 mod nft;
 mod support;

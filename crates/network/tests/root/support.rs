@@ -73,6 +73,17 @@ impl Pod {
         self
     }
 
+    /// Names the namespace so that other programs can open it too.
+    pub fn visible_to_programs(mut self) -> Pod {
+        self.sandbox.netns_path = self.namespace_path().into();
+        self
+    }
+
+    fn namespace_path(&self) -> String {
+        let pid = std::process::id().to_string();
+        self.namespace.path().to_str().unwrap().replace("self", &pid)
+    }
+
     pub async fn connected(mut self, network: &dyn PodNetwork) -> Pod {
         self.ips = network.setup(&self.sandbox).await.unwrap().ips;
         self
@@ -150,8 +161,7 @@ pub fn ask_udp(ip: IpAddr, port: u16) -> String {
 /// Another machine, at 192.0.2.2 on a wire to the host, which is 192.0.2.1.
 pub fn neighbour(name: &str) -> Pod {
     let neighbour = Pod::new(name);
-    let pid = std::process::id().to_string();
-    let namespace = neighbour.namespace.path().to_str().unwrap().replace("self", &pid);
+    let namespace = neighbour.namespace_path();
     run("ip", &["link", "add", "wire", "type", "veth", "peer", "name", "eth0"]);
     run("ip", &["address", "add", "192.0.2.1/24", "dev", "wire"]);
     run("ip", &["link", "set", "wire", "up"]);
