@@ -58,6 +58,11 @@ impl History {
         self.floor
     }
 
+    /// Forgets everything and goes on from `revision`.
+    pub fn restart(&mut self, revision: Revision) {
+        *self = History::new(revision, self.most_bytes);
+    }
+
     pub fn push(&mut self, commit: Commit) {
         self.head = self.head.max(commit.revision);
         self.bytes += commit.bytes();

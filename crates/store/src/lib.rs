@@ -7,6 +7,7 @@
 //! or `api`.
 
 pub mod embedded;
+pub mod etcd;
 mod expiry;
 mod history;
 pub mod memory;

@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::expiry::Expiries;
 use crate::history::{Commit, History};
@@ -98,6 +99,46 @@ impl Shared {
         self.state.store(Arc::new(state));
         drop(history);
         self.signal.send_modify(|signal| signal.revision = revision);
+    }
+
+    /// Starts again at `state`, to which no known events lead.
+    pub fn reset(&self, state: State) {
+        let revision = state.revision;
+        let mut history = self.history.write();
+        history.restart(revision);
+        self.state.store(Arc::new(state));
+        drop(history);
+        self.signal.send_modify(|signal| signal.revision = revision);
+    }
+
+    /// Moves on to revision `to` if the state still is that of `from` and the revisions between changed nothing.
+    pub fn advance(&self, from: Revision, to: Revision) {
+        let mut history = self.history.write();
+        let state = self.state.load();
+        if state.revision != from || to <= from {
+            return;
+        }
+        history.advance(to);
+        self.state.store(Arc::new(State {
+            revision: to,
+            ..State::clone(&state)
+        }));
+        drop(history);
+        self.signal.send_modify(|signal| signal.revision = to);
+    }
+
+    /// Waits until the state has reached `revision`; `false` when that takes longer than `patience`.
+    pub async fn reaches(&self, revision: Revision, patience: Duration) -> Result<bool, StoreError> {
+        if self.state.load().revision >= revision {
+            return Ok(true);
+        }
+        let mut signal = self.signal.subscribe();
+        let reached = signal.wait_for(|signal| signal.closed || signal.revision >= revision);
+        match timeout(patience, reached).await {
+            Err(_) => Ok(false),
+            Ok(Ok(signal)) if !signal.closed => Ok(true),
+            Ok(_) => Err(closed()),
+        }
     }
 
     /// Forgets the events up to and including `revision`.

@@ -6,25 +6,27 @@ use std::sync::Arc;
 use store::Store;
 use store::embedded::Options;
 
+use crate::etcd_server::EtcdServer;
+
 /// A store, and what has to stay alive beside it.
 pub struct World {
     pub store: Arc<dyn Store>,
     _keep: Option<Box<dyn Any + Send>>,
 }
 
-pub async fn memory() -> World {
-    World {
+pub async fn memory() -> Option<World> {
+    Some(World {
         store: store::memory::open(),
         _keep: None,
-    }
+    })
 }
 
-pub async fn embedded() -> World {
+pub async fn embedded() -> Option<World> {
     embedded_with(Options::default()).await
 }
 
 /// Remembers nothing and writes tiny files, so that all of the past is read back from disk.
-pub async fn forgetful() -> World {
+pub async fn forgetful() -> Option<World> {
     embedded_with(Options {
         memory_bytes: 0,
         segment_bytes: 2000,
@@ -33,13 +35,23 @@ pub async fn forgetful() -> World {
     .await
 }
 
-async fn embedded_with(options: Options) -> World {
+/// `None`, said loudly, where etcd is not installed.
+pub async fn etcd() -> Option<World> {
+    let server = EtcdServer::start()?;
+    let store = server.connect().await;
+    Some(World {
+        store,
+        _keep: Some(Box::new(server)),
+    })
+}
+
+async fn embedded_with(options: Options) -> Option<World> {
     let directory = tempfile::tempdir().unwrap();
     let store = store::embedded::open(&directory.path().join("store"), options)
         .await
         .unwrap();
-    World {
+    Some(World {
         store,
         _keep: Some(Box::new(directory)),
-    }
+    })
 }

@@ -4,26 +4,31 @@
 mod cases;
 mod durability;
 mod engines;
+mod etcd_cluster;
+mod etcd_server;
 mod faulty;
 mod kit;
 mod model;
 mod restart;
 
-/// One test per engine and case.
-macro_rules! contract {
-    ($($case:ident)*) => {
-        $crate::over! { memory $($case)* }
-        $crate::over! { embedded $($case)* }
-        $crate::over! { forgetful $($case)* }
+macro_rules! over {
+    ($case:ident $engine:ident) => {
+        #[tokio::test]
+        async fn $case() {
+            if let Some(world) = super::engines::$engine().await {
+                super::cases::$case(world).await;
+            }
+        }
     };
 }
 
-#[macro_export]
-macro_rules! over {
-    ($engine:ident $($case:ident)*) => {
-        mod $engine {
-            $(#[tokio::test] async fn $case() { crate::cases::$case(crate::engines::$engine().await).await; })*
-        }
+/// One test per engine and case.
+macro_rules! contract {
+    ($($case:ident)*) => {
+        mod memory { $(over!($case memory);)* }
+        mod embedded { $(over!($case embedded);)* }
+        mod forgetful { $(over!($case forgetful);)* }
+        mod etcd { $(over!($case etcd);)* }
     };
 }
 

@@ -1,0 +1,27 @@
+//! How values look in etcd.
+
+use bytes::Bytes;
+
+/// Translates between values as the API server holds them and as they lie in etcd.
+pub trait Codec: Send + Sync {
+    fn to_disk(&self, key: &str, value: &Bytes) -> Result<Bytes, CodecError>;
+    fn from_disk(&self, key: &str, value: &Bytes) -> Result<Bytes, CodecError>;
+}
+
+/// Why a value cannot be translated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CodecError(pub String);
+
+/// Values lie in etcd as they are.
+pub struct Identity;
+
+impl Codec for Identity {
+    fn to_disk(&self, _key: &str, value: &Bytes) -> Result<Bytes, CodecError> {
+        Ok(value.clone())
+    }
+
+    fn from_disk(&self, _key: &str, value: &Bytes) -> Result<Bytes, CodecError> {
+        Ok(value.clone())
+    }
+}

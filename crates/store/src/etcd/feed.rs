@@ -1,0 +1,215 @@
+//! The feed: one watch of etcd keeps the state in memory up to date, for as long as the store is open.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::sleep;
+use tonic::Status;
+
+use super::client::{Client, LoadError, Watching};
+use super::proto::event::EventType;
+use super::proto::{self, WatchResponse};
+use super::wire;
+use crate::expiry::now_ms;
+use crate::history::Commit;
+use crate::shared::Shared;
+use crate::state::State;
+use crate::{Event, Revision};
+
+/// Pauses between attempts to reach etcd.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+pub(crate) struct Feed {
+    pub client: Client,
+    pub shared: Arc<Shared>,
+    pub progress: Arc<Progress>,
+}
+
+/// How the store's readers ask the feed to find out how far it is.
+#[derive(Default)]
+pub(crate) struct Progress {
+    pub wanted: Notify,
+    /// Whether this member's answers can be believed. Older ones may send them ahead of events.
+    pub reliable: AtomicBool,
+}
+
+/// Why a watch has ended.
+enum End {
+    Lost(String),
+    /// What comes next is no longer in etcd's history.
+    Compacted,
+}
+
+impl From<Status> for End {
+    fn from(status: Status) -> Self {
+        End::Lost(wire::read_error(&status).to_string())
+    }
+}
+
+impl Feed {
+    /// Follows etcd until the store is closed.
+    pub async fn run(self) {
+        let mut signal = self.shared.subscribe();
+        tokio::select! {
+            () = self.follow() => (),
+            _ = signal.wait_for(|signal| signal.closed) => (),
+        }
+    }
+
+    async fn follow(&self) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let before = self.shared.state().revision;
+            match self.session().await {
+                End::Compacted => self.reload().await,
+                End::Lost(why) => tracing::warn!(why, "the watch of etcd was lost; connecting again"),
+            }
+            let moved = self.shared.state().revision > before;
+            pause = if moved {
+                FIRST_PAUSE
+            } else {
+                (pause * 2).min(LONGEST_PAUSE)
+            };
+            sleep(pause).await;
+        }
+    }
+
+    /// One watch from its creation to its end.
+    async fn session(&self) -> End {
+        let result = async {
+            let version = self.client.version().await?;
+            self.progress
+                .reliable
+                .store(progress_is_reliable(&version), Ordering::Relaxed);
+            self.client.watch(self.shared.state().revision + 1, false).await
+        };
+        match result.await {
+            Ok(watching) => self.read(watching).await.err().unwrap_or(End::Compacted),
+            Err(status) => status.into(),
+        }
+    }
+
+    async fn read(&self, mut watching: Watching) -> Result<(), End> {
+        loop {
+            tokio::select! {
+                response = watching.responses.message() => match response? {
+                    Some(response) => self.apply(response)?,
+                    None => return Err(End::Lost("etcd ended the watch".into())),
+                },
+                () = self.progress.wanted.notified() => watching.ask_for_progress(),
+            }
+        }
+    }
+
+    fn apply(&self, response: WatchResponse) -> Result<(), End> {
+        if response.canceled {
+            return Err(match response.compact_revision {
+                0 => End::Lost(response.cancel_reason),
+                _ => End::Compacted,
+            });
+        }
+        if response.created {
+            return Ok(());
+        }
+        let mut state = State::clone(&self.shared.state());
+        let now_ms = now_ms();
+        let mut commits: Vec<Commit> = Vec::new();
+        for event in response.events {
+            let Some(event) = self.change(&mut state, event) else {
+                continue;
+            };
+            match commits.last_mut() {
+                Some(commit) if commit.revision == event.revision => commit.events.push(event),
+                _ => commits.push(Commit {
+                    revision: event.revision,
+                    at_ms: now_ms,
+                    events: vec![event],
+                }),
+            }
+        }
+        // Without events it is a notification of progress, and its header says how far.
+        let progress = if commits.is_empty() {
+            wire::header_revision(response.header).unwrap_or(0)
+        } else {
+            0
+        };
+        state.revision = commits
+            .last()
+            .map_or(state.revision.max(progress), |commit| commit.revision);
+        self.shared.publish(state, commits, now_ms);
+        Ok(())
+    }
+
+    fn change(&self, state: &mut State, event: proto::Event) -> Option<Event> {
+        let kind = event.r#type();
+        let kv = event.kv?;
+        let revision = kv.mod_revision as Revision;
+        if revision <= state.revision {
+            return None;
+        }
+        if kind == EventType::Delete {
+            return state.remove(std::str::from_utf8(&kv.key).ok()?, revision);
+        }
+        match wire::entry_or_raw(kv, &*self.client.codec) {
+            Ok(entry) => Some(state.restore(entry)),
+            Err(error) => {
+                tracing::error!(%error, revision, "a change is left out");
+                None
+            }
+        }
+    }
+
+    /// Starts again from the present; readers of the time between are told that it is gone.
+    async fn reload(&self) {
+        match self
+            .client
+            .load(0, &self.shared.state())
+            .await
+            .map_err(LoadError::into_error)
+        {
+            Ok(state) => {
+                tracing::warn!(
+                    revision = state.revision,
+                    "etcd has compacted what came next; everything was read again"
+                );
+                self.shared.reset(state);
+            }
+            Err(error) => tracing::warn!(%error, "etcd cannot be read; trying again"),
+        }
+    }
+}
+
+/// From these versions on a notification of progress is never ahead of the events before it.
+fn progress_is_reliable(version: &str) -> bool {
+    let mut parts = version
+        .split(['.', '-', '+'])
+        .map(|part| part.parse::<u32>().unwrap_or(0));
+    let (major, minor, patch) = (
+        parts.next().unwrap_or(0),
+        parts.next().unwrap_or(0),
+        parts.next().unwrap_or(0),
+    );
+    match (major, minor) {
+        (3, 4) => patch >= 31,
+        (3, 5) => patch >= 13,
+        _ => (major, minor) >= (3, 6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_is_believed_from_the_versions_on_that_fixed_it() {
+        for version in ["3.4.31", "3.5.13", "3.6.0", "3.6.0-rc.1", "4.0.0"] {
+            assert!(progress_is_reliable(version), "{version}");
+        }
+        for version in ["3.3.27", "3.4.23", "3.4.30", "3.5.0", "3.5.12", "", "x"] {
+            assert!(!progress_is_reliable(version), "{version}");
+        }
+    }
+}
