@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 /// Translates between values as the API server holds them and as they lie in etcd.
+#[expect(clippy::wrong_self_convention, reason = "the two directions read best as a pair")]
 pub trait Codec: Send + Sync {
     fn to_disk(&self, key: &str, value: &Bytes) -> Result<Bytes, CodecError>;
     fn from_disk(&self, key: &str, value: &Bytes) -> Result<Bytes, CodecError>;

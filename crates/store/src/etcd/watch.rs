@@ -21,7 +21,7 @@ pub(crate) struct Watch {
 enum Source {
     Ring(Cursor),
     /// `None` until the watch is open.
-    Etcd(Option<Watching>),
+    Etcd(Option<Box<Watching>>),
 }
 
 impl Watch {
@@ -43,11 +43,11 @@ impl Watch {
         Ok(watch)
     }
 
-    async fn open_etcd(&self) -> Result<Watching, StoreError> {
+    async fn open_etcd(&self) -> Result<Box<Watching>, StoreError> {
         let opened = async {
             // A watch alone would not tell that the deletion of a key is missing from history.
             self.client.check_history(self.after).await?;
-            self.client.watch(self.after + 1, true).await
+            self.client.watch(self.after + 1, true).await.map(Box::new)
         };
         opened.await.map_err(|status| match wire::is_compacted(&status) {
             true => self.compacted(0),
@@ -55,7 +55,7 @@ impl Watch {
         })
     }
 
-    async fn read_etcd(&mut self, mut watching: Watching) -> Result<EventBatch, StoreError> {
+    async fn read_etcd(&mut self, mut watching: Box<Watching>) -> Result<EventBatch, StoreError> {
         loop {
             let response = watching
                 .responses

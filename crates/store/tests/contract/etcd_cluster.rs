@@ -1,5 +1,6 @@
 //! What only an etcd can do to its clients: go away, be written by others, forget.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use store::etcd::{EtcdOptions, connect};
@@ -173,7 +174,7 @@ async fn etcd_is_compacted_regularly() {
         compaction_interval: Some(Duration::from_millis(100)),
         ..server.options()
     };
-    let store: std::sync::Arc<dyn Store> = connect(options).await.unwrap();
+    let store: Arc<dyn Store> = connect(options).await.unwrap();
     let first = write(&store, [put(A, "1")]).await;
     write(&store, [put(A, "2")]).await;
     let gone = tokio::time::timeout(PATIENCE, async {
@@ -186,4 +187,34 @@ async fn etcd_is_compacted_regularly() {
         }
     });
     gone.await.expect("nothing was compacted");
+}
+
+#[tokio::test]
+async fn a_member_that_is_away_is_skipped() {
+    let Some(server) = EtcdServer::start() else { return };
+    let options = server.options();
+    let endpoints = vec![
+        "http://127.0.0.1:1".into(),
+        server.endpoint(),
+        "http://127.0.0.1:2".into(),
+    ];
+    let store: Arc<dyn Store> = connect(EtcdOptions { endpoints, ..options }).await.unwrap();
+    write(&store, [put(A, "1")]).await;
+    assert_eq!(value(&*store.latest().await.unwrap(), A).as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn etcd_is_reached_over_tls_with_a_client_certificate() {
+    let Some(server) = EtcdServer::start_secure() else {
+        return;
+    };
+    let store = server.connect().await;
+    write(&store, [put(A, "1")]).await;
+    assert_eq!(value(&*store.latest().await.unwrap(), A).as_deref(), Some("1"));
+
+    let none = EtcdOptions {
+        tls: None,
+        ..server.options()
+    };
+    assert!(matches!(refused(connect(none).await), StoreError::Invalid(_)));
 }

@@ -1,15 +1,19 @@
 //! A real etcd on loopback for one test.
 
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use store::Store;
-use store::etcd::{EtcdOptions, Identity, connect};
+use store::etcd::{EtcdOptions, Identity, Tls, connect};
 use tempfile::TempDir;
 
 pub struct EtcdServer {
     process: Option<Child>,
+    /// Served over TLS, to clients with a certificate only.
+    secure: bool,
     directory: TempDir,
     client_port: u16,
     peer_port: u16,
@@ -18,9 +22,22 @@ pub struct EtcdServer {
 impl EtcdServer {
     /// Starts the `etcd` on the path. Without one the test is skipped, or fails if nothing may be skipped.
     pub fn start() -> Option<Self> {
+        Self::start_with(false)
+    }
+
+    /// As `start`, but over TLS and for clients with a certificate.
+    pub fn start_secure() -> Option<Self> {
+        Self::start_with(true)
+    }
+
+    fn start_with(secure: bool) -> Option<Self> {
         let directory = tempfile::tempdir().unwrap();
+        if secure {
+            write_certificates(directory.path());
+        }
         let mut server = EtcdServer {
             process: None,
+            secure,
             directory,
             client_port: free_port(),
             peer_port: free_port(),
@@ -44,6 +61,18 @@ impl EtcdServer {
         command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
         command.args(["--initial-cluster", &format!("default={peer}")]);
+        if self.secure {
+            let file = |name: &str| self.directory.path().join(name);
+            command
+                .arg("--client-cert-auth")
+                .arg("--trusted-ca-file")
+                .arg(file("ca.crt"));
+            command
+                .arg("--cert-file")
+                .arg(file("server.crt"))
+                .arg("--key-file")
+                .arg(file("server.key"));
+        }
         self.process = Some(command.stdout(Stdio::null()).stderr(log).spawn()?);
         Ok(())
     }
@@ -56,11 +85,26 @@ impl EtcdServer {
     }
 
     pub fn endpoint(&self) -> String {
-        format!("http://127.0.0.1:{}", self.client_port)
+        let scheme = if self.secure { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.client_port)
+    }
+
+    /// The files for a client that may connect.
+    pub fn tls(&self) -> Tls {
+        let file = |name: &str| self.directory.path().join(name);
+        Tls {
+            ca: file("ca.crt"),
+            cert: Some(file("client.crt")),
+            key: Some(file("client.key")),
+        }
     }
 
     pub fn options(&self) -> EtcdOptions {
-        EtcdOptions::new(vec![self.endpoint()], Arc::new(Identity))
+        let tls = self.secure.then(|| self.tls());
+        EtcdOptions {
+            tls,
+            ..EtcdOptions::new(vec![self.endpoint()], Arc::new(Identity))
+        }
     }
 
     pub async fn connect(&self) -> Arc<dyn Store> {
@@ -81,4 +125,20 @@ fn free_port() -> u16 {
         .local_addr()
         .unwrap()
         .port()
+}
+
+/// An authority, and a certificate of its for the server and one for a client.
+fn write_certificates(directory: &Path) {
+    let write = |name: &str, text: String| std::fs::write(directory.join(name), text).unwrap();
+    let authority_key = KeyPair::generate().unwrap();
+    let mut authority = CertificateParams::new(vec![]).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    write("ca.crt", authority.self_signed(&authority_key).unwrap().pem());
+    let issuer = Issuer::new(authority, authority_key);
+    for name in ["server", "client"] {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["127.0.0.1".into(), "localhost".into()]).unwrap();
+        write(&format!("{name}.crt"), params.signed_by(&key, &issuer).unwrap().pem());
+        write(&format!("{name}.key"), key.serialize_pem());
+    }
 }
