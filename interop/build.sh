@@ -31,10 +31,11 @@ declare -A package=(
   [pause]=pause/pause.c
   [cri-clean]=./cri-clean
   [registry]=./registry
+  [schema-oracle]=./schema-oracle
 )
 # The order of use: what most tests need first.
-names=(kubectl pause cri-clean registry e2e.test ginkgo agnhost kube-apiserver kube-controller-manager kube-scheduler kubelet
-  kube-proxy etcd coredns sample-apiserver nonewprivs)
+names=(kubectl pause cri-clean registry schema-oracle e2e.test ginkgo agnhost kube-apiserver kube-controller-manager
+  kube-scheduler kubelet kube-proxy etcd coredns sample-apiserver nonewprivs)
 
 # Unstamped builds call themselves v0.0.0-master, which fails the suite's version comparisons.
 stamp() {

@@ -20,8 +20,8 @@ mod yaml;
 
 pub use defaults::apply_table_defaults;
 pub use json::{
-    DecodeError, Decoded, MAX_DEPTH, decode_json, encode_json, normalize, splice_resource_version, write_json,
-    write_with_resource_version,
+    DecodeError, Decoded, MAX_DEPTH, decode_json, encode_json, normalize, parse_json, splice_resource_version,
+    write_json, write_with_resource_version,
 };
 pub use model::{
     Field, FieldRef, ListType, PatchStrategy, RawKind, Schema, SchemaAlternative, Shape, ShapeRef, Type, TypeRef, View,

@@ -4,7 +4,7 @@
 //! each other by index, so recursion (a JSON schema inside a JSON schema) costs nothing and a custom resource's schema
 //! can be put in the same form later.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::Deref;
 
@@ -19,7 +19,7 @@ pub struct Schema {
     /// Type name such as `core/v1.Pod` to its index.
     pub(crate) names: HashMap<String, TypeId>,
     /// `group/version` to the kinds it serves.
-    pub(crate) kinds: HashMap<String, HashMap<String, TypeId>>,
+    pub(crate) kinds: BTreeMap<String, BTreeMap<String, TypeId>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -198,6 +198,15 @@ impl Schema {
         self.names.get(name).map(|&id| TypeRef { schema: self, id })
     }
 
+    /// Every kind with the `apiVersion` it is served under.
+    pub fn kinds(&self) -> impl Iterator<Item = (&str, &str, TypeRef<'_>)> {
+        self.kinds.iter().flat_map(move |(api_version, kinds)| {
+            kinds
+                .iter()
+                .map(move |(kind, &id)| (api_version.as_str(), kind.as_str(), TypeRef { schema: self, id }))
+        })
+    }
+
     /// Every struct, in the order of the fact table.
     pub fn types(&self) -> impl Iterator<Item = TypeRef<'_>> {
         (0..self.types.len()).map(|index| TypeRef {
@@ -262,7 +271,7 @@ impl Type {
         self.name.rsplit_once('.').map_or(&*self.name, |(_, short)| short)
     }
 
-    fn go_name(&self) -> String {
+    pub(crate) fn go_name(&self) -> String {
         self.name
             .rsplit_once('/')
             .map_or(&*self.name, |(_, rest)| rest)

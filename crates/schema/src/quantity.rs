@@ -13,8 +13,8 @@ const FINEST_EXPONENT: i32 = -9;
 /// Amounts with a binary suffix are capped here, as upstream caps them.
 const BINARY_MAXIMUM: i128 = i64::MAX as i128;
 
-/// Powers of ten beyond this are refused, so that arithmetic on exponents cannot overflow.
-const LARGEST_EXPONENT: u32 = 1_000_000;
+/// From this power of ten on only zero is accepted, so that arithmetic on exponents cannot overflow.
+const BEYOND_EXPONENTS: i64 = 1_000_000;
 
 /// The number of digits up to which upstream keeps the given spelling when it is canonical enough.
 const KEPT_DIGITS: usize = 18;
@@ -228,14 +228,25 @@ impl FromStr for Quantity {
             return Err(QuantityError::Format);
         }
         let parts = Parts::split(text)?;
-        let suffix = Suffix::parse(parts.suffix)?;
         let mantissa = parts.mantissa()?;
+        let suffix = Suffix::parse(parts.suffix)?;
         let fraction_length = parts.fraction.len() as i32;
-        let keeps = parts.keeps_spelling(suffix, mantissa);
+        let is_simple = parts.is_simple(suffix, mantissa);
+        if parts.has_no_digits && !is_simple {
+            return Err(QuantityError::Numeric);
+        }
+        let keeps = is_simple && parts.keeps_spelling(suffix, mantissa);
         let mut quantity = match suffix {
+            Suffix::Decimal { format, .. } if mantissa == 0 => Quantity {
+                format,
+                ..Quantity::ZERO
+            },
+            Suffix::Decimal { exponent, .. } if i64::from(exponent).abs() == BEYOND_EXPONENTS => {
+                return Err(QuantityError::Suffix);
+            }
             Suffix::Decimal { exponent, format } => Quantity {
                 mantissa,
-                exponent: exponent.saturating_sub(fraction_length),
+                exponent: exponent - fraction_length,
                 format,
                 text: None,
             },
@@ -362,12 +373,9 @@ impl Suffix {
             return Ok(Suffix::Binary { power });
         }
         let digits = text.strip_prefix(['e', 'E']).ok_or(QuantityError::Suffix)?;
-        let exponent: i32 = digits.parse().map_err(|_| QuantityError::Suffix)?;
-        if exponent.unsigned_abs() > LARGEST_EXPONENT {
-            return Err(QuantityError::Suffix);
-        }
+        let exponent: i64 = digits.parse().map_err(|_| QuantityError::Suffix)?;
         Ok(Suffix::Decimal {
-            exponent,
+            exponent: exponent.clamp(-BEYOND_EXPONENTS, BEYOND_EXPONENTS) as i32,
             format: Format::DecimalExponent,
         })
     }
@@ -379,6 +387,7 @@ struct Parts<'a> {
     whole: &'a str,
     fraction: &'a str,
     suffix: &'a str,
+    has_no_digits: bool,
 }
 
 impl<'a> Parts<'a> {
@@ -400,6 +409,7 @@ impl<'a> Parts<'a> {
             whole: if whole.is_empty() { "0" } else { whole },
             fraction,
             suffix,
+            has_no_digits: !unsigned.starts_with('0') && whole.is_empty() && fraction.is_empty(),
         })
     }
 
@@ -414,22 +424,30 @@ impl<'a> Parts<'a> {
         Ok(if self.negative { -mantissa } else { mantissa })
     }
 
-    /// Upstream keeps the given spelling where a quick look finds nothing to improve, even when a longer look would.
-    fn keeps_spelling(&self, suffix: Suffix, mantissa: i128) -> bool {
+    /// Whether upstream reads the number in the quick way, which forgives the absence of digits.
+    fn is_simple(&self, suffix: Suffix, mantissa: i128) -> bool {
+        let digits = self.whole.len() + self.fraction.len();
         match suffix {
             Suffix::Binary { power } => {
                 let digits_left = 15 - self.whole.len() as i64 - i64::from(power) * 3 / 10 - 1;
                 let fits = mantissa
                     .checked_mul(1 << power)
                     .is_some_and(|value| i64::try_from(value).is_ok());
-                self.fraction.is_empty() && digits_left >= 0 && fits && mantissa & 7 != 0
+                self.fraction.is_empty() && digits_left >= 0 && fits
             }
             Suffix::Decimal { exponent, .. } => {
+                digits <= KEPT_DIGITS && exponent - self.fraction.len() as i32 >= FINEST_EXPONENT
+            }
+        }
+    }
+
+    /// Upstream keeps the given spelling where a quick look finds nothing to improve, even when a longer look would.
+    fn keeps_spelling(&self, suffix: Suffix, mantissa: i128) -> bool {
+        match suffix {
+            Suffix::Binary { .. } => mantissa & 7 != 0,
+            Suffix::Decimal { exponent, .. } => {
                 let digits = self.whole.len() + self.fraction.len();
-                let exponent = i64::from(exponent) - self.fraction.len() as i64;
-                digits <= KEPT_DIGITS
-                    && exponent >= FINEST_EXPONENT.into()
-                    && exponent % 3 == 0
+                (exponent - self.fraction.len() as i32) % 3 == 0
                     && (digits < 3 || mantissa % 1000 != 0)
                     && !self.whole.starts_with('0')
             }

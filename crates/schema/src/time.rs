@@ -22,8 +22,8 @@ pub struct Instant {
 pub enum TimeError {
     #[error(
         "parsing time {} as {layout:?}: cannot parse {} as {element:?}",
-        crate::go::quote(text),
-        crate::go::quote(rest)
+        quote(text),
+        quote(rest)
     )]
     Mismatch {
         text: String,
@@ -31,10 +31,24 @@ pub enum TimeError {
         rest: String,
         element: &'static str,
     },
-    #[error("parsing time {}: {what} out of range", crate::go::quote(text))]
+    #[error("parsing time {}: {what} out of range", quote(text))]
     OutOfRange { text: String, what: &'static str },
-    #[error("parsing time {}: extra text: {}", crate::go::quote(text), crate::go::quote(rest))]
+    #[error("parsing time {}: extra text: {}", quote(text), quote(rest))]
     ExtraText { text: String, rest: String },
+}
+
+/// In quotes as Go's time package writes them: what is not plain ASCII byte by byte.
+fn quote(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for byte in text.bytes() {
+        match byte {
+            b'"' | b'\\' => quoted.extend(['\\', byte.into()]),
+            b' '..=b'~' | 0x7f => quoted.push(byte.into()),
+            _ => quoted.push_str(&format!("\\x{byte:02x}")),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 /// The current instant.
@@ -141,7 +155,7 @@ impl Parser<'_> {
         self.literal('-', "-")?;
         let day = self.number(2, "02")?;
         self.literal('T', "T")?;
-        let hour = self.number(2, "15")?;
+        let hour = self.hour()?;
         self.check(hour < 24, "hour")?;
         self.literal(':', ":")?;
         let minute = self.number(2, "04")?;
@@ -177,6 +191,12 @@ impl Parser<'_> {
             }
             None => Err(self.mismatch(element)),
         }
+    }
+
+    /// Go forgives an hour of one digit.
+    fn hour(&mut self) -> Result<i64, TimeError> {
+        let second_is_digit = self.rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
+        self.number(if second_is_digit { 2 } else { 1 }, "15")
     }
 
     fn literal(&mut self, expected: char, element: &'static str) -> Result<(), TimeError> {

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STANDARD};
+use base64::{Engine, alphabet};
 use serde_json::Number;
 
 use crate::model::{Schema, SchemaAlternative, Shape};
@@ -128,33 +128,52 @@ pub(crate) fn from_f64(number: f64) -> Option<Value> {
     Number::from_f64(number).map(Value::Number)
 }
 
+/// Base64 as Go reads it, which skips line breaks and does not mind stray bits at the end, in its one canonical form.
 fn bytes(text: &str) -> Result<Value, LeafError> {
-    if !text.contains(['\n', '\r']) && STANDARD.decode(text).is_ok() {
+    if STANDARD.decode(text).is_ok() {
         return Ok(Value::String(text.to_owned()));
     }
     let stripped: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
-    match STANDARD.decode(&stripped) {
+    match LENIENT.decode(&stripped) {
         Ok(bytes) => Ok(Value::String(STANDARD.encode(bytes))),
         Err(_) => Err(LeafError::Content(format!(
             "illegal base64 data at input byte {}",
-            illegal_base64_position(text)
+            illegal_base64_position(text.as_bytes())
         ))),
     }
 }
 
-/// Where Go reports the damage: the first byte that cannot be, or the end of an incomplete group.
-fn illegal_base64_position(text: &str) -> usize {
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
+
+/// Where Go reports the damage.
+fn illegal_base64_position(text: &[u8]) -> usize {
     let is_data = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'+' || byte == b'/';
-    let skipped = |byte: u8| byte == b'\n' || byte == b'\r';
-    let mut group = 0;
-    for (position, byte) in text.bytes().enumerate() {
+    let mut bytes = text
+        .iter()
+        .enumerate()
+        .filter(|(_, byte)| !matches!(byte, b'\n' | b'\r'));
+    let mut in_group = 0;
+    while let Some((position, &byte)) = bytes.next() {
         if is_data(byte) {
-            group = (group + 1) % 4;
-        } else if !skipped(byte) {
+            in_group = (in_group + 1) % 4;
+            continue;
+        }
+        if byte != b'=' || in_group < 2 {
             return position;
         }
+        if in_group == 2 {
+            match bytes.next() {
+                None => return text.len(),
+                Some((_, b'=')) => {}
+                Some((second, _)) => return second - 1,
+            }
+        }
+        return bytes.next().map_or(text.len(), |(trailing, _)| trailing);
     }
-    text.len() - group
+    text.len() - in_group
 }
 
 fn instant(

@@ -10,13 +10,13 @@ mod write;
 
 pub use decode::{Decoded, decode_json};
 pub use normalize::normalize;
-pub use reader::MAX_DEPTH;
+pub use reader::{MAX_DEPTH, parse_json};
 pub use splice::{splice_resource_version, write_with_resource_version};
 pub use write::{encode_json, write_json};
 
 pub(crate) use leaf::{Leaf, LeafError, decode_leaf, from_f64, zero};
 pub(crate) use normalize::finish;
-pub(crate) use reader::parse_value;
+pub(crate) use reader::text;
 
 /// Why bytes could not be made an object of the wanted type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -13,8 +13,8 @@ pub const MAX_DEPTH: usize = 512;
 
 pub(crate) type Result<T> = std::result::Result<T, DecodeError>;
 
-/// Parses one whole document without a schema.
-pub(crate) fn parse_value(data: &[u8]) -> Result<Value> {
+/// Reads one whole JSON document as it stands, with the leniency and the error texts of Go; of duplicates the last wins.
+pub fn parse_json(data: &[u8]) -> Result<Value> {
     let mut reader = Reader::new(data);
     let value = reader.any()?;
     reader.end()?;
@@ -365,7 +365,8 @@ fn end_of_input() -> DecodeError {
     DecodeError::Syntax("unexpected end of JSON input".to_owned())
 }
 
-fn text(bytes: &[u8]) -> Cow<'_, str> {
+/// Bytes as text, with what is not UTF-8 replaced.
+pub(crate) fn text(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Cow::Borrowed(text),
         Err(_) => Cow::Owned(replace_invalid(bytes)),

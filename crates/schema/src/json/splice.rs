@@ -5,7 +5,7 @@ use std::io::Write;
 
 use bytes::Bytes;
 
-use super::{parse_value, write_json};
+use super::{parse_json, write_json};
 use crate::Value;
 
 /// The stored object with its revision.
@@ -40,7 +40,7 @@ fn metadata_start(stored: &[u8]) -> Option<usize> {
 
 /// For bytes that something else encoded in another order.
 fn write_slowly(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
-    let Ok(mut value) = parse_value(stored) else {
+    let Ok(mut value) = parse_json(stored) else {
         return out.extend_from_slice(stored);
     };
     if let Some(object) = value.as_object_mut() {

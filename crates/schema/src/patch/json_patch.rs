@@ -72,7 +72,7 @@ fn replace(document: &mut Value, operation: &Value, value: Value) -> Result<(), 
         path_of(operation, "path").map_err(|error| format!("replace operation failed to decode path: {error}"))?;
     if path.is_empty() {
         if !value.is_object() && !value.is_array() {
-            return Err("replace operation value must be object or array".to_owned());
+            return Err("replace operation value must be object or array: %!w(<nil>)".to_owned());
         }
         *document = value;
         return Ok(());

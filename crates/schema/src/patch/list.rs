@@ -44,17 +44,14 @@ impl Merging<'_> {
     /// makes the patch the whole list.
     fn follow_directives(self, key: &str, mut live: Vec<Value>, patch: &[Value]) -> Result<(Vec<Value>, Vec<Value>)> {
         let mut plain = Vec::new();
+        let mut deleted = HashSet::new();
         let mut replaces = false;
         for item in patch {
             let map = object(item)?;
             match map.get(PATCH).map(|directive| (directive.as_str(), directive)) {
                 None => plain.push(item.clone()),
                 Some((Some("delete"), _)) => {
-                    let wanted = key_of(map, key)?;
-                    for item in &live {
-                        object(item)?;
-                    }
-                    live.retain(|item| item.get(key) != Some(wanted));
+                    deleted.insert(key_of(map, key)?);
                 }
                 Some((Some("replace"), _)) => replaces = true,
                 Some((Some("merge"), _)) => {
@@ -64,6 +61,7 @@ impl Merging<'_> {
                 Some((_, directive)) => return Err(unknown_directive(directive, map)),
             }
         }
+        live.retain(|item| item.get(key).is_none_or(|identity| !deleted.contains(identity)));
         Ok(if replaces { (plain, Vec::new()) } else { (live, plain) })
     }
 
@@ -122,6 +120,34 @@ impl Merging<'_> {
         Ok(arranged)
     }
 
+    /// What counts as the live list when `$setElementOrder` asks for its order. Items that the patch deletes are gone,
+    /// and as many of its new items stand at the end in their places: upstream orders a renamed container so.
+    pub fn live_order(self, live: &[Value], patch: &[Value], merges: bool) -> Vec<Value> {
+        let Some(key) = self.key.filter(|_| merges) else {
+            return live.to_vec();
+        };
+        let is_marked = |item: &Value, mark: &str| item.get(PATCH).and_then(Value::as_str) == Some(mark);
+        let deletions = patch.iter().filter(|item| is_marked(item, "delete"));
+        let deleted: HashSet<_> = deletions.map(|item| item.get(key)).collect();
+        let mut order: Vec<Value> = live
+            .iter()
+            .filter(|item| !deleted.contains(&item.get(key)))
+            .cloned()
+            .collect();
+        if !patch.iter().any(|item| is_marked(item, "replace")) {
+            let known: HashSet<_> = order.iter().map(|item| item.get(key)).collect();
+            let is_new = |item: &&Value| item.get(PATCH).is_none() && !known.contains(&item.get(key));
+            let new: Vec<Value> = patch
+                .iter()
+                .filter(is_new)
+                .take(live.len() - order.len())
+                .cloned()
+                .collect();
+            order.extend(new);
+        }
+        order
+    }
+
     /// The patch's items must appear in `order`, in the same sequence; deletions aside.
     pub fn check_order(self, patch: &[Value], order: &[Value]) -> Result<()> {
         if patch.is_empty() || order.is_empty() {
@@ -129,8 +155,16 @@ impl Merging<'_> {
         }
         let mut remaining = order.iter();
         for item in patch {
-            if self.key.is_some() && object(item)?.contains_key(PATCH) {
-                continue;
+            let directive = if self.key.is_some() {
+                object(item)?.get(PATCH)
+            } else {
+                None
+            };
+            if let Some(directive) = directive {
+                if directive == "delete" || remaining.len() > 0 {
+                    continue;
+                }
+                return Err(order_mismatch(patch, order));
             }
             let identity = self.identity(item)?;
             let mut found = false;
@@ -141,11 +175,7 @@ impl Merging<'_> {
                 }
             }
             if !found {
-                return Err(PatchError::Unexpected(format!(
-                    "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
-                    go::list_text(patch),
-                    go::list_text(order)
-                )));
+                return Err(order_mismatch(patch, order));
             }
         }
         Ok(())
@@ -186,6 +216,14 @@ pub(super) fn check_alike(lists: &[&[Value]]) -> Result<bool> {
         )));
     }
     Ok(first.is_object())
+}
+
+fn order_mismatch(patch: &[Value], order: &[Value]) -> PatchError {
+    PatchError::Unexpected(format!(
+        "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
+        go::list_text(patch),
+        go::list_text(order)
+    ))
 }
 
 fn object(item: &Value) -> Result<&Map<String, Value>> {

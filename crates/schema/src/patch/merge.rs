@@ -11,7 +11,11 @@ pub fn merge_patch(document: &Value, patch: &Value) -> Value {
 
 fn merge_into(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
-        *target = patch.clone();
+        *target = if target.is_object() {
+            patch.clone()
+        } else {
+            without_nulls(patch)
+        };
         return;
     };
     if !target.is_object() {
@@ -25,6 +29,18 @@ fn merge_into(target: &mut Value, patch: &Value) {
                 merge_into(target.entry(key.as_str()).or_insert(Value::Null), value);
             }
         }
+    }
+}
+
+/// Upstream drops null members of objects inside lists too, except in a list that takes the place of an object.
+fn without_nulls(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(_, value)| !value.is_null());
+            Value::Object(kept.map(|(key, value)| (key.clone(), without_nulls(value))).collect())
+        }
+        Value::Array(items) => Value::Array(items.iter().map(without_nulls).collect()),
+        other => other.clone(),
     }
 }
 

@@ -4,7 +4,7 @@
 //! what to do with an object or a list's item, `$retainKeys` which keys an object keeps, `$setElementOrder/<list>` how
 //! a merged list is ordered and `$deleteFromPrimitiveList/<list>` which scalars leave it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use serde_json::Map;
 
@@ -200,9 +200,10 @@ fn set_element_order(
         (Some(live), Some(patched)) if member.merges_list => merging.merge(live.to_vec(), patched)?,
         (Some(_), Some(patched)) => patched.to_vec(),
     };
-    let live = live.unwrap_or_default();
-    list::check_alike(&[live, patched.unwrap_or_default()])?;
-    let merged = merging.arrange(merged, &order, live)?;
+    let (live, patched) = (live.unwrap_or_default(), patched.unwrap_or_default());
+    list::check_alike(&[live, patched])?;
+    let live_order = merging.live_order(live, patched, member.merges_list);
+    let merged = merging.arrange(merged, &order, &live_order)?;
     patch.remove(field);
     original.insert(field.to_owned(), Value::Array(merged));
     Ok(())
@@ -222,6 +223,7 @@ fn delete_from_list(scope: Scope<'_>, original: &mut Map<String, Value>, field: 
         return Ok(());
     }
     list::check_alike(&[items, &unwanted])?;
+    let unwanted: HashSet<&Value> = unwanted.iter().collect();
     items.retain(|item| !unwanted.contains(item));
     Ok(())
 }

@@ -6,7 +6,7 @@ use serde_json::Map;
 
 use super::wire::{Fields, Wire};
 use super::{ProtobufError, envelope};
-use crate::json::{self, Leaf, LeafError, decode_leaf, finish, parse_value, zero};
+use crate::json::{self, Leaf, LeafError, decode_leaf, finish, parse_json, zero};
 use crate::model::{MessagePart, Schema, SchemaAlternative, Shape, Type, TypeId, TypeRef};
 use crate::time::{self, Instant};
 use crate::{Value, go};
@@ -62,9 +62,7 @@ impl Decoder<'_> {
     fn message_into(&mut self, id: TypeId, data: &[u8], map: &mut Map<String, Value>) -> Result<()> {
         let ty = self.schema.get(id);
         if ty.json_only {
-            return Err(ProtobufError::JsonOnly {
-                type_name: ty.name.to_string(),
-            });
+            return Err(ProtobufError::JsonOnly { go_name: ty.go_name() });
         }
         self.depth += 1;
         if self.depth > json::MAX_DEPTH {
@@ -93,6 +91,10 @@ impl Decoder<'_> {
                 None => map.entry(field.name.to_string()).or_insert(Value::Null),
             };
             return self.repeated(field.shape, wire, slot);
+        }
+        // A message that comes twice is merged, as any protobuf reader does.
+        if let (Shape::Struct(id), Some(Value::Object(earlier))) = (field.shape, map.get_mut(&*field.name)) {
+            return self.message_into(id, bytes_of(wire)?, earlier);
         }
         let value = self.value(field.shape, wire)?;
         if field.omits(&value) {
@@ -269,21 +271,21 @@ fn timestamp(data: &[u8], format: fn(Instant) -> String) -> Result<Value> {
 }
 
 fn int_or_string(data: &[u8]) -> Result<Value> {
-    let (mut is_string, mut number, mut text) = (false, 0, String::new());
+    let (mut kind, mut number, mut text) = (0, 0, String::new());
     let mut fields = Fields::new(data);
     while let Some((tag, wire)) = fields.next()? {
         match tag {
-            1 => is_string = varint_of(wire)? == 1,
+            1 => kind = varint_of(wire)?,
             2 => number = varint_of(wire)? as i32,
             3 => text = text_of(wire)?,
             _ => {}
         }
     }
-    Ok(if is_string {
-        Value::String(text)
-    } else {
-        Value::from(number)
-    })
+    match kind {
+        0 => Ok(Value::from(number)),
+        1 => Ok(Value::String(text)),
+        _ => Err(ProtobufError::Malformed("a number or string is neither")),
+    }
 }
 
 /// The last occurrence of a tag, which is the one that counts.
@@ -310,7 +312,7 @@ fn float(bits: u64) -> Result<Value> {
 }
 
 fn json_value(raw: &[u8]) -> Result<Value> {
-    parse_value(raw).map_err(|error| ProtobufError::Content(error.to_string()))
+    parse_json(raw).map_err(|error| ProtobufError::Content(error.to_string()))
 }
 
 fn bytes_of(wire: Wire<'_>) -> Result<&[u8]> {
@@ -329,5 +331,5 @@ fn varint_of(wire: Wire<'_>) -> Result<u64> {
 
 /// Text that is not UTF-8 becomes what JSON output would have made of it.
 fn text_of(wire: Wire<'_>) -> Result<String> {
-    Ok(String::from_utf8_lossy(bytes_of(wire)?).into_owned())
+    Ok(json::text(bytes_of(wire)?).into_owned())
 }

@@ -61,9 +61,7 @@ impl Encoder<'_> {
         let schema = self.schema;
         let ty = schema.get(id);
         if ty.json_only {
-            return Err(ProtobufError::JsonOnly {
-                type_name: ty.name.to_string(),
-            });
+            return Err(ProtobufError::JsonOnly { go_name: ty.go_name() });
         }
         let place = Place { owner: id, field: "" };
         let map = match value {

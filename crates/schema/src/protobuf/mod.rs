@@ -11,8 +11,10 @@ pub use encode::{encode_object, encode_protobuf, watch_event};
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtobufError {
-    #[error("{type_name} has no protobuf form")]
-    JsonOnly { type_name: String },
+    #[error(
+        "object *{go_name} does not implement the protobuf marshalling interface and cannot be encoded to a protobuf message"
+    )]
+    JsonOnly { go_name: String },
     #[error("no protobuf message is known for {api_version} {kind}")]
     UnknownKind { api_version: String, kind: String },
     /// The value does not fit its type; it was not normalised.

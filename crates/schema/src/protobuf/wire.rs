@@ -95,6 +95,8 @@ pub(super) enum Wire<'a> {
     Varint(u64),
     Fixed64(u64),
     Bytes(&'a [u8]),
+    /// What no message here has: fixed 32-bit numbers and groups.
+    Other,
 }
 
 /// Reads the fields of one message.
@@ -107,38 +109,42 @@ impl<'a> Fields<'a> {
         Fields { data }
     }
 
-    /// The next field's tag and content. Fixed 32-bit fields and groups are passed over: no message has them.
+    /// The next field's tag and content.
     pub fn next(&mut self) -> Result<Option<(u32, Wire<'a>)>, ProtobufError> {
-        while !self.data.is_empty() {
-            let header = self.varint()?;
-            let tag = u32::try_from(header >> 3).map_err(|_| ProtobufError::Malformed("a tag is out of range"))?;
-            if tag == 0 {
-                return Err(ProtobufError::Malformed("a tag is zero"));
-            }
-            match (header & 7) as u32 {
-                VARINT => return Ok(Some((tag, Wire::Varint(self.varint()?)))),
-                FIXED64 => {
-                    let bytes = self.take(8)?;
-                    let value = bytes
-                        .iter()
-                        .rev()
-                        .fold(0u64, |value, &byte| value << 8 | u64::from(byte));
-                    return Ok(Some((tag, Wire::Fixed64(value))));
-                }
-                LENGTH_DELIMITED => {
-                    let length = self.varint()?;
-                    let length = usize::try_from(length).map_err(|_| ProtobufError::Truncated)?;
-                    return Ok(Some((tag, Wire::Bytes(self.take(length)?))));
-                }
-                FIXED32 => {
-                    self.take(4)?;
-                }
-                START_GROUP => self.skip_group()?,
-                END_GROUP => return Err(ProtobufError::Malformed("a group ends that never began")),
-                _ => return Err(ProtobufError::Malformed("a wire type is unknown")),
-            }
+        if self.data.is_empty() {
+            return Ok(None);
         }
-        Ok(None)
+        let header = self.varint()?;
+        let tag = u32::try_from(header >> 3).map_err(|_| ProtobufError::Malformed("a tag is out of range"))?;
+        if tag == 0 {
+            return Err(ProtobufError::Malformed("a tag is zero"));
+        }
+        let wire = match (header & 7) as u32 {
+            VARINT => Wire::Varint(self.varint()?),
+            FIXED64 => {
+                let bytes = self.take(8)?;
+                Wire::Fixed64(bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte)))
+            }
+            LENGTH_DELIMITED => {
+                let length = self.length()?;
+                Wire::Bytes(self.take(length)?)
+            }
+            FIXED32 => {
+                self.take(4)?;
+                Wire::Other
+            }
+            START_GROUP => {
+                self.skip_group()?;
+                Wire::Other
+            }
+            END_GROUP => return Err(ProtobufError::Malformed("a group ends that never began")),
+            _ => return Err(ProtobufError::Malformed("a wire type is unknown")),
+        };
+        Ok(Some((tag, wire)))
+    }
+
+    fn length(&mut self) -> Result<usize, ProtobufError> {
+        usize::try_from(self.varint()?).map_err(|_| ProtobufError::Truncated)
     }
 
     pub fn varint(&mut self) -> Result<u64, ProtobufError> {
@@ -177,7 +183,7 @@ impl<'a> Fields<'a> {
                 VARINT => drop(self.varint()?),
                 FIXED64 => drop(self.take(8)?),
                 LENGTH_DELIMITED => {
-                    let length = usize::try_from(self.varint()?).map_err(|_| ProtobufError::Truncated)?;
+                    let length = self.length()?;
                     self.take(length)?;
                 }
                 START_GROUP => depth += 1,

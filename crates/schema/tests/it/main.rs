@@ -1,6 +1,8 @@
 //! What the engine does, as documentation: each test states one rule, with the input and the reviewed output.
 
 mod decoding;
+mod generate;
+mod oracle;
 mod patching;
 mod protobuf;
 mod table;
