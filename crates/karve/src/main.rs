@@ -2,6 +2,7 @@
 //!
 //! Start with [`Command`], the table of everything this binary can be asked to do.
 
+mod builtin;
 mod component;
 mod kubeconfig;
 mod layout;
@@ -47,10 +48,35 @@ enum Command {
     ///
     /// Example: karve kube-scheduler --kubeconfig /tmp/one/kubeconfig
     KubeScheduler(component::scheduler::SchedulerArgs),
+    /// Sleep until a signal comes, as containers of the built-in image do by default
+    Pause,
+    /// Answer HTTP requests with this machine's name, as the built-in image does in the quickstart
+    ///
+    /// Example: karve serve --port 8080
+    Serve(builtin::ServeArgs),
+    /// Show where the time went between `apply` and Ready
+    ///
+    /// Example: karve trace deployment/web
+    Trace(TraceArgs),
     /// Run a whole cluster
     ///
     /// Example: karve up
     Up(up::UpArgs),
+}
+
+#[derive(clap::Args)]
+struct TraceArgs {
+    /// deployment/NAME or pod/NAME
+    target: String,
+    /// The namespace of the object
+    #[arg(long, short, default_value = "default")]
+    namespace: String,
+    /// How to reach the API server [default: the cluster's own kubeconfig]
+    #[arg(long)]
+    kubeconfig: Option<std::path::PathBuf>,
+    /// `json` for machines
+    #[arg(long, short, value_parser = ["json"])]
+    output: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -71,6 +97,9 @@ fn main() -> ExitCode {
 
 fn run(karve: Karve) -> Result<()> {
     let layout = karve.cluster.layout()?;
+    if let Command::Pause = karve.command {
+        return builtin::pause();
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async move {
         match karve.command {
@@ -88,7 +117,21 @@ fn run(karve: Karve) -> Result<()> {
             }
             Command::KubeControllerManager(args) => component::controllers::run(layout.kubeconfig(), args).await,
             Command::KubeScheduler(args) => component::scheduler::run(layout.kubeconfig(), args).await,
+            Command::Pause => Ok(()),
+            Command::Serve(args) => builtin::serve(args).await,
+            Command::Trace(args) => trace(&layout, &args).await,
             Command::Up(args) => up::run(layout, args).await,
         }
     })
+}
+
+async fn trace(layout: &layout::Layout, args: &TraceArgs) -> Result<()> {
+    let path = args.kubeconfig.clone().unwrap_or_else(|| layout.kubeconfig());
+    let client = component::connect(&path)?;
+    let marks = cli::trace::collect(&client, &args.namespace, &args.target).await?;
+    match args.output {
+        Some(_) => println!("{}", cli::trace::render_json(&args.target, &marks)),
+        None => print!("{}", cli::trace::render(&args.target, &marks)),
+    }
+    Ok(())
 }

@@ -71,7 +71,7 @@ impl Registry {
         }
         attributes.name.clone_from(&name);
         self.admission.validate(&attributes, &self.lookup()).await?;
-        self.commit_new(served, namespace, &name, attributes.object, options.dry_run)
+        self.commit_new(served, namespace, &name, attributes.object, options)
             .await
     }
 
@@ -103,7 +103,7 @@ impl Registry {
         namespace: &str,
         name: &str,
         value: Value,
-        dry_run: bool,
+        options: &WriteOptions,
     ) -> Result<Stored, Error> {
         let key = self.key(served, namespace, name);
         let ttl = (served.resource.storage == "events").then_some(EVENT_TTL);
@@ -116,7 +116,7 @@ impl Registry {
             let claims = self.services.claim(served.resource, &mut value, None, &*snapshot)?;
             let uid = text(&value, "uid").to_owned();
             let bytes = served.encode_stored(value);
-            if dry_run {
+            if options.dry_run {
                 return Ok(Stored { bytes, revision: 0 });
             }
             let mut transaction = Transaction {
@@ -130,7 +130,9 @@ impl Registry {
             claims.add_to(&mut transaction);
             match self.store.commit(transaction).await.map_err(store_error)? {
                 Outcome::Committed { revision } => {
-                    trace::mark("apiserver/created", mark_of(served, namespace, name), uid);
+                    let object = mark_of(served, namespace, name);
+                    trace::mark_at(options.received_us, "apiserver/received", object.clone(), uid.clone());
+                    trace::mark("apiserver/stored", object, uid);
                     return Ok(Stored { bytes, revision });
                 }
                 Outcome::Conflict { current } if current.first().is_some_and(Option::is_some) => {

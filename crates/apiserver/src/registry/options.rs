@@ -21,6 +21,8 @@ pub struct WriteOptions {
     pub user: Arc<User>,
     pub dry_run: bool,
     pub validation: FieldValidation,
+    /// When the request arrived, in the unit of marks.
+    pub received_us: u64,
 }
 
 /// Which part of an object a write may change.
@@ -50,6 +52,7 @@ impl WriteOptions {
             user,
             dry_run: false,
             validation: FieldValidation::Strict,
+            received_us: trace::now_us(),
         }
     }
 
@@ -58,6 +61,7 @@ impl WriteOptions {
             user,
             dry_run: dry_run(query.all("dryRun"))?,
             validation: validation(query)?,
+            received_us: trace::now_us(),
         })
     }
 }

@@ -4,7 +4,9 @@ pub mod apiserver;
 pub mod controllers;
 pub mod scheduler;
 
-use anyhow::Result;
+use std::path::Path;
+
+use anyhow::{Context, Result};
 use clap::Args;
 use client::leader::{self, Election};
 use client::{Client, Config};
@@ -37,6 +39,12 @@ async fn lead<C: Future<Output = ()>>(
         identity: format!("{}_{}", host_name(), uuid::Uuid::new_v4()),
     };
     leader::lead(election, component).await;
+}
+
+/// A client by kubeconfig.
+pub fn connect(path: &Path) -> Result<Client> {
+    let config = Config::from_kubeconfig(path, None).with_context(|| format!("cannot use {}", path.display()))?;
+    Ok(Client::connect(config)?)
 }
 
 /// The name of this machine, as the kernel has it.

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
-use client::{Client, Config};
+use client::Client;
 use scheduler::SchedulerOptions;
 
-use super::{LeaderElectionArgs, host_name, lead};
+use super::{LeaderElectionArgs, connect, host_name, lead};
 
 /// Upstream's flags of kube-scheduler, as far as they are supported.
 #[derive(Args, Clone, Debug)]
@@ -21,8 +21,7 @@ pub struct SchedulerArgs {
 
 pub async fn run(default_kubeconfig: PathBuf, args: SchedulerArgs) -> Result<()> {
     let path = args.kubeconfig.unwrap_or(default_kubeconfig);
-    let config = Config::from_kubeconfig(&path, None).with_context(|| format!("cannot use {}", path.display()))?;
-    let client = Client::connect(config)?;
+    let client = connect(&path)?;
     lead(&client, "kube-scheduler", &args.election, |client| {
         scheduler::run(options(client))
     })
