@@ -15,7 +15,9 @@ impl Codec for EtcdCodec {
         if schema::builtin().object(text("apiVersion"), text("kind")).is_none() {
             return Ok(value.clone());
         }
-        schema::encode_object(schema::builtin(), &object).map(Bytes::from).map_err(|error| failed(key, error))
+        schema::encode_object(schema::builtin(), &object)
+            .map(Bytes::from)
+            .map_err(|error| failed(key, error))
     }
 
     fn from_disk(&self, key: &str, value: &Bytes) -> Result<Bytes, CodecError> {
@@ -28,5 +30,5 @@ impl Codec for EtcdCodec {
 }
 
 fn failed(key: &str, why: impl std::fmt::Display) -> CodecError {
-    CodecError::new(format!("the value of {key} cannot be converted: {why}"))
+    CodecError(format!("the value of {key} cannot be converted: {why}"))
 }

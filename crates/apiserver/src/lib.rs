@@ -9,7 +9,7 @@
 mod allocate;
 mod body;
 mod bootstrap;
-//mod codec;
+mod codec;
 mod connect;
 mod decode;
 mod discovery;
@@ -34,17 +34,15 @@ mod watch;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use api::Error;
 use rustls::ClientConfig;
 use store::Store;
 use tokio::task::JoinHandle;
-use tracing::warn;
 
 pub use allocate::{ServiceNetwork, Services};
 pub use bootstrap::ClusterFacts;
-//pub use codec::EtcdCodec;
+pub use codec::EtcdCodec;
 pub use connect::KubeletDialer;
 pub use gate::{AuthorizationMode, Gate, GateOptions};
 pub use limits::{MAX_READS_IN_FLIGHT, MAX_WRITES_IN_FLIGHT};
@@ -54,9 +52,6 @@ pub use transport::InProcess;
 
 /// The root of all keys, as upstream lays them out.
 pub const STORE_ROOT: &str = "/registry";
-
-/// How often history is compacted in the store, and how much of it is kept.
-const COMPACT_EVERY: Duration = Duration::from_secs(300);
 
 pub struct Options {
     pub store: Arc<dyn Store>,
@@ -120,8 +115,6 @@ impl ApiServer {
         server.bootstrap().await?;
         let loaded = server.gate.load(&server.registry)?;
         server.spawn(gate::follow(server.clone(), loaded));
-        let compacting = server.registry.store.clone();
-        server.spawn(async move { compact(&compacting).await });
         server.ready.store(true, Ordering::Release);
         Ok(server)
     }
@@ -151,17 +144,5 @@ impl ApiServer {
             IpAddr::V4(ip) => format!("{ip}:{}", self.facts.secure_port),
             IpAddr::V6(ip) => format!("[{ip}]:{}", self.facts.secure_port),
         }
-    }
-}
-
-/// Keeps the last few minutes of history, as upstream does.
-async fn compact(store: &Arc<dyn Store>) {
-    let mut previous = store.snapshot().revision();
-    loop {
-        tokio::time::sleep(COMPACT_EVERY).await;
-        if let Err(error) = store.compact(previous).await {
-            warn!(%error, "history could not be compacted");
-        }
-        previous = store.snapshot().revision();
     }
 }

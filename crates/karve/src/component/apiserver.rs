@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use apiserver::{
@@ -66,7 +67,7 @@ pub struct ApiServerArgs {
     #[arg(long)]
     pub etcd_cafile: Option<PathBuf>,
     /// The certificate to show to etcd, PEM
-    #[arg(long, requires = "etcd_keyfile")]
+    #[arg(long, requires_all = ["etcd_keyfile", "etcd_cafile"])]
     pub etcd_certfile: Option<PathBuf>,
     /// The key of --etcd-certfile, PEM
     #[arg(long, requires = "etcd_certfile")]
@@ -119,6 +120,9 @@ pub struct ApiServerArgs {
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub allow_privileged: bool,
 }
+
+/// How much of etcd's history is kept, as upstream does by default.
+const COMPACTION_INTERVAL: Duration = Duration::from_secs(300);
 
 /// A server that listens, with what others need to reach it.
 pub struct Running {
@@ -192,7 +196,20 @@ async fn open_store(layout: &Layout, args: &ApiServerArgs) -> Result<Arc<dyn Sto
         let opened = store::embedded::open(&layout.store(), store::embedded::Options::default()).await;
         return Ok(opened.with_context(|| format!("cannot open the store in {}", layout.store().display()))?);
     }
-    bail!("etcd")
+    let tls = args.etcd_cafile.clone().map(|ca| store::etcd::Tls {
+        ca,
+        cert: args.etcd_certfile.clone(),
+        key: args.etcd_keyfile.clone(),
+    });
+    let options = store::etcd::EtcdOptions {
+        endpoints: args.etcd_servers.clone(),
+        prefix: args.etcd_prefix.clone(),
+        tls,
+        codec: Arc::new(apiserver::EtcdCodec),
+        compaction_interval: Some(COMPACTION_INTERVAL),
+    };
+    let connected = store::etcd::connect(options).await;
+    Ok(connected.with_context(|| format!("cannot use etcd at {}", args.etcd_servers.join(", ")))?)
 }
 
 fn services(args: &ApiServerArgs) -> Result<Services> {
