@@ -149,6 +149,9 @@ impl Shared {
 
     /// The state at `revision`, made from the current one by taking back what came after.
     pub fn state_at(&self, revision: Revision) -> Result<Arc<State>, Missing> {
+        if let Some(pinned) = self.pinned(revision) {
+            return Ok(pinned);
+        }
         let history = self.history.read();
         let current = self.state.load_full();
         if revision > current.revision {
@@ -160,11 +163,8 @@ impl Shared {
             .since(revision)
             .ok_or(Missing::Older { floor: history.floor() })?;
         drop(history);
-        if commits.is_empty() {
+        if commits.is_empty() && revision == current.revision {
             return Ok(current);
-        }
-        if let Some(pinned) = self.pinned(revision) {
-            return Ok(pinned);
         }
         let mut state = State::clone(&current);
         for event in commits.iter().rev().flat_map(|commit| commit.events.iter().rev()) {

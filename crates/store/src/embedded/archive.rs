@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::checkpoint;
 use super::disk::DiskFile;
@@ -21,7 +22,11 @@ pub(crate) struct Archive {
     pub files: RwLock<Files>,
     pub shared: Arc<Shared>,
     compacting: Mutex<()>,
+    turns: Semaphore,
 }
+
+/// Readers of the distant past at work at once; each needs memory, the disk and a thread.
+const READERS: usize = 2;
 
 /// A walk through history, forward from the checkpoint.
 pub(crate) struct Walk {
@@ -39,7 +44,13 @@ impl Archive {
             files: RwLock::new(files),
             shared,
             compacting: Mutex::new(()),
+            turns: Semaphore::new(READERS),
         }
+    }
+
+    /// To be held while reading. The semaphore is never closed.
+    pub async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        self.turns.acquire().await.ok()
     }
 
     pub fn floor(&self) -> Revision {

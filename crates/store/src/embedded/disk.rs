@@ -38,13 +38,21 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Opens the directory, creating it where it is missing.
+    /// Opens the directory. Where it is missing, it and its parents are created and made durable.
     pub fn open(path: &Path) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-        fs::set_permissions(path, fs::Permissions::from_mode(0o700))?;
+        let path = std::path::absolute(path)?;
+        let missing = path.ancestors().take_while(|ancestor| !ancestor.exists());
+        let parents: Vec<PathBuf> = missing
+            .filter_map(|missing| missing.parent().map(Path::to_owned))
+            .collect();
+        DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
+        for parent in parents {
+            File::open(parent)?.sync_all()?;
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700))?;
         Ok(Directory {
-            path: path.to_owned(),
-            handle: File::open(path)?,
+            handle: File::open(&path)?,
+            path,
         })
     }
 }

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 
 pub use self::disk::{Disk, DiskFile};
 
@@ -85,8 +85,6 @@ pub struct Embedded {
     shared: Arc<Shared>,
     writer: Arc<Writer>,
     archive: Arc<Archive>,
-    /// Reading the distant past needs memory and the disk; one at a time is enough.
-    reading_back: Semaphore,
     held: Arc<Mutex<Option<Held>>>,
 }
 
@@ -123,7 +121,6 @@ async fn start(disk: Arc<dyn Disk>, lock: Option<Lock>, options: Options) -> Res
         shared: shared.clone(),
         writer,
         archive,
-        reading_back: Semaphore::new(1),
         held: Arc::new(Mutex::new(Some(Held {
             log_thread,
             _lock: lock,
@@ -164,12 +161,13 @@ async fn compact_when_due(archive: Arc<Archive>, limits: Limits, rolled: Arc<Not
 
 impl Embedded {
     async fn read_back(&self, revision: Revision) -> Result<Arc<State>, StoreError> {
-        let _turn = self.reading_back.acquire().await;
+        let turn = self.archive.turn().await;
         if let Some(pinned) = self.shared.pinned(revision) {
             return Ok(pinned);
         }
         let archive = self.archive.clone();
         let state = blocking(move || archive.state_at(revision)).await?;
+        drop(turn);
         Ok(self.shared.pin(Arc::new(state)))
     }
 }

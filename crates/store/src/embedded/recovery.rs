@@ -11,7 +11,7 @@ use super::frame::{self, Kind, Parsed};
 use super::log::{Log, Tail};
 use super::replay;
 use super::volume::{Name, Volume};
-use crate::history::History;
+use crate::history::{Commit, History};
 use crate::state::State;
 use crate::{Revision, StoreError};
 
@@ -41,6 +41,7 @@ pub(crate) fn recover(volume: &Volume, options: &Options, now_ms: u64) -> Result
         expected: firsts.first().copied().unwrap_or(floor + 1),
         segments: Vec::new(),
         tail: None,
+        now_ms,
     };
     if recovery.expected > floor + 1 {
         return Err(recovery.gap(recovery.expected, floor + 1));
@@ -48,7 +49,6 @@ pub(crate) fn recover(volume: &Volume, options: &Options, now_ms: u64) -> Result
     for (index, first) in firsts.iter().enumerate() {
         recovery.segment(*first, index + 1 == firsts.len())?;
     }
-    recovery.history.trim(now_ms);
     let log = Log::new(volume.clone(), options.segment_bytes, recovery.tail);
     let files = Files {
         floor,
@@ -98,6 +98,8 @@ struct Recovery<'a> {
     expected: Revision,
     segments: Vec<Segment>,
     tail: Option<Tail>,
+    /// What is read back counts as just written, so that clients find the ring filled when they come back.
+    now_ms: u64,
 }
 
 impl Recovery<'_> {
@@ -130,7 +132,7 @@ impl Recovery<'_> {
                     if header.first_revision != self.expected {
                         return Err(self.volume.damaged(name, offset, "the revisions are not in order"));
                     }
-                    let history = &mut self.history;
+                    let (history, now_ms) = (&mut self.history, self.now_ms);
                     let last = replay::apply(
                         &mut self.state,
                         &header,
@@ -138,9 +140,11 @@ impl Recovery<'_> {
                         Revision::MAX,
                         &State::default(),
                         |commit| {
-                            let at_ms = commit.at_ms;
-                            history.push(commit);
-                            history.trim(at_ms);
+                            history.push(Commit {
+                                at_ms: now_ms,
+                                ..commit
+                            });
+                            history.trim(now_ms);
                         },
                     );
                     let last =

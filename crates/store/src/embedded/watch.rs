@@ -35,6 +35,7 @@ impl Watch {
         let Source::Disk(walk) = &mut self.source else {
             return Ok(EventBatch::default());
         };
+        let _turn = self.archive.turn().await;
         let (archive, after, walk) = (self.archive.clone(), self.after, walk.take());
         // If this future is dropped, the walk is lost and found again from `after`.
         let (batch, walk) = blocking(move || {

@@ -79,27 +79,32 @@ impl Feed {
 
     /// One watch from its creation to its end.
     async fn session(&self) -> End {
-        let result = async {
-            let version = self.client.version().await?;
-            self.progress
-                .reliable
-                .store(progress_is_reliable(&version), Ordering::Relaxed);
-            self.client.watch(self.shared.state().revision + 1, false).await
-        };
-        match result.await {
-            Ok(watching) => self.read(watching).await.err().unwrap_or(End::Compacted),
+        // Where the version is not told, nothing depends on it.
+        let version = self.client.version().await.unwrap_or_default();
+        self.progress
+            .reliable
+            .store(progress_is_reliable(&version), Ordering::Relaxed);
+        match self.client.watch(self.shared.state().revision + 1, false).await {
+            Ok(watching) => self.read(watching).await,
             Err(status) => status.into(),
         }
     }
 
-    async fn read(&self, mut watching: Watching) -> Result<(), End> {
+    async fn read(&self, mut watching: Watching) -> End {
         loop {
-            tokio::select! {
-                response = watching.responses.message() => match response? {
-                    Some(response) => self.apply(response)?,
-                    None => return Err(End::Lost("etcd ended the watch".into())),
+            let applied = tokio::select! {
+                response = watching.responses.message() => match response {
+                    Ok(Some(response)) => self.apply(response),
+                    Ok(None) => Err(End::Lost("etcd ended the watch".into())),
+                    Err(status) => Err(status.into()),
                 },
-                () = self.progress.wanted.notified() => watching.ask_for_progress(),
+                () = self.progress.wanted.notified() => {
+                    watching.ask_for_progress();
+                    Ok(())
+                }
+            };
+            if let Err(end) = applied {
+                return end;
             }
         }
     }
@@ -131,14 +136,12 @@ impl Feed {
             }
         }
         // Without events it is a notification of progress, and its header says how far.
-        let progress = if commits.is_empty() {
-            wire::header_revision(response.header).unwrap_or(0)
-        } else {
-            0
-        };
-        state.revision = commits
-            .last()
-            .map_or(state.revision.max(progress), |commit| commit.revision);
+        if commits.is_empty() && self.progress.reliable.load(Ordering::Relaxed) {
+            state.revision = state.revision.max(wire::header_revision(response.header).unwrap_or(0));
+        }
+        if let Some(last) = commits.last() {
+            state.revision = last.revision;
+        }
         self.shared.publish(state, commits, now_ms);
         Ok(())
     }
