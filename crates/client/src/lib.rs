@@ -13,6 +13,7 @@ mod cache;
 mod client;
 mod config;
 mod connection;
+mod discovery;
 mod error;
 mod events;
 mod informers;

@@ -89,7 +89,7 @@ fn release(resource: &'static Resource, metadata: &ObjectMeta, owner_uid: &str) 
 }
 
 /// An owner reference has no fields that its projection does not know.
-fn reference(owner: &api::OwnerReference) -> Value {
+pub fn reference(owner: &api::OwnerReference) -> Value {
     let mut value = json!({
         "apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid,
     });

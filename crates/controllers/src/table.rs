@@ -1,12 +1,14 @@
 //! All controllers, by name.
 
-use crate::{Row, deployment, endpoint_slice, replica_set, root_ca, service_account};
+use crate::{Row, deployment, endpoint_slice, garbage_collector, namespace, replica_set, root_ca, service_account};
 
 /// Every controller that [`crate::run`] starts. A new controller is one file and one row.
 pub fn table() -> &'static [&'static Row] {
     &[
         &deployment::ROW,
         &endpoint_slice::ROW,
+        &garbage_collector::ROW,
+        &namespace::ROW,
         &replica_set::ROW,
         &replica_set::REPLICATION_CONTROLLER_ROW,
         &root_ca::ROW,

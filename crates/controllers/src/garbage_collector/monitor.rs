@@ -1,0 +1,202 @@
+//! Following the metadata of every deletable resource into the graph.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::{ObjectMeta, OwnerReference, Resource, Verb};
+use bytes::Bytes;
+use client::{Cache, Client, Key, Object, Reflector, Selection, WorkQueue};
+use parking_lot::{Mutex, RwLock};
+use serde::Deserialize;
+use tokio::task::AbortHandle;
+
+use super::graph::{Graph, Node};
+
+/// How often it is checked which resources there are.
+const REDISCOVER: Duration = Duration::from_secs(30);
+/// How soon that is tried again after it failed.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Resources that are too short-lived to own anything or to be owned.
+const IGNORED: &[(&str, &str)] = &[("", "events"), ("events.k8s.io", "events")];
+
+/// Stops following when it is dropped.
+pub struct Monitor {
+    resources: Arc<RwLock<Vec<&'static Resource>>>,
+    task: AbortHandle,
+}
+
+/// What the graph needs of an object, and nothing more.
+#[derive(Default)]
+struct Meta {
+    metadata: ObjectMeta,
+}
+
+struct Follower {
+    client: Client,
+    graph: Arc<Mutex<Graph>>,
+    queue: Arc<WorkQueue<Key>>,
+    running: HashMap<(&'static str, &'static str), Running>,
+}
+
+struct Running {
+    resource: &'static Resource,
+    task: AbortHandle,
+}
+
+impl Monitor {
+    pub fn start(client: Client, graph: Arc<Mutex<Graph>>, queue: Arc<WorkQueue<Key>>) -> Monitor {
+        let resources: Arc<RwLock<Vec<&'static Resource>>> = Arc::default();
+        let known = resources.clone();
+        let mut follower = Follower {
+            client,
+            graph,
+            queue,
+            running: HashMap::new(),
+        };
+        let task = tokio::spawn(async move {
+            loop {
+                let pause = match follower.client.discover().await {
+                    Ok(found) => {
+                        *known.write() = found.clone();
+                        follower.follow(&found);
+                        REDISCOVER
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "the garbage collector could not find out which resources there are");
+                        RETRY
+                    }
+                };
+                tokio::time::sleep(pause).await;
+            }
+        });
+        Monitor {
+            resources,
+            task: task.abort_handle(),
+        }
+    }
+
+    /// The resource of a kind, in whichever version it is followed.
+    pub fn resource(&self, api_version: &str, kind: &str) -> Option<&'static Resource> {
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let resources = self.resources.read();
+        let found = resources
+            .iter()
+            .find(|resource| resource.group == group && resource.kind == kind);
+        found.copied()
+    }
+}
+
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Follower {
+    fn follow(&mut self, found: &[&'static Resource]) {
+        let needs = [Verb::List, Verb::Watch, Verb::Delete];
+        let wanted = |resource: &&&'static Resource| {
+            needs.iter().all(|verb| resource.allows(*verb)) && !IGNORED.contains(&(resource.group, resource.plural))
+        };
+        let wanted: HashMap<_, _> = found
+            .iter()
+            .filter(wanted)
+            .map(|resource| ((resource.group, resource.plural), *resource))
+            .collect();
+        let gone = |id: &&(&str, &str)| !wanted.contains_key(*id);
+        let gone: Vec<_> = self.running.keys().filter(gone).copied().collect();
+        for id in gone {
+            if let Some(running) = self.running.remove(&id) {
+                running.task.abort();
+                let touched = self.graph.lock().remove_resource(running.resource);
+                enqueue(&self.queue, touched);
+            }
+        }
+        for (id, resource) in wanted {
+            if !self.running.contains_key(&id) {
+                self.running.insert(id, self.start(resource));
+            }
+        }
+    }
+
+    fn start(&self, resource: &'static Resource) -> Running {
+        let cache: Arc<Cache<Meta>> = Arc::default();
+        let (graph, queue) = (self.graph.clone(), self.queue.clone());
+        cache.on_change(move |old, new| {
+            let touched = match (old, new) {
+                (Some(old), Some(new)) if old.metadata.uid != new.metadata.uid => {
+                    let mut graph = graph.lock();
+                    let mut touched = graph.remove(&old.metadata.uid);
+                    touched.extend(graph.set(Node::of(resource, &new.metadata)));
+                    touched
+                }
+                (_, Some(new)) => graph.lock().set(Node::of(resource, &new.metadata)),
+                (Some(old), None) => graph.lock().remove(&old.metadata.uid),
+                (None, None) => Vec::new(),
+            };
+            enqueue(&queue, touched);
+        });
+        let reflector = Reflector::new(self.client.resource(resource), Selection::default(), cache);
+        Running {
+            resource,
+            task: tokio::spawn(reflector.run()).abort_handle(),
+        }
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.running.values().for_each(|running| running.task.abort());
+    }
+}
+
+fn enqueue(queue: &WorkQueue<Key>, uids: Vec<String>) {
+    uids.into_iter().for_each(|uid| queue.add(Key::new("", &uid)));
+}
+
+impl Object for Meta {
+    fn decode(object: &Bytes) -> Result<Meta, serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Wire {
+            metadata: WireMeta,
+        }
+        #[derive(Default, Deserialize)]
+        #[serde(default, rename_all = "camelCase")]
+        struct WireMeta {
+            name: String,
+            namespace: String,
+            uid: String,
+            resource_version: String,
+            deletion_timestamp: Option<String>,
+            owner_references: Vec<OwnerReference>,
+            finalizers: Vec<String>,
+        }
+        let wire: Wire = serde_json::from_slice(object)?;
+        Ok(Meta {
+            metadata: ObjectMeta {
+                name: wire.metadata.name,
+                namespace: wire.metadata.namespace,
+                uid: wire.metadata.uid,
+                resource_version: wire.metadata.resource_version,
+                deletion_timestamp: wire.metadata.deletion_timestamp,
+                owner_references: wire.metadata.owner_references,
+                finalizers: wire.metadata.finalizers,
+                ..ObjectMeta::default()
+            },
+        })
+    }
+
+    fn namespace(&self) -> &str {
+        &self.metadata.namespace
+    }
+
+    fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+}

@@ -1,0 +1,6 @@
+//! The controllers against a real API server in the same process; the tests play scheduler and kubelet.
+
+mod cluster;
+mod deployments;
+mod garbage;
+mod namespaces;
