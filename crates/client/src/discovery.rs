@@ -16,7 +16,10 @@ const ACCEPT: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDis
 
 /// Rows of resources that are not built in. They live as long as the process, and there are as many as custom
 /// resource definitions ever seen.
-static CUSTOM: LazyLock<Mutex<HashMap<(String, String, String), &'static Resource>>> = LazyLock::new(Mutex::default);
+static CUSTOM: LazyLock<Mutex<HashMap<Id, &'static Resource>>> = LazyLock::new(Mutex::default);
+
+/// Group, version and plural name.
+type Id = (String, String, String);
 
 #[derive(Deserialize)]
 struct GroupList {
