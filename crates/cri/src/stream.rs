@@ -44,7 +44,8 @@ pub struct Streams {
     pub stderr: Option<Reader>,
     /// Sizes for the terminal; without one they are ignored.
     pub resize: mpsc::Sender<TerminalSize>,
-    /// Resolves when the process has ended. Output may still be unread then. Dropping it does not end the process.
+    /// Resolves when the process has ended. Output may still be unread then. Dropping it before that
+    /// kills an exec, and detaches from a container.
     pub exit: Pin<Box<dyn Future<Output = Result<ExecStatus>> + Send>>,
 }
 

@@ -1,0 +1,17 @@
+//! Images: what a container's root is made of.
+//!
+//! `reference` reads names, `archive` reads what is imported, `layer` unpacks it, `store` keeps it, `builtin` adds the
+//! one image that needs no import. `lookup` finds files in a stack of layers without mounting it.
+
+mod archive;
+pub mod builtin;
+mod config;
+mod digest;
+mod layer;
+mod lookup;
+pub mod reference;
+mod store;
+
+pub use config::RunConfig;
+pub use lookup::read_file;
+pub use store::{Image, ImageError, ImageStore};

@@ -1,0 +1,334 @@
+//! The images of a node: one record each, layers shared between them, and a lookup by every name they have.
+//!
+//! On disk: `records/<id>.json` per image, `configs/<id>` as the archive had it, `layers/<chain>/` unpacked. A layer's
+//! directory appears only when it is whole, a record only after its layers; so after a crash there is nothing to repair,
+//! only what nobody refers to, which opening removes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use serde::{Deserialize, Serialize};
+
+use super::archive::{self, ArchiveError, ArchivedImage};
+use super::config::RunConfig;
+use super::digest::{self, Digesting};
+use super::layer::{self, LayerError};
+use super::reference::{self, InvalidReference, Reference};
+
+/// How much of a layer chain's digest names its directory. All of a container's layers must fit one mount option.
+const CHAIN_NAME_CHARS: usize = 24;
+
+/// overlayfs takes no more.
+const MAX_LAYERS: usize = 500;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    #[error("{0}")]
+    Name(#[from] InvalidReference),
+    #[error("{0}")]
+    Archive(#[from] ArchiveError),
+    #[error("unpacking layer {digest}: {source}")]
+    Layer { digest: String, source: LayerError },
+    #[error("layer {expected} has digest {actual}")]
+    Corrupt { expected: String, actual: String },
+    #[error("the image lists {layers} layers but {diff_ids} digests for them, or more than {MAX_LAYERS}")]
+    LayerCount { layers: usize, diff_ids: usize },
+    #[error("image {0:?} is in use by a container")]
+    InUse(String),
+    #[error("image {0:?} is built in and cannot be removed")]
+    Pinned(String),
+    #[error("image store {path:?}: {source}")]
+    Io { path: PathBuf, source: io::Error },
+}
+
+/// What is known of one image.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Image {
+    /// The digest of its configuration.
+    pub id: String,
+    /// Full names with a tag.
+    pub tags: Vec<String>,
+    /// Full names with the manifest's digest.
+    pub digests: Vec<String>,
+    /// The bytes of its layers, unpacked.
+    pub size: u64,
+    /// Names of directories in the layers' directory, lowest first.
+    pub layers: Vec<String>,
+    pub config: RunConfig,
+    /// Never removed to make room, nor by request.
+    #[serde(default)]
+    pub pinned: bool,
+}
+
+pub struct ImageStore {
+    dir: PathBuf,
+    images: RwLock<BTreeMap<String, Arc<Image>>>,
+    /// One import or removal at a time, so that no layer is removed while an import counts on it.
+    changing: Mutex<()>,
+}
+
+impl ImageStore {
+    pub fn open(dir: &Path) -> Result<Self, ImageError> {
+        let store = Self {
+            dir: dir.to_owned(),
+            images: RwLock::default(),
+            changing: Mutex::new(()),
+        };
+        for part in ["records", "configs", "layers"] {
+            let path = dir.join(part);
+            fs::create_dir_all(&path).map_err(at(&path))?;
+        }
+        let spool = dir.join("spool");
+        remove_dir(&spool)?;
+        store.load()?;
+        store.sweep_layers()?;
+        Ok(store)
+    }
+
+    fn load(&self) -> Result<(), ImageError> {
+        let records = self.dir.join("records");
+        let mut images = self.images.write();
+        for entry in fs::read_dir(&records).map_err(at(&records))?.flatten() {
+            let read = fs::read(entry.path()).map_err(io::Error::other);
+            let image = read.and_then(|bytes| Ok(serde_json::from_slice::<Image>(&bytes)?));
+            match image {
+                Ok(image) if self.is_whole(&image) => drop(images.insert(image.id.clone(), Arc::new(image))),
+                // Its name is free to be imported or pulled again, which is all a user can do about it.
+                _ => {
+                    tracing::warn!(record = %entry.path().display(), "dropping an image that is not whole");
+                    let _ = fs::remove_file(entry.path());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn is_whole(&self, image: &Image) -> bool {
+        image.layers.iter().all(|layer| self.layer_dir(layer).is_dir())
+    }
+
+    pub fn layers_dir(&self) -> PathBuf {
+        self.dir.join("layers")
+    }
+
+    pub fn layer_dir(&self, layer: &str) -> PathBuf {
+        self.layers_dir().join(layer)
+    }
+
+    pub fn list(&self) -> Vec<Arc<Image>> {
+        self.images.read().values().cloned().collect()
+    }
+
+    /// Finds an image by id, tag or digest.
+    pub fn find(&self, name: &str) -> Option<Arc<Image>> {
+        let images = self.images.read();
+        if let Some(image) = reference::as_id(name).and_then(|id| images.get(&id)) {
+            return Some(image.clone());
+        }
+        let key = Reference::parse(name).ok()?.key();
+        images
+            .values()
+            .find(|image| image.tags.contains(&key) || image.digests.contains(&key))
+            .cloned()
+    }
+
+    /// Imports every image of an archive and answers them.
+    pub fn import(&self, archive: impl Read + 'static) -> Result<Vec<Arc<Image>>, ImageError> {
+        let _changing = self.changing.lock();
+        let spool = self.dir.join("spool");
+        remove_dir(&spool)?;
+        fs::create_dir(&spool).map_err(at(&spool))?;
+        let imported = self.import_spooled(archive, &spool);
+        remove_dir(&spool)?;
+        imported
+    }
+
+    fn import_spooled(&self, archive: impl Read + 'static, spool: &Path) -> Result<Vec<Arc<Image>>, ImageError> {
+        let plain = archive::decompressed(archive).map_err(ArchiveError::from)?;
+        let images = archive::open(plain, spool)?;
+        images.into_iter().map(|image| self.import_image(image)).collect()
+    }
+
+    fn import_image(&self, archived: ArchivedImage) -> Result<Arc<Image>, ImageError> {
+        let names = archived
+            .names
+            .iter()
+            .map(|name| Reference::parse(name))
+            .collect::<Result<Vec<_>, _>>()?;
+        let (layers, size) = self.unpack_layers(&archived)?;
+        let digests = archived
+            .manifest_digest
+            .iter()
+            .flat_map(|digest| names.iter().map(move |name| format!("{}@{digest}", name.repository)));
+        let image = Image {
+            id: archived.id,
+            tags: names
+                .iter()
+                .filter(|name| name.digest.is_none())
+                .map(Reference::key)
+                .collect(),
+            digests: digests.collect(),
+            size,
+            layers,
+            config: archived.config.config,
+            pinned: false,
+        };
+        let config = self.dir.join("configs").join(file_name(&image.id));
+        fs::write(&config, &archived.config_bytes).map_err(at(&config))?;
+        self.put(image)
+    }
+
+    fn unpack_layers(&self, archived: &ArchivedImage) -> Result<(Vec<String>, u64), ImageError> {
+        let diff_ids = &archived.config.rootfs.diff_ids;
+        if diff_ids.len() != archived.layers.len() || diff_ids.len() > MAX_LAYERS {
+            return Err(ImageError::LayerCount {
+                layers: archived.layers.len(),
+                diff_ids: diff_ids.len(),
+            });
+        }
+        let (mut layers, mut size, mut chain) = (Vec::new(), 0, String::new());
+        for (file, diff_id) in archived.layers.iter().zip(diff_ids) {
+            chain = if chain.is_empty() {
+                diff_id.clone()
+            } else {
+                digest::of(format!("{chain} {diff_id}").as_bytes())
+            };
+            let name = chain
+                .trim_start_matches("sha256:")
+                .chars()
+                .take(CHAIN_NAME_CHARS)
+                .collect::<String>();
+            size += self.unpack_layer(file, diff_id, &name, &layers)?;
+            layers.push(name);
+        }
+        Ok((layers, size))
+    }
+
+    /// Unpacks one layer unless another image has brought it already. Answers its size.
+    fn unpack_layer(&self, file: &Path, diff_id: &str, name: &str, below: &[String]) -> Result<u64, ImageError> {
+        let (dir, size_file) = (self.layer_dir(name), self.layers_dir().join(format!("{name}.size")));
+        if dir.is_dir() {
+            let size = fs::read_to_string(&size_file).map_err(at(&size_file))?;
+            return Ok(size.parse().unwrap_or(0));
+        }
+        let partial = self.layers_dir().join(format!("{name}.partial"));
+        remove_dir(&partial)?;
+        fs::create_dir(&partial).map_err(at(&partial))?;
+        let below: Vec<_> = below.iter().rev().map(|layer| self.layer_dir(layer)).collect();
+        let stream = File::open(file).and_then(archive::decompressed).map_err(at(file))?;
+        let mut stream = Digesting::new(stream);
+        let size = layer::unpack(&mut stream, &partial, &below).map_err(|source| ImageError::Layer {
+            digest: diff_id.to_owned(),
+            source,
+        })?;
+        let actual = stream.finish().map_err(at(file))?;
+        if actual != diff_id {
+            remove_dir(&partial)?;
+            return Err(ImageError::Corrupt {
+                expected: diff_id.to_owned(),
+                actual,
+            });
+        }
+        fs::write(&size_file, size.to_string()).map_err(at(&size_file))?;
+        // A layer must not turn out torn after a crash that its record survived.
+        let synced = File::open(&partial).and_then(|dir| Ok(rustix::fs::syncfs(&dir)?));
+        synced.map_err(at(&partial))?;
+        fs::rename(&partial, &dir).map_err(at(&dir))?;
+        Ok(size)
+    }
+
+    /// Adds an image, taking its names from whichever image had them.
+    pub fn put(&self, mut image: Image) -> Result<Arc<Image>, ImageError> {
+        let mut images = self.images.write();
+        for other in images.values_mut().filter(|other| other.id != image.id) {
+            if other.tags.iter().any(|tag| image.tags.contains(tag)) {
+                let mut changed = Image::clone(other);
+                changed.tags.retain(|tag| !image.tags.contains(tag));
+                self.write(&changed)?;
+                *other = Arc::new(changed);
+            }
+        }
+        if let Some(known) = images.get(&image.id) {
+            image.tags = union(&known.tags, &image.tags);
+            image.digests = union(&known.digests, &image.digests);
+        }
+        self.write(&image)?;
+        let image = Arc::new(image);
+        images.insert(image.id.clone(), image.clone());
+        Ok(image)
+    }
+
+    fn write(&self, image: &Image) -> Result<(), ImageError> {
+        let path = self.dir.join("records").join(format!("{}.json", file_name(&image.id)));
+        let bytes = serde_json::to_vec(image).map_err(|error| at(&path)(error.into()))?;
+        crate::disk::write_synced(&path, &bytes).map_err(at(&path))
+    }
+
+    /// Removes an image with all its names, and the layers that no other image needs. `in_use` says whether a
+    /// container stands on an image. Removing what is not there succeeds.
+    pub fn remove(&self, name: &str, in_use: impl Fn(&str) -> bool) -> Result<(), ImageError> {
+        let _changing = self.changing.lock();
+        let Some(image) = self.find(name) else { return Ok(()) };
+        if image.pinned {
+            return Err(ImageError::Pinned(name.to_owned()));
+        }
+        if in_use(&image.id) {
+            return Err(ImageError::InUse(name.to_owned()));
+        }
+        self.images.write().remove(&image.id);
+        let record = self.dir.join("records").join(format!("{}.json", file_name(&image.id)));
+        fs::remove_file(&record).map_err(at(&record))?;
+        let _ = fs::remove_file(self.dir.join("configs").join(file_name(&image.id)));
+        self.sweep_layers()
+    }
+
+    /// Removes what is in the layers' directory and belongs to no image.
+    fn sweep_layers(&self) -> Result<(), ImageError> {
+        let used: BTreeSet<String> = self.list().iter().flat_map(|image| image.layers.clone()).collect();
+        let layers = self.layers_dir();
+        for entry in fs::read_dir(&layers).map_err(at(&layers))?.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if used.contains(name.trim_end_matches(".size")) {
+                continue;
+            }
+            let path = entry.path();
+            if path.is_dir() {
+                remove_dir(&path)?
+            } else {
+                fs::remove_file(&path).map_err(at(&path))?
+            }
+        }
+        Ok(())
+    }
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> ImageError {
+    move |source| ImageError::Io {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn remove_dir(path: &Path) -> Result<(), ImageError> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn file_name(id: &str) -> &str {
+    id.trim_start_matches("sha256:")
+}
+
+fn union(one: &[String], other: &[String]) -> Vec<String> {
+    one.iter()
+        .chain(other)
+        .cloned()
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .collect()
+}

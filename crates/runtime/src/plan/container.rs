@@ -1,0 +1,350 @@
+//! A container.
+
+use std::path::{Path, PathBuf};
+
+use cri::v1::{
+    self, ContainerConfig, LinuxContainerSecurityContext, MountPropagation, NamespaceMode, PodSandboxConfig,
+    SecurityProfile, security_profile::ProfileType,
+};
+
+use super::{PlanError, limits, unsupported, users};
+use crate::capability;
+use crate::image::RunConfig;
+use crate::spec::{
+    Capabilities, Cgroup, ContainerSpec, Device, Mount, PidNamespace, Process, Propagation, Root, Seccomp,
+};
+
+const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// Everything a container is made from.
+pub struct ContainerInput<'a> {
+    pub id: &'a str,
+    pub config: &'a ContainerConfig,
+    pub sandbox: &'a PodSandboxConfig,
+    /// Where the pod's `resolv.conf` and `hostname` are.
+    pub sandbox_dir: &'a Path,
+    /// The container's own directory.
+    pub dir: &'a Path,
+    pub layers_dir: PathBuf,
+    /// Topmost first.
+    pub layers: Vec<String>,
+    pub image: &'a RunConfig,
+    /// The image's `/etc/passwd` and `/etc/group`; empty where it has none.
+    pub passwd: &'a str,
+    pub group: &'a str,
+    /// The pod's cgroup.
+    pub cgroup_parent: &'a Path,
+}
+
+/// The container a kubelet asks for.
+pub fn container(input: &ContainerInput<'_>) -> Result<ContainerSpec, PlanError> {
+    let config = input.config;
+    refuse_unsupported(config)?;
+    let linux = config.linux.clone().unwrap_or_default();
+    let security = linux.security_context.unwrap_or_default();
+    let resources = linux.resources.unwrap_or_default();
+    let log_path = Path::new(&input.sandbox.log_directory).join(&config.log_path);
+    Ok(ContainerSpec {
+        id: input.id.to_owned(),
+        root: Root {
+            layers_dir: input.layers_dir.clone(),
+            layers: input.layers.clone(),
+            dir: input.dir.to_owned(),
+            readonly: security.readonly_rootfs,
+        },
+        process: process(input, &security, resources.oom_score_adj)?,
+        pid: pid_namespace(&security),
+        mounts: mounts(input)?,
+        devices: config.devices.iter().map(device).collect::<Result<_, _>>()?,
+        masked_paths: if security.privileged {
+            Vec::new()
+        } else {
+            security.masked_paths.clone()
+        },
+        readonly_paths: if security.privileged {
+            Vec::new()
+        } else {
+            security.readonly_paths.clone()
+        },
+        privileged: security.privileged,
+        cgroup: Cgroup {
+            path: input.cgroup_parent.join(input.id),
+            limits: limits(&resources),
+        },
+        log_path: (!config.log_path.is_empty()).then_some(log_path),
+        exit_path: input.dir.join("exit.json"),
+        stdin: config.stdin,
+        stdin_once: config.stdin_once,
+    })
+}
+
+/// A further process in a container: its command, with everything else as the first process has it.
+pub fn exec(container: &ContainerSpec, command: &[String], tty: bool) -> Result<Process, PlanError> {
+    if command.is_empty() {
+        return Err(PlanError::Invalid("no command specified".to_owned()));
+    }
+    let mut env = container.process.env.clone();
+    if tty {
+        add_default(&mut env, "TERM=xterm");
+    }
+    Ok(Process {
+        args: command.to_vec(),
+        tty,
+        env,
+        ..container.process.clone()
+    })
+}
+
+/// The signal that asks a container to end, by number.
+pub fn stop_signal(config: &ContainerConfig, image: &RunConfig) -> i32 {
+    let asked = config.stop_signal();
+    let name = match asked {
+        v1::Signal::RuntimeDefault => image.stop_signal.as_str(),
+        _ => asked.as_str_name(),
+    };
+    signal_number(name).unwrap_or(libc::SIGTERM)
+}
+
+fn signal_number(name: &str) -> Option<i32> {
+    const NAMES: &[(&str, i32)] = &[
+        ("ABRT", libc::SIGABRT),
+        ("ALRM", libc::SIGALRM),
+        ("BUS", libc::SIGBUS),
+        ("CHLD", libc::SIGCHLD),
+        ("CLD", libc::SIGCHLD),
+        ("CONT", libc::SIGCONT),
+        ("FPE", libc::SIGFPE),
+        ("HUP", libc::SIGHUP),
+        ("ILL", libc::SIGILL),
+        ("INT", libc::SIGINT),
+        ("IO", libc::SIGIO),
+        ("IOT", libc::SIGABRT),
+        ("KILL", libc::SIGKILL),
+        ("PIPE", libc::SIGPIPE),
+        ("POLL", libc::SIGIO),
+        ("PROF", libc::SIGPROF),
+        ("PWR", libc::SIGPWR),
+        ("QUIT", libc::SIGQUIT),
+        ("SEGV", libc::SIGSEGV),
+        ("STKFLT", libc::SIGSTKFLT),
+        ("STOP", libc::SIGSTOP),
+        ("SYS", libc::SIGSYS),
+        ("TERM", libc::SIGTERM),
+        ("TRAP", libc::SIGTRAP),
+        ("TSTP", libc::SIGTSTP),
+        ("TTIN", libc::SIGTTIN),
+        ("TTOU", libc::SIGTTOU),
+        ("URG", libc::SIGURG),
+        ("USR1", libc::SIGUSR1),
+        ("USR2", libc::SIGUSR2),
+        ("VTALRM", libc::SIGVTALRM),
+        ("WINCH", libc::SIGWINCH),
+        ("XCPU", libc::SIGXCPU),
+        ("XFSZ", libc::SIGXFSZ),
+    ];
+    if let Ok(number) = name.parse::<i32>() {
+        return (1..=libc::SIGRTMAX()).contains(&number).then_some(number);
+    }
+    let upper = name.to_ascii_uppercase();
+    let bare = upper.strip_prefix("SIG").unwrap_or(&upper);
+    // The CRI writes SIGRTMINPLUS3 where images write SIGRTMIN+3.
+    let offset = |text: &str| {
+        if text.is_empty() {
+            Some(0)
+        } else {
+            text.parse::<i32>().ok()
+        }
+    };
+    if let Some(rest) = bare.strip_prefix("RTMIN") {
+        return offset(rest.trim_start_matches("PLUS").trim_start_matches('+')).map(|n| libc::SIGRTMIN() + n);
+    }
+    if let Some(rest) = bare.strip_prefix("RTMAX") {
+        return offset(rest.trim_start_matches("MINUS").trim_start_matches('-')).map(|n| libc::SIGRTMAX() - n);
+    }
+    NAMES
+        .iter()
+        .find(|(known, _)| *known == bare)
+        .map(|(_, number)| *number)
+}
+
+fn refuse_unsupported(config: &ContainerConfig) -> Result<(), PlanError> {
+    if !config.cdi_devices.is_empty() {
+        return Err(unsupported("CDI devices"));
+    }
+    for mount in &config.mounts {
+        if mount.image.is_some() {
+            return Err(unsupported("image volumes"));
+        }
+        if !mount.uid_mappings.is_empty() || !mount.gid_mappings.is_empty() {
+            return Err(unsupported("id-mapped mounts"));
+        }
+    }
+    Ok(())
+}
+
+fn process(
+    input: &ContainerInput<'_>,
+    security: &LinuxContainerSecurityContext,
+    oom_score_adj: i64,
+) -> Result<Process, PlanError> {
+    let config = input.config;
+    let cwd = [&config.working_dir, &input.image.working_dir]
+        .into_iter()
+        .find(|dir| !dir.is_empty());
+    Ok(Process {
+        args: arguments(config, input.image)?,
+        env: environment(config, input.image, &input.sandbox.hostname),
+        cwd: Path::new("/")
+            .join(cwd.map_or("/", String::as_str))
+            .to_string_lossy()
+            .into_owned(),
+        user: users::resolve(security, &input.image.user, input.passwd, input.group)?,
+        capabilities: capabilities(security)?,
+        no_new_privileges: security.no_new_privs,
+        seccomp: seccomp(security)?,
+        oom_score_adj: i32::try_from(oom_score_adj).ok(),
+        tty: config.tty,
+    })
+}
+
+/// A command of the pod's replaces the image's entry point and its arguments; arguments alone only the latter.
+fn arguments(config: &ContainerConfig, image: &RunConfig) -> Result<Vec<String>, PlanError> {
+    let (first, rest) = match (config.command.is_empty(), config.args.is_empty()) {
+        (false, _) => (&config.command, &config.args),
+        (true, false) => (&image.entrypoint, &config.args),
+        (true, true) => (&image.entrypoint, &image.cmd),
+    };
+    let arguments: Vec<String> = first.iter().chain(rest).cloned().collect();
+    if arguments.is_empty() {
+        return Err(PlanError::Invalid("no command specified".to_owned()));
+    }
+    Ok(arguments)
+}
+
+/// The image's environment, overridden by the pod's, completed by what programs rely on.
+fn environment(config: &ContainerConfig, image: &RunConfig, hostname: &str) -> Vec<String> {
+    let mut env: Vec<String> = Vec::new();
+    let given = config
+        .envs
+        .iter()
+        .map(|env| format!("{}={}", env.key, String::from_utf8_lossy(&env.value)));
+    for entry in image.env.iter().cloned().chain(given) {
+        let name = name_of(&entry).to_owned();
+        match env.iter_mut().find(|known| name_of(known) == name) {
+            Some(known) => *known = entry,
+            None => env.push(entry),
+        }
+    }
+    add_default(&mut env, DEFAULT_PATH);
+    if !hostname.is_empty() {
+        add_default(&mut env, &format!("HOSTNAME={hostname}"));
+    }
+    if config.tty {
+        add_default(&mut env, "TERM=xterm");
+    }
+    env
+}
+
+fn name_of(entry: &str) -> &str {
+    entry.split('=').next().unwrap_or_default()
+}
+
+fn add_default(env: &mut Vec<String>, entry: &str) {
+    if !env.iter().any(|known| name_of(known) == name_of(entry)) {
+        env.push(entry.to_owned());
+    }
+}
+
+fn capabilities(security: &LinuxContainerSecurityContext) -> Result<Capabilities, PlanError> {
+    if security.privileged {
+        return Ok(Capabilities {
+            held: capability::all(),
+            ambient: 0,
+        });
+    }
+    let asked = security.capabilities.clone().unwrap_or_default();
+    let mut ambient = 0;
+    for name in &asked.add_ambient_capabilities {
+        ambient |= capability::mask(name)?;
+    }
+    let held = capability::held(&asked.add_capabilities, &asked.drop_capabilities)? | ambient;
+    Ok(Capabilities { held, ambient })
+}
+
+fn seccomp(security: &LinuxContainerSecurityContext) -> Result<Seccomp, PlanError> {
+    if let Some(apparmor) = &security.apparmor
+        && apparmor.profile_type() == ProfileType::Localhost
+    {
+        return Err(unsupported(format!("AppArmor profiles ({})", apparmor.localhost_ref)));
+    }
+    let profile = security.seccomp.as_ref().map(SecurityProfile::profile_type);
+    match profile {
+        _ if security.privileged => Ok(Seccomp::Unconfined),
+        None | Some(ProfileType::Unconfined) => Ok(Seccomp::Unconfined),
+        Some(ProfileType::RuntimeDefault) => Ok(Seccomp::RuntimeDefault),
+        Some(ProfileType::Localhost) => Err(unsupported("seccomp profiles of type Localhost")),
+    }
+}
+
+fn pid_namespace(security: &LinuxContainerSecurityContext) -> PidNamespace {
+    let options = security.namespace_options.clone().unwrap_or_default();
+    match options.pid() {
+        NamespaceMode::Pod => PidNamespace::Pod,
+        NamespaceMode::Container => PidNamespace::Private,
+        NamespaceMode::Node => PidNamespace::Host,
+        NamespaceMode::Target => PidNamespace::Target(options.target_id),
+    }
+}
+
+/// The volumes, and the pod's files where no volume takes their place; parents before what is mounted in them.
+fn mounts(input: &ContainerInput<'_>) -> Result<Vec<Mount>, PlanError> {
+    let mut mounts = input.config.mounts.iter().map(mount).collect::<Result<Vec<_>, _>>()?;
+    for (target, name) in [("/etc/hostname", "hostname"), ("/etc/resolv.conf", "resolv.conf")] {
+        if !mounts.iter().any(|mount| mount.target == Path::new(target)) {
+            mounts.push(Mount {
+                source: input.sandbox_dir.join(name),
+                target: target.into(),
+                readonly: input.config.linux.as_ref().is_some_and(|linux| {
+                    linux
+                        .security_context
+                        .as_ref()
+                        .is_some_and(|security| security.readonly_rootfs)
+                }),
+                ..Default::default()
+            });
+        }
+    }
+    mounts.sort_by_key(|mount| mount.target.components().count());
+    Ok(mounts)
+}
+
+fn mount(mount: &v1::Mount) -> Result<Mount, PlanError> {
+    if mount.recursive_read_only && !mount.readonly {
+        return Err(PlanError::Invalid("recursive_read_only requires readonly".to_owned()));
+    }
+    Ok(Mount {
+        source: PathBuf::from(&mount.host_path),
+        target: Path::new("/").join(&mount.container_path),
+        readonly: mount.readonly,
+        recursive_readonly: mount.recursive_read_only,
+        propagation: match mount.propagation() {
+            MountPropagation::PropagationPrivate => Propagation::Private,
+            MountPropagation::PropagationHostToContainer => Propagation::HostToContainer,
+            MountPropagation::PropagationBidirectional => Propagation::Bidirectional,
+        },
+    })
+}
+
+/// A device. Keeping a container from writing to one takes a device cgroup, which this runtime does without.
+fn device(device: &v1::Device) -> Result<Device, PlanError> {
+    if !device.permissions.contains('w') {
+        return Err(unsupported(format!("read-only devices ({})", device.host_path)));
+    }
+    Ok(Device {
+        source: PathBuf::from(&device.host_path),
+        target: PathBuf::from(&device.container_path),
+    })
+}
+
+#[cfg(test)]
+mod tests;

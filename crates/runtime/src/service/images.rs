@@ -1,0 +1,92 @@
+//! The CRI's image service.
+
+use cri::v1;
+
+use super::{Embedded, now_ns};
+use crate::image::reference::Reference;
+use crate::image::{Image, builtin};
+use crate::plan;
+
+impl Image {
+    fn shown(&self, spec: Option<v1::ImageSpec>) -> v1::Image {
+        let (uid, username) = plan::image_user(&self.config.user);
+        v1::Image {
+            id: self.id.clone(),
+            repo_tags: self.tags.clone(),
+            repo_digests: self.digests.clone(),
+            size: self.size,
+            uid: uid.map(|value| v1::Int64Value { value }),
+            username,
+            spec,
+            pinned: self.pinned,
+        }
+    }
+}
+
+impl Embedded {
+    pub(super) fn list_images_of(&self, request: &v1::ListImagesRequest) -> Vec<v1::Image> {
+        let wanted = request
+            .filter
+            .as_ref()
+            .and_then(|filter| filter.image.as_ref())
+            .map(|image| &image.image);
+        match wanted.filter(|name| !name.is_empty()) {
+            Some(name) => self.images.find(name).iter().map(|image| image.shown(None)).collect(),
+            None => self.images.list().iter().map(|image| image.shown(None)).collect(),
+        }
+    }
+
+    pub(super) fn find_image(&self, spec: Option<v1::ImageSpec>) -> cri::Result<Option<v1::Image>> {
+        let name = named(spec.as_ref())?;
+        Ok(self.images.find(name).map(|image| image.shown(spec.clone())))
+    }
+
+    /// There is no registry client yet: an image is here because it is built in or was imported.
+    pub(super) fn pull(&self, spec: Option<&v1::ImageSpec>) -> cri::Result<String> {
+        let name = named(spec)?;
+        let reference = Reference::parse(name).map_err(|error| cri::Error::invalid(error.to_string()))?;
+        if reference.key() == builtin::TAG
+            && let Some(image) = self.images.find(name)
+        {
+            return Ok(image.id.clone());
+        }
+        let message = format!(
+            "failed to pull and unpack image \"{reference}\": pulling from registries is not implemented yet; \
+             import the image, and use imagePullPolicy IfNotPresent or Never"
+        );
+        Err(cri::Error::new(cri::Code::Unavailable, message))
+    }
+
+    pub(super) fn remove_image_of(&self, spec: Option<&v1::ImageSpec>) -> cri::Result<()> {
+        let used = |id: &str| {
+            self.containers
+                .read()
+                .values()
+                .any(|container| container.record.image_id == id)
+        };
+        Ok(self.images.remove(named(spec)?, used)?)
+    }
+
+    pub(super) fn image_file_system(&self) -> v1::ImageFsInfoResponse {
+        let usage = |dir: std::path::PathBuf, bytes: Option<u64>| v1::FilesystemUsage {
+            timestamp: now_ns(),
+            fs_id: Some(v1::FilesystemIdentifier {
+                mountpoint: dir.display().to_string(),
+            }),
+            used_bytes: bytes.map(|value| v1::UInt64Value { value }),
+            inodes_used: None,
+        };
+        let images = self.images.list().iter().map(|image| image.size).sum();
+        v1::ImageFsInfoResponse {
+            image_filesystems: vec![usage(self.root_dir.join("images"), Some(images))],
+            container_filesystems: vec![usage(self.root_dir.join("containers"), None)],
+        }
+    }
+}
+
+fn named(spec: Option<&v1::ImageSpec>) -> cri::Result<&str> {
+    match spec {
+        Some(spec) if !spec.image.is_empty() => Ok(&spec.image),
+        _ => Err(cri::Error::invalid("an image needs a name")),
+    }
+}

@@ -1,0 +1,253 @@
+//! The runtime itself: sandboxes, containers and images, and what the CRI asks of them.
+//!
+//! [`open`] finds what an earlier Karve left running. `sandbox` and `container` hold the state and the life cycles,
+//! `streams` exec, attach and port forwarding, `images` and `stats` what their names say; `methods` is the CRI's
+//! trait, one line per call. Records on disk are enough to start anew, because supervisors know the rest.
+
+mod container;
+mod events;
+mod images;
+mod methods;
+mod records;
+mod recovery;
+mod sandbox;
+mod stats;
+mod status;
+mod streams;
+mod terminal;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use network::PodNetwork;
+use parking_lot::RwLock;
+use ring::rand::SecureRandom;
+use tokio::sync::broadcast;
+
+use crate::cgroup::Layout;
+use crate::image::{ImageError, ImageStore};
+use crate::link::{LinkError, Program};
+use crate::protocol::FailureKind;
+use container::Container;
+use sandbox::Sandbox;
+
+/// How many events may wait for a kubelet that does not read; then it is told to list.
+const MAX_EVENTS: usize = 1024;
+
+/// How the runtime is set up.
+pub struct Options {
+    /// What must survive a reboot: images, records, the containers' writable layers.
+    pub root_dir: PathBuf,
+    /// What must not: the supervisors' sockets. On a tmpfs.
+    pub state_dir: PathBuf,
+    /// The cgroup of pods for which the kubelet names none.
+    pub cgroup_parent: PathBuf,
+    /// The binary to run as supervisors, with [`crate::supervisor::SUBCOMMAND`] as its first argument. It also
+    /// becomes the built-in image.
+    pub supervisor_exe: PathBuf,
+    pub network: Arc<dyn PodNetwork>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("{path:?}: {source}")]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{0:?} is in use by another runtime")]
+    InUse(PathBuf),
+    #[error("finding the control groups: {0}")]
+    Cgroups(io::Error),
+    #[error("preparing {path:?} to run as supervisor: {source}")]
+    Program { path: PathBuf, source: io::Error },
+    #[error(transparent)]
+    Images(#[from] ImageError),
+}
+
+/// The embedded runtime. [`cri::Runtime`] is its interface; what is beside it has no place in the CRI.
+pub struct Embedded {
+    /// Tasks that outlive a call hold the runtime by this, and so do not keep it alive.
+    itself: Weak<Embedded>,
+    root_dir: PathBuf,
+    state_dir: PathBuf,
+    cgroup_parent: PathBuf,
+    layout: Layout,
+    program: Program,
+    network: Arc<dyn PodNetwork>,
+    images: ImageStore,
+    sandboxes: RwLock<BTreeMap<String, Arc<Sandbox>>>,
+    containers: RwLock<BTreeMap<String, Arc<Container>>>,
+    events: broadcast::Sender<cri::v1::ContainerEventResponse>,
+    cpu_samples: stats::Samples,
+    /// Held for as long as the directories are ours.
+    _lock: File,
+}
+
+/// Opens the runtime: takes up the pods that are still running, and records the end of those that are not.
+pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
+    for dir in [&options.root_dir, &options.state_dir] {
+        make_private_dir(dir)?;
+    }
+    let lock = lock(&options.root_dir)?;
+    let images = ImageStore::open(&options.root_dir.join("images"))?;
+    images.install_builtin(&options.supervisor_exe)?;
+    let program = Program::open(&options.supervisor_exe).map_err(|source| OpenError::Program {
+        path: options.supervisor_exe.clone(),
+        source,
+    })?;
+    let layout = Layout::detect().map_err(OpenError::Cgroups)?;
+    let runtime = Arc::new_cyclic(|itself| Embedded {
+        itself: itself.clone(),
+        root_dir: options.root_dir,
+        state_dir: options.state_dir,
+        cgroup_parent: options.cgroup_parent,
+        layout,
+        program,
+        network: options.network,
+        images,
+        sandboxes: RwLock::default(),
+        containers: RwLock::default(),
+        events: broadcast::channel(MAX_EVENTS).0,
+        cpu_samples: stats::Samples::default(),
+        _lock: lock,
+    });
+    runtime.recover().await?;
+    Ok(runtime)
+}
+
+fn make_private_dir(dir: &Path) -> Result<(), OpenError> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o711).create(dir);
+    made.map_err(|source| OpenError::Io {
+        path: dir.to_owned(),
+        source,
+    })
+}
+
+fn lock(root_dir: &Path) -> Result<File, OpenError> {
+    let path = root_dir.join("lock");
+    let file = File::create(&path).map_err(|source| OpenError::Io {
+        path: path.clone(),
+        source,
+    })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(OpenError::InUse(root_dir.to_owned())),
+        Err(std::fs::TryLockError::Error(source)) => Err(OpenError::Io { path, source }),
+    }
+}
+
+impl Embedded {
+    /// Imports the images of an archive: an OCI layout or the output of `docker save`, compressed or not. Answers
+    /// their names, or their ids where they have none.
+    pub async fn import_images(&self, archive: File) -> cri::Result<Vec<String>> {
+        let runtime = self.itself.upgrade().ok_or_else(gone)?;
+        let imported = tokio::task::spawn_blocking(move || runtime.images.import(archive)).await;
+        let images = imported.map_err(|error| cri::Error::internal(error.to_string()))??;
+        Ok(images
+            .iter()
+            .map(|image| image.tags.first().unwrap_or(&image.id).clone())
+            .collect())
+    }
+
+    fn sandbox_dir(&self, id: &str) -> PathBuf {
+        self.root_dir.join("sandboxes").join(id)
+    }
+
+    fn supervisor_dir(&self, id: &str) -> PathBuf {
+        self.state_dir.join("sandboxes").join(id)
+    }
+
+    fn container_dir(&self, id: &str) -> PathBuf {
+        self.root_dir.join("containers").join(id)
+    }
+
+    /// Finds a sandbox by its id, or the beginning of one.
+    fn sandbox(&self, id: &str) -> cri::Result<Arc<Sandbox>> {
+        find(&self.sandboxes.read(), id).ok_or_else(|| {
+            cri::Error::not_found(format!("an error occurred when try to find sandbox: {id}: not found"))
+        })
+    }
+
+    fn container(&self, id: &str) -> cri::Result<Arc<Container>> {
+        find(&self.containers.read(), id).ok_or_else(|| {
+            cri::Error::not_found(format!(
+                "an error occurred when try to find container {id:?}: not found"
+            ))
+        })
+    }
+
+    fn containers_of(&self, sandbox: &str) -> Vec<Arc<Container>> {
+        let containers = self.containers.read();
+        containers
+            .values()
+            .filter(|container| container.record.sandbox_id == sandbox)
+            .cloned()
+            .collect()
+    }
+}
+
+/// People copy ids from tables that cut them, so an unambiguous beginning does.
+fn find<T>(map: &BTreeMap<String, Arc<T>>, id: &str) -> Option<Arc<T>> {
+    if id.is_empty() {
+        return None;
+    }
+    let mut matching = map.range(id.to_owned()..).take_while(|(key, _)| key.starts_with(id));
+    let (first, second) = (matching.next(), matching.next());
+    match (first, second) {
+        (Some((key, found)), None) => Some(found).filter(|_| !key.is_empty()).cloned(),
+        (Some((key, found)), Some(_)) if key == id => Some(found.clone()),
+        _ => None,
+    }
+}
+
+fn gone() -> cri::Error {
+    cri::Error::new(cri::Code::Unavailable, "the runtime is shutting down")
+}
+
+fn new_id() -> cri::Result<String> {
+    let mut bytes = [0; 32];
+    let random = ring::rand::SystemRandom::new();
+    random
+        .fill(&mut bytes)
+        .map_err(|_| cri::Error::internal("the system has no random numbers"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn now_ns() -> i64 {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// Adds what was being done to an IO error.
+fn doing(what: &str) -> impl Fn(io::Error) -> cri::Error {
+    move |error| cri::Error::internal(format!("{what}: {error}"))
+}
+
+impl From<LinkError> for cri::Error {
+    fn from(error: LinkError) -> Self {
+        let code = match &error {
+            LinkError::Failed(failure) => match failure.kind {
+                FailureKind::NotFound => cri::Code::NotFound,
+                FailureKind::Precondition => cri::Code::FailedPrecondition,
+                FailureKind::Start | FailureKind::Internal => cri::Code::Internal,
+            },
+            LinkError::Timeout => cri::Code::DeadlineExceeded,
+            _ => cri::Code::Internal,
+        };
+        cri::Error::new(code, error.to_string())
+    }
+}
+
+impl From<ImageError> for cri::Error {
+    fn from(error: ImageError) -> Self {
+        let code = match &error {
+            ImageError::Name(_) => cri::Code::InvalidArgument,
+            ImageError::InUse(_) | ImageError::Pinned(_) => cri::Code::FailedPrecondition,
+            _ => cri::Code::Internal,
+        };
+        cri::Error::new(code, error.to_string())
+    }
+}

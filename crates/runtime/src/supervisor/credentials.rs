@@ -1,0 +1,65 @@
+//! Who a container's process is and what it may do: user, groups, capabilities, seccomp, OOM score.
+
+use std::io;
+
+use super::child::{Stage, StartError};
+use super::seccomp;
+use crate::spec::{Process, Seccomp};
+use crate::sys::{self, CapabilitySets};
+
+/// The highest capability a mask can hold.
+const LAST_CAPABILITY: u32 = 63;
+
+/// Sets how readily the kernel kills this process for memory.
+///
+/// Lowering the score needs a capability that root lacks on some machines. It is then left as it is: a process that
+/// is killed a little too early beats a pod that never runs.
+pub fn set_oom_score(score: Option<i32>) -> io::Result<()> {
+    let Some(score) = score else { return Ok(()) };
+    match std::fs::write("/proc/self/oom_score_adj", score.clamp(-1000, 1000).to_string()) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        result => result,
+    }
+}
+
+/// Becomes the process's user with exactly its capabilities.
+pub fn assume(process: &Process) -> Result<(), StartError> {
+    let ours = sys::capabilities().stage("reading capabilities")?.permitted;
+    let held = process.capabilities.held & ours;
+    // Loading a filter needs either privilege, which is about to go, or that no program may gain any.
+    if !process.no_new_privileges {
+        filter(process)?;
+    }
+    for capability in 0..=LAST_CAPABILITY {
+        if ours & (1 << capability) != 0 && held & (1 << capability) == 0 {
+            sys::drop_from_bounding_set(capability).stage("limiting capabilities")?;
+        }
+    }
+    sys::keep_capabilities(true).stage("keeping capabilities")?;
+    sys::set_groups(&process.user.groups).stage("setting groups")?;
+    sys::set_gid(process.user.gid).stage("setting the group")?;
+    sys::set_uid(process.user.uid).stage("setting the user")?;
+    sys::keep_capabilities(false).stage("keeping capabilities")?;
+    let ambient = process.capabilities.ambient & held;
+    sys::set_capabilities(CapabilitySets {
+        effective: held,
+        permitted: held,
+        inheritable: ambient,
+    })
+    .stage("setting capabilities")?;
+    for capability in (0..=LAST_CAPABILITY).filter(|capability| ambient & (1 << capability) != 0) {
+        sys::raise_ambient(capability).stage("raising ambient capabilities")?;
+    }
+    if process.no_new_privileges {
+        sys::set_no_new_privileges().stage("giving up new privileges")?;
+        filter(process)?;
+    }
+    Ok(())
+}
+
+fn filter(process: &Process) -> Result<(), StartError> {
+    match process.seccomp {
+        Seccomp::Unconfined => Ok(()),
+        Seccomp::RuntimeDefault => seccomp::load(process.capabilities.held).stage("loading the seccomp profile"),
+    }
+}

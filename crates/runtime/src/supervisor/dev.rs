@@ -1,0 +1,147 @@
+//! A container's `/dev`.
+//!
+//! Unless the container is privileged, every mount in it refuses device nodes, `/dev` included: a container that
+//! may make nodes gains nothing by it, and no device cgroup is needed. The nodes it does get are bound in one by one
+//! from mounts that allow them.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode};
+use rustix::mount::MountAttrFlags;
+
+use super::child::{Stage, StartError};
+use super::mounts;
+use super::pause;
+use crate::spec::{ContainerSpec, Device};
+use crate::sys;
+use crate::within::{self, Target};
+
+/// The nodes every container has, by device number. The pause process makes them, once for the pod.
+pub const NODES: &[(&str, u32, u32)] = &[
+    ("full", 1, 7),
+    ("null", 1, 3),
+    ("random", 1, 8),
+    ("tty", 5, 0),
+    ("urandom", 1, 9),
+    ("zero", 1, 5),
+];
+
+const LINKS: &[(&str, &str)] = &[
+    ("fd", "/proc/self/fd"),
+    ("ptmx", "pts/ptmx"),
+    ("stderr", "/proc/self/fd/2"),
+    ("stdin", "/proc/self/fd/0"),
+    ("stdout", "/proc/self/fd/1"),
+];
+
+const DIRECTORIES: &[&str] = &["mqueue", "pts", "shm"];
+
+/// The group that owns terminals, by the convention of every distribution.
+const TTY_GROUP: &str = "5";
+
+/// How deep below the host's `/dev` a privileged container gets its devices from.
+const MAX_DEPTH: u32 = 4;
+
+/// A device of the host, to be bound into a container.
+pub fn take(device: &Device) -> io::Result<OwnedFd> {
+    let fd = mounts::clone_of(CWD, &device.source, false)?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode);
+    if !matches!(kind, FileType::CharacterDevice | FileType::BlockDevice) {
+        return Err(io::Error::other("not a device"));
+    }
+    mounts::set_propagation(&fd, libc::MS_PRIVATE)?;
+    Ok(fd)
+}
+
+/// Mounts and fills `/dev`.
+pub fn populate(
+    root: BorrowedFd<'_>,
+    spec: &ContainerSpec,
+    pod: pause::Shared,
+    devices: Vec<(PathBuf, OwnedFd)>,
+) -> Result<(), StartError> {
+    let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    attributes.set(MountAttrFlags::MOUNT_ATTR_NODEV, !spec.privileged);
+    let options = [("mode", Some("755")), ("size", Some("65536k"))];
+    let dev = mounts::new("tmpfs", &options, attributes).stage("making /dev")?;
+    let place = within::ensure(root, Path::new("/dev"), Target::Directory).stage("mounting /dev")?;
+    mounts::attach(&dev, place.as_fd()).stage("mounting /dev")?;
+    furnish(&dev).stage("furnishing /dev")?;
+    mount_parts(&dev, pod).stage("mounting the parts of /dev")?;
+    if spec.privileged {
+        copy_nodes(Path::new("/dev"), dev.as_fd(), 0).stage("copying the host's devices")?;
+    }
+    for (target, device) in devices {
+        let stage = || format!("adding device {}", target.display());
+        let place = within::ensure(root, &target, Target::File).stage_with(stage)?;
+        mounts::attach(&device, place.as_fd()).stage_with(stage)?;
+    }
+    Ok(())
+}
+
+fn furnish(dev: &OwnedFd) -> io::Result<()> {
+    for name in DIRECTORIES {
+        rustix::fs::mkdirat(dev, *name, Mode::from_raw_mode(0o755))?;
+    }
+    for (name, target) in LINKS {
+        rustix::fs::symlinkat(*target, dev, *name)?;
+    }
+    Ok(())
+}
+
+fn mount_parts(dev: &OwnedFd, pod: pause::Shared) -> io::Result<()> {
+    let safe = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let at = |name: &str, kind: Target, mount: OwnedFd| {
+        let place = within::ensure(dev.as_fd(), Path::new(name), kind)?;
+        mounts::attach(&mount, place.as_fd())
+    };
+    let options = [
+        ("ptmxmode", Some("0666")),
+        ("mode", Some("0620")),
+        ("gid", Some(TTY_GROUP)),
+    ];
+    at("pts", Target::Directory, mounts::new("devpts", &options, safe)?)?;
+    let queues = mounts::new("mqueue", &[], safe | MountAttrFlags::MOUNT_ATTR_NODEV)?;
+    at("mqueue", Target::Directory, queues)?;
+    at("shm", Target::Directory, pod.shm)?;
+    pod.nodes
+        .into_iter()
+        .try_for_each(|(name, node)| at(name, Target::File, node))
+}
+
+/// Makes the nodes of the host's `/dev` that the container's lacks.
+fn copy_nodes(from: &Path, to: BorrowedFd<'_>, depth: u32) -> io::Result<()> {
+    for entry in std::fs::read_dir(from)?.flatten() {
+        let name = entry.file_name();
+        let Ok(stat) = rustix::fs::lstat(entry.path()) else {
+            continue;
+        };
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        match kind {
+            FileType::Directory if depth < MAX_DEPTH && !(depth == 0 && DIRECTORIES.iter().any(|d| name == *d)) => {
+                let place = within::ensure(to, Path::new(&name), Target::Directory)?;
+                copy_nodes(&entry.path(), place.as_fd(), depth + 1)?;
+            }
+            FileType::CharacterDevice | FileType::BlockDevice => {
+                let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+                match rustix::fs::mknodat(to, &name, kind, mode, stat.st_rdev) {
+                    Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Opens a new terminal of the container this process is in: its master side, and its slave.
+pub fn open_terminal() -> io::Result<(OwnedFd, OwnedFd)> {
+    use rustix::fs::OFlags;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let master = rustix::fs::open("/dev/pts/ptmx", flags, Mode::empty())?;
+    let slave = sys::open_slave(master.as_fd())?;
+    Ok((master, slave))
+}

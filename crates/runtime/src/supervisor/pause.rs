@@ -1,0 +1,187 @@
+//! The pause process: it holds a pod's namespaces, reaps what a shared process namespace leaves to it, and can do
+//! nothing else. It has no capabilities, no files, and nobody may trace it.
+//!
+//! Its own mount namespace holds what the pod's containers share: the memory behind `/dev/shm`, and device nodes. So
+//! a pod adds no mount to the host, and none can be left behind.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, makedev};
+use rustix::mount::{MountAttrFlags, MountPropagationFlags, UnmountFlags};
+
+use super::child::{Child, Stage, StartError, report_to};
+use super::{dev, mounts};
+use crate::spec::SandboxSpec;
+use crate::sys::{self, CapabilitySets, Cloned};
+use crate::within;
+
+/// The user the pause process runs as: nobody that owns anything.
+const PAUSE_ID: u32 = 65535;
+
+/// What a new network namespace is given so that ordinary users may serve port 80 and ping, as elsewhere. A pod's
+/// own sysctls come after and win.
+const NETWORK_SYSCTLS: &[(&str, &str)] = &[
+    ("net.ipv4.ip_unprivileged_port_start", "0"),
+    ("net.ipv4.ping_group_range", "0 2147483647"),
+];
+
+/// Creates the pod's namespaces with a pause process in them. Answers when they are ready.
+pub fn create(spec: &SandboxSpec) -> io::Result<Child> {
+    let mut namespaces = libc::CLONE_NEWNS;
+    for (wanted, kind) in [
+        (spec.own_network, libc::CLONE_NEWNET | libc::CLONE_NEWUTS),
+        (spec.own_ipc, libc::CLONE_NEWIPC),
+        (spec.shared_pid, libc::CLONE_NEWPID),
+    ] {
+        if wanted {
+            namespaces |= kind;
+        }
+    }
+    let (ours, theirs) = super::child::channel()?;
+    // SAFETY: the supervisor has a single thread.
+    match unsafe { sys::clone_process(namespaces as u64, None)? } {
+        Cloned::Child => {
+            drop(ours);
+            if let Err(error) = furnish(spec) {
+                report_to(&theirs, &error);
+            }
+            drop(theirs);
+            hold()
+        }
+        Cloned::Parent { pid, pidfd } => {
+            drop(theirs);
+            super::child::wait_until_ready(&ours)?;
+            Ok(Child { pid, pidfd })
+        }
+    }
+}
+
+fn furnish(spec: &SandboxSpec) -> Result<(), StartError> {
+    sys::set_not_dumpable().stage("hiding the pause process")?;
+    if spec.own_network {
+        if let Some(hostname) = &spec.hostname {
+            rustix::system::sethostname(hostname.as_bytes()).stage("setting the hostname")?;
+        }
+        raise_loopback().stage("raising the loopback interface")?;
+        for (name, value) in NETWORK_SYSCTLS {
+            // Kernels without IPv4 have neither.
+            let _ = set_sysctl(name, value);
+        }
+    }
+    set_sysctls(&spec.sysctls)?;
+    share_mounts(spec).stage("making the pod's shared mounts")
+}
+
+fn set_sysctls(sysctls: &BTreeMap<String, String>) -> Result<(), StartError> {
+    sysctls.iter().try_for_each(|(name, value)| {
+        set_sysctl(name, value).stage_with(|| format!("setting sysctl {name} to {value:?}"))
+    })
+}
+
+/// Writes a sysctl of this process's namespaces. A name may be written with dots, or with slashes where a part has dots.
+fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
+    let path = if name.contains('/') {
+        name.to_owned()
+    } else {
+        name.replace('.', "/")
+    };
+    if path.split('/').any(|part| part.is_empty() || part == "..") {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    fs::write(Path::new("/proc/sys").join(path), value)
+}
+
+fn raise_loopback() -> io::Result<()> {
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0))?;
+    sys::raise_interface(socket.as_fd(), "lo")
+}
+
+/// Leaves the host's file systems for one that holds only what containers share.
+fn share_mounts(spec: &SandboxSpec) -> io::Result<()> {
+    rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    let nodev = MountAttrFlags::MOUNT_ATTR_NODEV;
+    let safe = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let root = mounts::new("tmpfs", &[("mode", Some("755")), ("size", Some("64k"))], safe)?;
+    for (name, major, minor) in dev::NODES {
+        let device = makedev(*major, *minor);
+        rustix::fs::mknodat(
+            &root,
+            *name,
+            FileType::CharacterDevice,
+            Mode::from_raw_mode(0o666),
+            device,
+        )?;
+        // The mask of the process does not apply to a mode that is set afterwards.
+        rustix::fs::chmodat(&root, *name, Mode::from_raw_mode(0o666), rustix::fs::AtFlags::empty())?;
+    }
+    rustix::fs::mkdirat(&root, "shm", Mode::from_raw_mode(0o755))?;
+    // Any directory does as a mount point in a namespace that no one else sees, and `/proc` always exists.
+    mounts::attach(&root, fs::File::open("/proc")?.as_fd())?;
+    if spec.own_ipc {
+        let size = spec.shm_bytes.to_string();
+        let shm = mounts::new("tmpfs", &[("mode", Some("1777")), ("size", Some(&size))], safe | nodev)?;
+        mounts::attach(&shm, within::open(root.as_fd(), Path::new("shm"))?.as_fd())?;
+    }
+    rustix::process::fchdir(&root)?;
+    rustix::process::pivot_root(".", ".")?;
+    rustix::mount::unmount(".", UnmountFlags::DETACH)?;
+    Ok(rustix::process::chdir("/")?)
+}
+
+/// What a container takes from its pod, as detached mounts.
+pub struct Shared {
+    pub shm: OwnedFd,
+    pub nodes: Vec<(&'static str, OwnedFd)>,
+}
+
+/// Takes the shared mounts: a look into the pause process's mount namespace and back.
+pub fn take_shared(pause: BorrowedFd<'_>, own_ipc: bool) -> io::Result<Shared> {
+    let host_shm = (!own_ipc)
+        .then(|| mounts::clone_of(CWD, Path::new("/dev/shm"), false))
+        .transpose()?;
+    let home = fs::File::open("/proc/self/ns/mnt")?;
+    let directory = fs::File::open(".")?;
+    sys::setns(pause, libc::CLONE_NEWNS)?;
+    let nodes = dev::NODES
+        .iter()
+        .map(|(name, ..)| mounts::clone_of(CWD, &Path::new("/").join(name), false).map(|node| (*name, node)));
+    let nodes = nodes.collect::<io::Result<_>>()?;
+    let shm = match host_shm {
+        Some(shm) => shm,
+        None => mounts::clone_of(CWD, Path::new("/shm"), false)?,
+    };
+    sys::setns(home.as_fd(), libc::CLONE_NEWNS)?;
+    rustix::process::fchdir(&directory)?;
+    Ok(Shared { shm, nodes })
+}
+
+/// What is left of the process: it waits, and reaps what it is given.
+fn hold() -> ! {
+    let ready = sys::set_name(c"pause")
+        .and_then(|()| sys::close_from(0))
+        .and_then(|()| give_up_privileges());
+    if ready.is_err() {
+        sys::exit_now(1);
+    }
+    // The supervisor, whose signal mask this process has, blocks the signal. All others but KILL are left unanswered,
+    // so that no process of the pod can take the pod's namespaces away.
+    loop {
+        if sys::wait_for_signal(&[libc::SIGCHLD]).is_ok() {
+            while sys::reap_any().is_some() {}
+        }
+    }
+}
+
+fn give_up_privileges() -> io::Result<()> {
+    sys::set_groups(&[])?;
+    sys::set_gid(PAUSE_ID)?;
+    sys::set_uid(PAUSE_ID)?;
+    sys::set_capabilities(CapabilitySets::default())?;
+    sys::set_no_new_privileges()?;
+    // Changing the user made the process dumpable or not as the host is configured.
+    sys::set_not_dumpable()
+}

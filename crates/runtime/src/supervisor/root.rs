@@ -1,0 +1,226 @@
+//! A container's file system: built in the container's own mount namespace, so that it vanishes with it.
+//!
+//! The order matters. Everything that comes from outside is taken first, as detached mounts, while this namespace
+//! still shares the host's mount events: that is what lets later mounts of the host reach a `HostToContainer` volume.
+//! Then the namespace is cut off, the overlay mounted, the pieces attached, and the host left behind.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::CWD;
+use rustix::mount::{MountAttrFlags, MountFlags, MountPropagationFlags, UnmountFlags};
+
+use super::child::{Stage, StartError};
+use super::mounts;
+use super::{dev, pause};
+use crate::cgroup::Layout;
+use crate::spec::{ContainerSpec, Mount, Propagation, Root};
+use crate::sys;
+use crate::within::{self, Target};
+
+const NODEV: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NODEV;
+const NOSUID: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID;
+const NOEXEC: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOEXEC;
+const RDONLY: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_RDONLY;
+
+/// What the container gets from outside its root.
+pub struct Taken {
+    binds: Vec<(PathBuf, OwnedFd)>,
+    pod: pause::Shared,
+    devices: Vec<(PathBuf, OwnedFd)>,
+}
+
+/// Takes everything from outside, before [`build`] cuts the namespace off.
+pub fn take(spec: &ContainerSpec, pause: BorrowedFd<'_>, own_ipc: bool) -> Result<Taken, StartError> {
+    let binds = spec.mounts.iter().map(|mount| {
+        let stage = || format!("mounting {} at {}", mount.source.display(), mount.target.display());
+        bind(mount, spec.privileged)
+            .stage_with(stage)
+            .map(|fd| (mount.target.clone(), fd))
+    });
+    let binds = binds.collect::<Result<_, _>>()?;
+    let devices = spec.devices.iter().map(|device| {
+        let stage = || format!("adding device {}", device.source.display());
+        dev::take(device)
+            .stage_with(stage)
+            .map(|fd| (device.target.clone(), fd))
+    });
+    let devices = devices.collect::<Result<_, _>>()?;
+    let pod = pause::take_shared(pause, own_ipc).stage("taking the pod's shared mounts")?;
+    Ok(Taken { binds, pod, devices })
+}
+
+/// Builds the root and moves this process into it.
+pub fn build(spec: &ContainerSpec, layout: &Layout, taken: Taken) -> Result<(), StartError> {
+    rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .stage("leaving the host's mount events")?;
+    let root = overlay(&spec.root, spec.privileged).stage("mounting the container's root")?;
+    let root_fd = root.as_fd();
+    mount_kernel_file_systems(root_fd, spec, layout)?;
+    dev::populate(root_fd, spec, taken.pod, taken.devices)?;
+    for (target, mount) in taken.binds {
+        let stage = || format!("mounting at {}", target.display());
+        let kind = Target::like(&mount).stage_with(stage)?;
+        let place = within::ensure(root_fd, &target, kind).stage_with(stage)?;
+        mounts::attach(&mount, place.as_fd()).stage_with(stage)?;
+    }
+    make_working_directory(root_fd, &spec.process.cwd)?;
+    pivot(&root).stage("entering the container's root")?;
+    for path in &spec.masked_paths {
+        mask(Path::new(path)).stage_with(|| format!("masking {path}"))?;
+    }
+    for path in &spec.readonly_paths {
+        protect(Path::new(path)).stage_with(|| format!("making {path} read-only"))?;
+    }
+    if spec.root.readonly {
+        mounts::set(&root, sys::MOUNT_ATTR_RDONLY, false).stage("making the root read-only")?;
+    }
+    Ok(())
+}
+
+fn bind(mount: &Mount, privileged: bool) -> io::Result<OwnedFd> {
+    if mount.propagation == Propagation::Bidirectional {
+        require_shared(&mount.source)?;
+    }
+    let fd = mounts::clone_of(CWD, &mount.source, true)?;
+    match mount.propagation {
+        Propagation::Private => mounts::set_propagation(&fd, libc::MS_PRIVATE)?,
+        Propagation::HostToContainer => mounts::set_propagation(&fd, libc::MS_SLAVE)?,
+        Propagation::Bidirectional => {}
+    }
+    // Devices reach a container by name only: a node that someone made in a volume opens nothing.
+    if !privileged {
+        mounts::set(&fd, sys::MOUNT_ATTR_NODEV, true)?;
+    }
+    if mount.readonly {
+        mounts::set(&fd, sys::MOUNT_ATTR_RDONLY, mount.recursive_readonly)?;
+    }
+    Ok(fd)
+}
+
+/// Mounts made in the container can reach the host only through a mount whose events the host shares.
+fn require_shared(source: &Path) -> io::Result<()> {
+    let source = source.canonicalize()?;
+    let mountinfo = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let holding = mountinfo.lines().filter_map(|line| {
+        let mut fields = line.split(' ');
+        let point = fields.nth(4)?;
+        source
+            .starts_with(point)
+            .then(|| (point.len(), fields.any(|field| field.starts_with("shared:"))))
+    });
+    match holding.max_by_key(|(length, _)| *length) {
+        Some((_, true)) => Ok(()),
+        _ => Err(io::Error::other(format!(
+            "path {:?} is not a shared mount",
+            source.display().to_string()
+        ))),
+    }
+}
+
+fn overlay(root: &Root, privileged: bool) -> io::Result<OwnedFd> {
+    let point = root.dir.join("root");
+    // Layers are named relative to their directory: the options of a mount must fit one page.
+    std::env::set_current_dir(&root.layers_dir)?;
+    // The writable layer does not outlive the machine, so there is no use in syncing it; unmounting is quick.
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={},volatile",
+        root.layers.join(":"),
+        root.dir.join("upper").display(),
+        root.dir.join("work").display(),
+    );
+    let options = CString::new(options)?;
+    let mut flags = MountFlags::NODEV;
+    flags.set(MountFlags::NODEV, !privileged);
+    rustix::mount::mount("overlay", &point, "overlay", flags, options.as_c_str())?;
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    Ok(rustix::fs::open(&point, flags, rustix::fs::Mode::empty())?)
+}
+
+/// `/proc`, `/sys` and the container's view of its cgroups.
+fn mount_kernel_file_systems(root: BorrowedFd<'_>, spec: &ContainerSpec, layout: &Layout) -> Result<(), StartError> {
+    let base = NODEV | NOSUID | NOEXEC;
+    let readonly = if spec.privileged {
+        MountAttrFlags::empty()
+    } else {
+        RDONLY
+    };
+    let at = |path: &str, kind: &str, attributes: MountAttrFlags| {
+        let mount = mounts::new(kind, &[], attributes)?;
+        let place = within::ensure(root, Path::new(path), Target::Directory)?;
+        mounts::attach(&mount, place.as_fd())
+    };
+    at("/proc", "proc", base).stage("mounting /proc")?;
+    at("/sys", "sysfs", base | readonly).stage("mounting /sys")?;
+    mount_cgroups(root, layout, base | readonly).stage("mounting /sys/fs/cgroup")
+}
+
+fn mount_cgroups(root: BorrowedFd<'_>, layout: &Layout, attributes: MountAttrFlags) -> io::Result<()> {
+    let top = within::open(root, Path::new("/sys/fs/cgroup"))?;
+    let Layout::Legacy { hierarchies } = layout else {
+        return mounts::attach(&mounts::new("cgroup2", &[], attributes)?, top.as_fd());
+    };
+    let dir = mounts::new("tmpfs", &[("mode", Some("755"))], attributes & !RDONLY)?;
+    for hierarchy in hierarchies {
+        let name = hierarchy.controllers.join(",");
+        let name = name.strip_prefix("name=").unwrap_or(&name);
+        rustix::fs::mkdirat(&dir, name, rustix::fs::Mode::from_raw_mode(0o755))?;
+    }
+    mounts::attach(&dir, top.as_fd())?;
+    for hierarchy in hierarchies {
+        let name = hierarchy.controllers.join(",");
+        let options: Vec<_> = match name.strip_prefix("name=") {
+            Some(name) => vec![("none", None), ("name", Some(name))],
+            None => hierarchy
+                .controllers
+                .iter()
+                .map(|controller| (controller.as_str(), None))
+                .collect(),
+        };
+        let place = within::open(dir.as_fd(), Path::new(name.strip_prefix("name=").unwrap_or(&name)))?;
+        mounts::attach(&mounts::new("cgroup", &options, attributes)?, place.as_fd())?;
+    }
+    mounts::set(&dir, u64::from((attributes & RDONLY).bits()), false)
+}
+
+fn make_working_directory(root: BorrowedFd<'_>, cwd: &str) -> Result<(), StartError> {
+    within::ensure(root, Path::new(cwd), Target::Directory)
+        .map(drop)
+        .stage_with(|| format!("making the working directory {cwd}"))
+}
+
+/// Makes a directory the root of everything and detaches the old root from it.
+fn pivot(root: &OwnedFd) -> io::Result<()> {
+    rustix::process::fchdir(root)?;
+    // The old root ends up mounted over the new one, so no directory is needed to put it in.
+    rustix::process::pivot_root(".", ".")?;
+    rustix::mount::unmount(".", UnmountFlags::DETACH)?;
+    Ok(rustix::process::chdir("/")?)
+}
+
+/// Hides a path. What does not exist on this kernel needs no hiding.
+fn mask(path: &Path) -> io::Result<()> {
+    let Some(target) = existing(path)? else { return Ok(()) };
+    let cover = match Target::like(&target)? {
+        Target::File => mounts::clone_of(CWD, Path::new("/dev/null"), false)?,
+        Target::Directory => mounts::new("tmpfs", &[("size", Some("0"))], RDONLY | NODEV | NOSUID | NOEXEC)?,
+    };
+    mounts::attach(&cover, target.as_fd())
+}
+
+fn protect(path: &Path) -> io::Result<()> {
+    let Some(target) = existing(path)? else { return Ok(()) };
+    let cover = mounts::clone_of(target.as_fd(), Path::new(""), true)?;
+    mounts::set(&cover, sys::MOUNT_ATTR_RDONLY, true)?;
+    mounts::attach(&cover, target.as_fd())
+}
+
+fn existing(path: &Path) -> io::Result<Option<OwnedFd>> {
+    match within::open(CWD, path) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,377 @@
+//! The few system calls that neither std nor rustix wraps. All of the crate's `unsafe` lives here.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+pub use libc::pid_t;
+
+fn check(result: libc::c_long) -> io::Result<libc::c_long> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// Which side of [`clone_process`] the caller is on.
+pub enum Cloned {
+    Child,
+    Parent { pid: pid_t, pidfd: OwnedFd },
+}
+
+/// Forks into new namespaces, and on cgroup v2 into a cgroup.
+///
+/// # Safety
+/// The process must have a single thread: the child goes on with a copy of its memory and locks.
+pub unsafe fn clone_process(namespaces: u64, into_cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
+    /// The kernel's `struct clone_args`, version 2.
+    #[repr(C)]
+    #[derive(Default)]
+    struct CloneArgs {
+        flags: u64,
+        pidfd: u64,
+        child_tid: u64,
+        parent_tid: u64,
+        exit_signal: u64,
+        stack: u64,
+        stack_size: u64,
+        tls: u64,
+        set_tid: u64,
+        set_tid_size: u64,
+        cgroup: u64,
+    }
+    const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+    let mut pidfd: RawFd = -1;
+    let mut args = CloneArgs {
+        flags: namespaces | libc::CLONE_PIDFD as u64,
+        pidfd: &raw mut pidfd as u64,
+        exit_signal: libc::SIGCHLD as u64,
+        ..Default::default()
+    };
+    if let Some(cgroup) = into_cgroup {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = cgroup.as_raw_fd() as u64;
+    }
+    // SAFETY: the arguments live across the call; without CLONE_VM the child has its own copy of the stack.
+    let pid = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) };
+    match check(pid)? {
+        0 => Ok(Cloned::Child),
+        // SAFETY: the kernel has just opened it for us.
+        pid => Ok(Cloned::Parent {
+            pid: pid as pid_t,
+            pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },
+        }),
+    }
+}
+
+/// Enters the given kinds of namespaces of the process behind a pidfd.
+pub fn setns(pidfd: BorrowedFd<'_>, kinds: libc::c_int) -> io::Result<()> {
+    // SAFETY: takes only integers.
+    check(unsafe { libc::setns(pidfd.as_raw_fd(), kinds) }.into()).map(drop)
+}
+
+pub fn unshare(kinds: libc::c_int) -> io::Result<()> {
+    // SAFETY: takes only integers; callers are single-threaded.
+    check(unsafe { libc::unshare(kinds) }.into()).map(drop)
+}
+
+/// What [`mount_setattr`] changes of a mount or tree of mounts.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct MountAttributes {
+    pub set: u64,
+    pub clear: u64,
+    pub propagation: u64,
+    pub userns_fd: u64,
+}
+
+pub const MOUNT_ATTR_RDONLY: u64 = 0x1;
+pub const MOUNT_ATTR_NODEV: u64 = 0x4;
+
+pub fn mount_setattr(mount: BorrowedFd<'_>, recursive: bool, attributes: &MountAttributes) -> io::Result<()> {
+    let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
+    // SAFETY: the path is a terminated string and the structure lives across the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            flags,
+            std::ptr::from_ref(attributes),
+            size_of::<MountAttributes>(),
+        )
+    };
+    check(result).map(drop)
+}
+
+/// A descriptor that becomes readable when one of the signals is pending; the signals are blocked.
+pub fn signalfd(signals: &[libc::c_int]) -> io::Result<OwnedFd> {
+    let set = signal_set(signals);
+    // SAFETY: the set is initialised; the descriptor is new.
+    unsafe {
+        check(libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()).into())?;
+        let fd = check(libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK).into())?;
+        Ok(OwnedFd::from_raw_fd(fd as RawFd))
+    }
+}
+
+/// Gives a process about to exec the signal state every program expects: nothing blocked, nothing ignored.
+pub fn reset_signals() {
+    let none = signal_set(&[]);
+    // SAFETY: the set is initialised, and the default action needs no handler.
+    unsafe {
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        for signal in 1..=libc::SIGRTMAX() {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+    }
+}
+
+/// Waits for one of the signals, which must be blocked.
+pub fn wait_for_signal(signals: &[libc::c_int]) -> io::Result<libc::c_int> {
+    let set = signal_set(signals);
+    // SAFETY: the set is initialised.
+    let signal = unsafe { libc::sigwaitinfo(&raw const set, std::ptr::null_mut()) };
+    check(signal.into()).map(|signal| signal as libc::c_int)
+}
+
+fn signal_set(signals: &[libc::c_int]) -> libc::sigset_t {
+    // SAFETY: sigemptyset initialises the set before anything is added to it.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, *signal);
+        }
+        set
+    }
+}
+
+/// A child that has ended, if there is one: its pid, and the exit code or 128 plus the signal's number.
+pub fn reap_any() -> Option<(pid_t, i32)> {
+    let mut status = 0;
+    // SAFETY: the status is a local.
+    let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
+    let code = if libc::WIFSIGNALED(status) {
+        128 + libc::WTERMSIG(status)
+    } else {
+        libc::WEXITSTATUS(status)
+    };
+    (pid > 0).then_some((pid, code))
+}
+
+pub fn set_groups(groups: &[u32]) -> io::Result<()> {
+    // SAFETY: the pointer and length are those of a slice. The raw call changes this thread only, which is the only one.
+    check(unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) }).map(drop)
+}
+
+pub fn set_gid(gid: u32) -> io::Result<()> {
+    // SAFETY: takes only integers.
+    check(unsafe { libc::syscall(libc::SYS_setresgid, gid, gid, gid) }).map(drop)
+}
+
+pub fn set_uid(uid: u32) -> io::Result<()> {
+    // SAFETY: takes only integers.
+    check(unsafe { libc::syscall(libc::SYS_setresuid, uid, uid, uid) }).map(drop)
+}
+
+/// The kernel's capability sets of this thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CapabilitySets {
+    pub effective: u64,
+    pub permitted: u64,
+    pub inheritable: u64,
+}
+
+#[repr(C)]
+#[derive(Default, Clone, Copy)]
+struct CapHeader {
+    version: u32,
+    pid: i32,
+}
+
+#[repr(C)]
+#[derive(Default, Clone, Copy)]
+struct CapData {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+const CAPABILITY_VERSION_3: u32 = 0x2008_0522;
+
+pub fn capabilities() -> io::Result<CapabilitySets> {
+    let mut header = CapHeader {
+        version: CAPABILITY_VERSION_3,
+        pid: 0,
+    };
+    let mut data = [CapData::default(); 2];
+    // SAFETY: version 3 writes exactly two structures.
+    check(unsafe { libc::syscall(libc::SYS_capget, &raw mut header, data.as_mut_ptr()) })?;
+    let join = |part: fn(&CapData) -> u32| u64::from(part(&data[0])) | u64::from(part(&data[1])) << 32;
+    Ok(CapabilitySets {
+        effective: join(|d| d.effective),
+        permitted: join(|d| d.permitted),
+        inheritable: join(|d| d.inheritable),
+    })
+}
+
+pub fn set_capabilities(sets: CapabilitySets) -> io::Result<()> {
+    let mut header = CapHeader {
+        version: CAPABILITY_VERSION_3,
+        pid: 0,
+    };
+    let half = |shift: u32| CapData {
+        effective: (sets.effective >> shift) as u32,
+        permitted: (sets.permitted >> shift) as u32,
+        inheritable: (sets.inheritable >> shift) as u32,
+    };
+    let data = [half(0), half(32)];
+    // SAFETY: version 3 reads exactly two structures.
+    check(unsafe { libc::syscall(libc::SYS_capset, &raw mut header, data.as_ptr()) }).map(drop)
+}
+
+pub fn drop_from_bounding_set(capability: u32) -> io::Result<()> {
+    prctl(libc::PR_CAPBSET_DROP, u64::from(capability), 0)
+}
+
+pub fn raise_ambient(capability: u32) -> io::Result<()> {
+    prctl(
+        libc::PR_CAP_AMBIENT,
+        libc::PR_CAP_AMBIENT_RAISE as u64,
+        u64::from(capability),
+    )
+}
+
+pub fn keep_capabilities(keep: bool) -> io::Result<()> {
+    prctl(libc::PR_SET_KEEPCAPS, u64::from(keep), 0)
+}
+
+pub fn set_no_new_privileges() -> io::Result<()> {
+    prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0)
+}
+
+/// Keeps other processes, even of the same user, from tracing this one or opening its `/proc` files.
+pub fn set_not_dumpable() -> io::Result<()> {
+    prctl(libc::PR_SET_DUMPABLE, 0, 0)
+}
+
+/// Makes this process the parent of its descendants' orphans.
+pub fn set_subreaper() -> io::Result<()> {
+    prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0)
+}
+
+pub fn set_name(name: &CStr) -> io::Result<()> {
+    prctl(libc::PR_SET_NAME, name.as_ptr() as u64, 0)
+}
+
+fn prctl(option: libc::c_int, second: u64, third: u64) -> io::Result<()> {
+    // SAFETY: every option used here takes integers, or a terminated string that outlives the call.
+    check(unsafe { libc::prctl(option, second, third, 0, 0) }.into()).map(drop)
+}
+
+pub fn load_seccomp_filter(code: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: code.len() as u16,
+        filter: code.as_ptr().cast_mut(),
+    };
+    let mode = libc::SECCOMP_SET_MODE_FILTER;
+    // SAFETY: the kernel copies the program, which outlives the call, and does not change it.
+    check(unsafe { libc::syscall(libc::SYS_seccomp, mode, 0, &raw const program) }).map(drop)
+}
+
+/// Replaces this process. Returns only when that failed.
+pub fn exec(program: &CStr, args: &[CString], env: &[CString]) -> io::Error {
+    let pointers = |strings: &[CString]| -> Vec<*const libc::c_char> {
+        strings.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect()
+    };
+    let (args, env) = (pointers(args), pointers(env));
+    // SAFETY: both arrays end with a null pointer and outlive the call.
+    unsafe { libc::execve(program.as_ptr(), args.as_ptr(), env.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// Ends this process without running anything of what it inherited from its parent.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: never returns.
+    unsafe { libc::_exit(code) }
+}
+
+/// Makes `fd` available as descriptor `number`, across exec.
+pub fn dup_to(fd: impl AsFd, number: RawFd) -> io::Result<()> {
+    let fd = fd.as_fd().as_raw_fd();
+    // SAFETY: both are plain descriptors.
+    let result = unsafe {
+        // dup2 onto itself would leave close-on-exec set.
+        if fd == number {
+            libc::fcntl(fd, libc::F_SETFD, 0)
+        } else {
+            libc::dup2(fd, number)
+        }
+    };
+    check(result.into()).map(drop)
+}
+
+/// Closes every descriptor from `first` on.
+pub fn close_from(first: u32) -> io::Result<()> {
+    // SAFETY: used only by children that own nothing above `first` any more.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) }).map(drop)
+}
+
+/// Marks every descriptor from `first` on to be closed by exec.
+pub fn close_on_exec_from(first: u32) -> io::Result<()> {
+    // SAFETY: only flags change.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) }).map(drop)
+}
+
+/// Brings a network interface of this network namespace up.
+pub fn raise_interface(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    // SAFETY: an interface request is plain data, all zero is valid, and it outlives both calls.
+    unsafe {
+        let mut request: libc::ifreq = std::mem::zeroed();
+        for (place, byte) in request.ifr_name[..libc::IFNAMSIZ - 1].iter_mut().zip(name.bytes()) {
+            *place = byte as libc::c_char;
+        }
+        check(libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request).into())?;
+        request.ifr_ifru.ifru_flags |= libc::IFF_UP as libc::c_short;
+        check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request).into())?;
+    }
+    Ok(())
+}
+
+/// Waits for a descriptor with the asynchronous runtime.
+pub fn register(file: std::fs::File) -> io::Result<tokio::io::unix::AsyncFd<std::fs::File>> {
+    // SAFETY: a file owns its descriptor, always names the same one, and closes it only when it is dropped.
+    Ok(unsafe { tokio::io::unix::AsyncFd::register(file)? })
+}
+
+/// Makes the terminal on standard input the controlling one of this session.
+pub fn take_controlling_terminal() -> io::Result<()> {
+    // SAFETY: takes only integers.
+    check(unsafe { libc::ioctl(0, libc::TIOCSCTTY, 0) }.into()).map(drop)
+}
+
+pub fn set_terminal_size(terminal: BorrowedFd<'_>, columns: u16, rows: u16) -> io::Result<()> {
+    let size = libc::winsize {
+        ws_row: rows,
+        ws_col: columns,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    // SAFETY: the structure outlives the call.
+    check(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) }.into()).map(drop)
+}
+
+/// Unlocks a pseudo-terminal's slave side and opens it, without going through any path.
+pub fn open_slave(master: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let unlocked: libc::c_int = 0;
+    // SAFETY: the integer outlives the call; the descriptor is new.
+    unsafe {
+        check(libc::ioctl(master.as_raw_fd(), libc::TIOCSPTLCK, &raw const unlocked).into())?;
+        let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;
+        let slave = check(libc::ioctl(master.as_raw_fd(), libc::TIOCGPTPEER, flags).into())?;
+        Ok(OwnedFd::from_raw_fd(slave as RawFd))
+    }
+}

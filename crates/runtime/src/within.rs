@@ -1,0 +1,130 @@
+//! Looking up and making paths inside a root directory that is not trusted.
+//!
+//! Nothing here follows a symbolic link out of the root, whatever an image holds: the kernel is told that the root is
+//! the top of the world.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+/// What a path is made as where there is nothing yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    Directory,
+    File,
+}
+
+impl Target {
+    /// A mount and what it is mounted on must both be directories, or both not.
+    pub fn like(fd: &OwnedFd) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(fd)?;
+        let directory = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir();
+        Ok(if directory { Self::Directory } else { Self::File })
+    }
+}
+
+/// Opens a path inside a root, where every symbolic link and `..` stays inside too.
+pub fn open(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    open_with(root, path, OFlags::PATH)
+}
+
+/// Like [`open`], but a link at the end of the path is opened itself.
+pub fn open_itself(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    open_with(root, path, OFlags::PATH | OFlags::NOFOLLOW)
+}
+
+/// Reads a file inside a root, of which no more than `limit` bytes are expected.
+pub fn read(root: BorrowedFd<'_>, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+    // Opening must not wait for the writer of a pipe that an image may have put there.
+    let file = std::fs::File::from(open_with(root, path, OFlags::RDONLY | OFlags::NONBLOCK)?);
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a regular file"));
+    }
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(io::Error::other(format!("larger than {limit} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// Changes the mode of what a descriptor refers to, even of one opened only as a path.
+pub fn chmod(fd: &OwnedFd, mode: u32) -> io::Result<()> {
+    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
+    Ok(rustix::fs::chmod(path, Mode::from_raw_mode(mode))?)
+}
+
+fn open_with(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    // The root itself has no name.
+    let path = if path.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        path
+    };
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    loop {
+        match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            // The kernel saw a rename beside the lookup and could not prove it safe.
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// Opens a path inside a root, making what is missing of it.
+pub fn ensure(root: BorrowedFd<'_>, path: &Path, kind: Target) -> io::Result<OwnedFd> {
+    let missing = match open(root, path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => error,
+        result => return result,
+    };
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(missing);
+    };
+    let parent = ensure(root, parent, Target::Directory)?;
+    match kind {
+        Target::Directory => rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))?,
+        Target::File => {
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644)).map(drop)?;
+        }
+    }
+    open(parent.as_fd(), Path::new(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn root() -> (tempfile::TempDir, OwnedFd) {
+        let dir = tempfile::tempdir().unwrap();
+        let fd = fs::File::open(dir.path()).unwrap().into();
+        (dir, fd)
+    }
+
+    #[test]
+    fn missing_targets_are_made_as_what_is_mounted_on_them() {
+        let (dir, fd) = root();
+        ensure(fd.as_fd(), Path::new("/a/b/file"), Target::File).unwrap();
+        ensure(fd.as_fd(), Path::new("/a/c"), Target::Directory).unwrap();
+        assert!(dir.path().join("a/b/file").is_file());
+        assert!(dir.path().join("a/c").is_dir());
+    }
+
+    #[test]
+    fn links_in_an_image_lead_nowhere_else() {
+        let (dir, fd) = root();
+        let outside = tempfile::tempdir().unwrap();
+        symlink(outside.path(), dir.path().join("absolute")).unwrap();
+        symlink("../../../..", dir.path().join("upward")).unwrap();
+        // An absolute link is read inside the root, where its target does not exist: nothing is made, in either.
+        assert!(ensure(fd.as_fd(), Path::new("absolute/x"), Target::File).is_err());
+        ensure(fd.as_fd(), Path::new("upward/y"), Target::File).unwrap();
+        assert!(dir.path().join("y").is_file());
+        assert!(fs::read_dir(outside.path()).unwrap().next().is_none());
+    }
+}

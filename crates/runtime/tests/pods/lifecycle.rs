@@ -1,0 +1,373 @@
+//! Sandboxes and containers from start to end.
+
+use std::time::{Duration, Instant};
+
+use cri::{Code, Runtime, v1};
+use futures_util::StreamExt;
+
+use crate::bed::{Bed, able, wait_for};
+
+#[tokio::test]
+async fn a_container_runs_writes_its_log_and_ends() {
+    if !able() {
+        return;
+    }
+    let bed = Bed::new().await;
+    let sandbox = bed.sandbox().await;
+    let (log, status) = bed
+        .run_to_end(
+            &sandbox,
+            "echo one; echo two >&2; sleep 0.05; printf three; exit 3",
+            |_| {},
+        )
+        .await;
+    assert_eq!(log, "stdout F one\nstderr F two\nstdout P three\n");
+    assert_eq!((status.exit_code, status.reason.as_str()), (3, "Error"));
+    assert!(status.started_at > 0 && status.finished_at > status.started_at);
+    assert!(status.created_at <= status.started_at);
+    assert_eq!(status.log_path, bed.log_path().display().to_string());
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_sandbox_is_ready_with_its_address_until_it_is_stopped() {
+    if !able() {
+        return;
+    }
+    let bed = Bed::new().await;
+    let sandbox = bed.sandbox().await;
+    let request = || v1::PodSandboxStatusRequest {
+        pod_sandbox_id: sandbox.clone(),
+        verbose: false,
+    };
+    let status = bed.pod_sandbox_status(request()).await.unwrap().status.unwrap();
+    assert_eq!(status.state(), v1::PodSandboxState::SandboxReady);
+    assert_eq!(status.network.unwrap().ip, "10.9.8.7");
+
+    let container = bed.run(&sandbox, "sleep 1000").await;
+    let stop = || v1::StopPodSandboxRequest {
+        pod_sandbox_id: sandbox.clone(),
+    };
+    bed.stop_pod_sandbox(stop()).await.unwrap();
+    bed.stop_pod_sandbox(stop()).await.unwrap();
+    let status = bed.pod_sandbox_status(request()).await.unwrap().status.unwrap();
+    assert_eq!(status.state(), v1::PodSandboxState::SandboxNotready);
+    assert_eq!(bed.ended(&container).await.exit_code, 137);
+    let config = bed.container_config("true");
+    assert_eq!(
+        bed.create(&sandbox, config).await.unwrap_err().code,
+        Code::FailedPrecondition
+    );
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn containers_of_a_pod_share_network_names_and_memory_but_not_processes() {
+    if !able() {
+        return;
+    }
+    let bed = Bed::new().await;
+    let sandbox = bed.sandbox().await;
+    let one = bed.run(&sandbox, "echo shared > /dev/shm/file; exec sleep 1000").await;
+    let two = bed.run(&sandbox, "exec sleep 1000").await;
+    let namespaces = "for n in net ipc uts pid mnt; do ls -l /proc/self/ns/$n | cat; done";
+    let (first, second) = (
+        bed.exec(&one, namespaces).await.stdout,
+        bed.exec(&two, namespaces).await.stdout,
+    );
+    let ids = |text: &[u8]| -> Vec<String> {
+        String::from_utf8_lossy(text)
+            .lines()
+            .map(|line| line.rsplit(' ').next().unwrap().to_owned())
+            .collect()
+    };
+    let same: Vec<_> = ids(&first).into_iter().zip(ids(&second)).map(|(a, b)| a == b).collect();
+    assert_eq!(same, [true, true, true, false, false]);
+    assert_eq!(
+        bed.exec(&two, "cat /dev/shm/file; cat /etc/hostname; cat /proc/1/comm")
+            .await
+            .stdout,
+        b"shared\npod\nsleep\n"
+    );
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_pod_may_share_its_processes() {
+    if !able() {
+        return;
+    }
+    let bed = Bed::new().await;
+    let shared = || v1::NamespaceOption {
+        pid: v1::NamespaceMode::Pod.into(),
+        ..Default::default()
+    };
+    let sandbox = bed
+        .sandbox_with(|config| {
+            config
+                .linux
+                .as_mut()
+                .unwrap()
+                .security_context
+                .as_mut()
+                .unwrap()
+                .namespace_options = Some(shared());
+        })
+        .await;
+    let share = |config: &mut v1::ContainerConfig| {
+        config
+            .linux
+            .as_mut()
+            .unwrap()
+            .security_context
+            .as_mut()
+            .unwrap()
+            .namespace_options = Some(shared());
+    };
+    let one = bed.run_with(&sandbox, "sleep 1000 & exec sleep 1000", share).await;
+    let two = bed.run_with(&sandbox, "exec sleep 2000", share).await;
+    let seen = bed
+        .exec(
+            &two,
+            "cat /proc/1/comm; cat /proc/[0-9]*/cmdline | grep -o sleep | wc -l || true",
+        )
+        .await;
+    assert!(String::from_utf8_lossy(&seen.stdout).starts_with("pause\n"));
+    // Ending a container ends all of its processes, and no other's.
+    stop(&bed, &one, 0).await;
+    assert_eq!(bed.ended(&one).await.exit_code, 137);
+    assert_eq!(bed.status(&two).await.state(), v1::ContainerState::ContainerRunning);
+    bed.finish().await;
+}
+
+async fn stop(bed: &Bed, container: &str, timeout: i64) -> Duration {
+    let began = Instant::now();
+    let request = v1::StopContainerRequest {
+        container_id: container.to_owned(),
+        timeout,
+    };
+    bed.stop_container(request).await.unwrap();
+    began.elapsed()
+}
+
+#[tokio::test]
+async fn stopping_asks_first_and_kills_when_the_time_is_over() {
+    if !able() {
+        return;
+    }
+    let bed = Bed::new().await;
+    let sandbox = bed.sandbox().await;
+    let polite = bed
+        .run(
+            &sandbox,
+            "trap 'exit 7' TERM; echo ready; while true; do sleep 0.01; done",
+        )
+        .await;
+    // The first process of a namespace does not get signals it has not asked for yet.
+    wait_for("the trap", || bed.log() == "stdout F ready\n").await;
+    assert!(stop(&bed, &polite, 10).await < Duration::from_secs(5));
+    assert_eq!(bed.ended(&polite).await.exit_code, 7);
+
+    let stubborn = bed.run(&sandbox, "trap '' TERM; while true; do sleep 0.01; done").await;
+    let took = stop(&bed, &stubborn, 1).await;
+    assert!(
+        took >= Duration::from_secs(1) && took < Duration::from_secs(5),
+        "{took:?}"
+    );
+    assert_eq!(bed.ended(&stubborn).await.exit_code, 137);
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_fails_the_start() {
+    if !able() {
+        return;
+    }
+    let bed = Bed::new().await;
+    let sandbox = bed.sandbox().await;
+    let mut config = bed.container_config("");
+    config.command = vec!["nope".into()];
+    let container = bed.create(&sandbox, config).await.unwrap();
+    let error = bed.start(&container).await.unwrap_err();
+    assert_eq!(
+        error.message,
+        r#"unable to start container process: exec: "nope": executable file not found in $PATH"#
+    );
+    let status = bed.ended(&container).await;
+    assert_eq!((status.exit_code, status.reason.as_str()), (128, "StartError"));
+    assert_eq!(bed.start(&container).await.unwrap_err().code, Code::FailedPrecondition);
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn events_tell_of_each_step_at_once() {
+    if !able() {
+        return;
+    }
+    let bed = Bed::new().await;
+    let sandbox = bed.sandbox().await;
+    let mut events = bed.events().await.unwrap();
+    let container = bed.run(&sandbox, "exit 4").await;
+    let mut kinds = Vec::new();
+    while kinds.len() < 3 {
+        let event = tokio::time::timeout(Duration::from_secs(5), events.next())
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
+        assert_eq!(event.container_id, container);
+        kinds.push(event.container_event_type());
+        if event.container_event_type() == v1::ContainerEventType::ContainerStoppedEvent {
+            assert_eq!(event.containers_statuses[0].exit_code, 4);
+        }
+    }
+    kinds.sort_unstable_by_key(|kind| *kind as i32);
+    use v1::ContainerEventType as Kind;
+    assert_eq!(
+        kinds,
+        [
+            Kind::ContainerCreatedEvent,
+            Kind::ContainerStartedEvent,
+            Kind::ContainerStoppedEvent
+        ]
+    );
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn lists_are_filtered_by_id_state_and_labels() {
+    if !able() {
+        return;
+    }
+    let bed = Bed::new().await;
+    let sandbox = bed.sandbox().await;
+    let running = bed.run(&sandbox, "exec sleep 1000").await;
+    let done = bed.run(&sandbox, "true").await;
+    bed.ended(&done).await;
+    let list = async |filter: v1::ContainerFilter| -> Vec<String> {
+        let request = v1::ListContainersRequest { filter: Some(filter) };
+        bed.list_containers(request)
+            .await
+            .unwrap()
+            .containers
+            .into_iter()
+            .map(|c| c.id)
+            .collect()
+    };
+    let state = Some(v1::ContainerStateValue {
+        state: v1::ContainerState::ContainerRunning.into(),
+    });
+    assert_eq!(
+        list(v1::ContainerFilter {
+            state,
+            ..Default::default()
+        })
+        .await,
+        [running]
+    );
+    assert_eq!(
+        list(v1::ContainerFilter {
+            id: done[..12].into(),
+            ..Default::default()
+        })
+        .await,
+        [done]
+    );
+    let label_selector = [("app".to_owned(), "other".to_owned())].into();
+    assert!(
+        list(v1::ContainerFilter {
+            label_selector,
+            ..Default::default()
+        })
+        .await
+        .is_empty()
+    );
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn the_log_can_be_rotated_under_a_running_container() {
+    if !able() {
+        return;
+    }
+    let bed = Bed::new().await;
+    let sandbox = bed.sandbox().await;
+    let container = bed.run(&sandbox, "echo before; cat /dev/shm/go 2>/dev/null; while [ ! -e /dev/shm/go ]; do sleep 0.01; done; echo after; exec sleep 1000").await;
+    wait_for("the first line", || bed.log() == "stdout F before\n").await;
+    let rotated = bed.log_path().with_extension("1");
+    std::fs::rename(bed.log_path(), &rotated).unwrap();
+    let request = v1::ReopenContainerLogRequest {
+        container_id: container.clone(),
+    };
+    bed.reopen_container_log(request).await.unwrap();
+    bed.exec(&container, "touch /dev/shm/go").await;
+    wait_for("the second line", || bed.log() == "stdout F after\n").await;
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn the_built_in_image_pauses() {
+    if !able() {
+        return;
+    }
+    let bed = Bed::new().await;
+    let sandbox = bed.sandbox().await;
+    let image = v1::ImageSpec {
+        image: runtime::BUILTIN_IMAGE.into(),
+        ..Default::default()
+    };
+    let pull = v1::PullImageRequest {
+        image: Some(image.clone()),
+        ..Default::default()
+    };
+    bed.pull_image(pull).await.unwrap();
+    let container = bed
+        .run_with(&sandbox, "", |config| {
+            config.image = Some(image.clone());
+            config.command.clear();
+        })
+        .await;
+    assert_eq!(
+        bed.status(&container).await.state(),
+        v1::ContainerState::ContainerRunning
+    );
+    let stats = v1::ContainerStatsRequest {
+        container_id: container.clone(),
+    };
+    let stats = bed.container_stats(stats).await.unwrap().stats.unwrap();
+    assert!(stats.memory.unwrap().usage_bytes.unwrap().value > 0);
+    let remove = v1::RemoveImageRequest { image: Some(image) };
+    assert_eq!(
+        bed.remove_image(remove).await.unwrap_err().code,
+        Code::FailedPrecondition
+    );
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn an_image_of_a_registry_is_refused_with_advice() {
+    if !able() {
+        return;
+    }
+    let bed = Bed::new().await;
+    let image = Some(v1::ImageSpec {
+        image: "nginx".into(),
+        ..Default::default()
+    });
+    let status = bed
+        .image_status(v1::ImageStatusRequest {
+            image: image.clone(),
+            verbose: false,
+        })
+        .await;
+    assert_eq!(status.unwrap().image, None);
+    let error = bed
+        .pull_image(v1::PullImageRequest {
+            image,
+            ..Default::default()
+        })
+        .await
+        .unwrap_err();
+    assert!(error.message.contains("\"docker.io/library/nginx:latest\""), "{error}");
+    bed.finish().await;
+}
