@@ -182,6 +182,33 @@ mod tests {
     }
 
     #[test]
+    fn wherever_the_process_is_killed_no_address_is_given_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("addresses");
+        let mut journal = open(dir.path());
+        for id in ["a", "b", "c", "d"] {
+            assigned(&mut journal, id);
+        }
+        for id in ["b", "c"] {
+            let record = journal.addresses.release(id).unwrap();
+            journal.commit(&record).unwrap();
+        }
+        drop(journal);
+        let text = fs::read(&path).unwrap();
+        for killed_at in 0..=text.len() {
+            fs::write(&path, &text[..killed_at]).unwrap();
+            let mut journal = open(dir.path());
+            assigned(&mut journal, "new");
+            assigned(&mut journal, "newer");
+            let mut given: Vec<IpAddr> = journal.addresses.owners().flat_map(|(_, ips)| ips.to_vec()).collect();
+            let count = given.len();
+            given.sort();
+            given.dedup();
+            assert_eq!(given.len(), count, "killed after {killed_at} bytes");
+        }
+    }
+
+    #[test]
     fn a_line_that_makes_no_sense_is_an_error_with_its_place() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("addresses"), "+ a 10.1.0.2\n+ b 10.1\n").unwrap();
