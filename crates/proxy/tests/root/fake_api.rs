@@ -1,4 +1,7 @@
-//! An API server in a few lines: lists and watches of whatever was put into it. Other crates' tests include this file.
+//! An API server in a few lines: lists and watches of whatever was put into it; writes are noted, and a second create
+//! of the same object is refused. Other crates' tests include this file.
+
+#![allow(dead_code)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +23,7 @@ struct State {
     /// By resource, then by key.
     objects: BTreeMap<String, BTreeMap<String, Value>>,
     watches: Vec<(String, Sender<Bytes, TransportError>)>,
+    requests: Vec<String>,
 }
 
 impl FakeApi {
@@ -38,6 +42,11 @@ impl FakeApi {
         state.tell(resource, if known.is_some() { "MODIFIED" } else { "ADDED" }, &object);
     }
 
+    /// All writes, as method, path and body.
+    pub fn requests(&self) -> Vec<String> {
+        self.0.lock().unwrap().requests.clone()
+    }
+
     pub fn delete(&self, resource: &str, name: &str) {
         let mut state = self.0.lock().unwrap();
         state.revision += 1;
@@ -53,6 +62,28 @@ impl FakeApi {
 }
 
 impl State {
+    fn write(&mut self, request: &http::Request<Bytes>) -> http::Response<Body> {
+        let body = String::from_utf8_lossy(request.body());
+        let line = |method: &str| format!("{method} {} {body}", request.uri().path());
+        let name = |line: &str| {
+            line.find("\"name\"")
+                .map(|at| line[at..].chars().take(30).collect::<String>())
+        };
+        let known = self
+            .requests
+            .iter()
+            .any(|past| past.starts_with("POST") && past.contains(request.uri().path()) && name(past) == name(&body));
+        let line = line(request.method().as_str());
+        self.requests.push(line);
+        let mut answer = http::Response::new(body_from_bytes(Bytes::from_static(b"{}")));
+        if known && request.method() == http::Method::POST {
+            let status = json!({"kind": "Status", "status": "Failure", "reason": "AlreadyExists", "code": 409});
+            answer = http::Response::new(body_from_bytes(Bytes::from(status.to_string())));
+            *answer.status_mut() = http::StatusCode::CONFLICT;
+        }
+        answer
+    }
+
     fn tell(&mut self, resource: &str, kind: &str, object: &Value) {
         let line = Bytes::from(format!("{}\n", json!({"type": kind, "object": object})));
         for (_, watch) in self.watches.iter_mut().filter(|(watched, _)| watched == resource) {
@@ -65,6 +96,9 @@ impl State {
 impl Transport for FakeApi {
     async fn send(&self, request: http::Request<Bytes>) -> Result<http::Response<Body>, TransportError> {
         let mut state = self.0.lock().unwrap();
+        if request.method() != http::Method::GET {
+            return Ok(state.write(&request));
+        }
         let resource = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
         if request.uri().query().unwrap_or_default().contains("watch=true") {
             let (sender, body) = Channel::new(64);

@@ -1,0 +1,184 @@
+//! The whole server on loopback: real questions by UDP and TCP, names from an API server, others from another server.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use dns::{Advertisement, DnsOptions};
+use expect_test::expect;
+use serde_json::json;
+
+#[path = "../../proxy/tests/root/fake_api.rs"]
+mod fake_api;
+
+use fake_api::FakeApi;
+
+const A: u16 = 1;
+
+fn question(name: &str, kind: u16) -> Vec<u8> {
+    let mut message = vec![0xab, 0xcd, 0x01, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+    for label in name.split('.') {
+        message.push(label.len() as u8);
+        message.extend_from_slice(label.as_bytes());
+    }
+    message.push(0);
+    message.extend_from_slice(&kind.to_be_bytes());
+    message.extend_from_slice(&[0, 1]);
+    message
+}
+
+/// The code, whether it is cut, how many answers, and the last four bytes of the last of them.
+fn summary(answer: &[u8]) -> String {
+    let count = u16::from_be_bytes([answer[6], answer[7]]);
+    let cut = if answer[2] & 2 == 0 { "" } else { " cut" };
+    let tail = &answer[answer.len() - 4..];
+    let tail = if count == 0 {
+        String::new()
+    } else {
+        format!(" {}.{}.{}.{}", tail[0], tail[1], tail[2], tail[3])
+    };
+    format!("code {}{cut}, {count} answers{tail}", answer[3] & 15)
+}
+
+async fn ask(server: SocketAddr, name: &str, by_tcp: bool) -> String {
+    let question = question(name, A);
+    let answer = tokio::task::spawn_blocking(move || {
+        if by_tcp {
+            let mut stream = TcpStream::connect(server).unwrap();
+            stream.write_all(&(question.len() as u16).to_be_bytes()).unwrap();
+            stream.write_all(&question).unwrap();
+            let mut length = [0; 2];
+            stream.read_exact(&mut length).unwrap();
+            let mut answer = vec![0; usize::from(u16::from_be_bytes(length))];
+            stream.read_exact(&mut answer).unwrap();
+            return answer;
+        }
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        socket.send_to(&question, server).unwrap();
+        let mut answer = vec![0; 65535];
+        let length = socket.recv(&mut answer).unwrap();
+        answer.truncate(length);
+        answer
+    });
+    summary(&answer.await.unwrap())
+}
+
+/// Another server, which answers every question with 192.0.2.7.
+fn other_server() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 512];
+        while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+            let mut answer = buffer[..length].to_vec();
+            answer[2] |= 0x80;
+            answer[7] = 1;
+            answer.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 7]);
+            let _ = socket.send_to(&answer, from);
+        }
+    });
+    address
+}
+
+fn free_port() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.local_addr().unwrap()
+}
+
+#[tokio::test]
+async fn names_are_answered() {
+    let api = FakeApi::default();
+    let endpoints: Vec<_> = (1..=60)
+        .map(|host| json!({"addresses": [format!("10.244.0.{host}")]}))
+        .collect();
+    api.put(
+        "services",
+        json!({"metadata": {"namespace": "default", "name": "web"}, "spec": {"clusterIP": "10.96.0.10"}}),
+    );
+    api.put(
+        "services",
+        json!({"metadata": {"namespace": "default", "name": "many"}, "spec": {"clusterIP": "None"}}),
+    );
+    let alias = json!({"type": "ExternalName", "externalName": "example.com"});
+    api.put(
+        "services",
+        json!({"metadata": {"namespace": "default", "name": "alias"}, "spec": alias}),
+    );
+    api.put(
+        "endpointslices",
+        json!({"metadata": {"namespace": "default", "name": "many-1",
+        "labels": {"kubernetes.io/service-name": "many"}}, "endpoints": endpoints}),
+    );
+
+    let dir = tempfile::tempdir().unwrap();
+    let resolv_conf = dir.path().join("resolv.conf");
+    std::fs::write(&resolv_conf, format!("nameserver {}\n", other_server())).unwrap();
+    let server = free_port();
+    let options = DnsOptions {
+        resolv_conf,
+        ..DnsOptions::new(api.client(), server)
+    };
+    let mut ready = options.ready.subscribe();
+    let running = tokio::spawn(dns::run(options));
+    ready.wait_for(|ready| *ready).await.unwrap();
+
+    let mut out = String::new();
+    for (name, by_tcp) in [
+        ("web.default.svc.cluster.local", false),
+        ("WEB.default.svc.Cluster.Local", true),
+        ("many.default.svc.cluster.local", false),
+        ("absent.default.svc.cluster.local", false),
+        ("example.com", false),
+        ("alias.default.svc.cluster.local", false),
+    ] {
+        out.push_str(&format!("{name}: {}\n", ask(server, name, by_tcp).await));
+    }
+    let many = ask(server, "many.default.svc.cluster.local", true).await;
+    assert!(many.starts_with("code 0, 60 answers"), "{many}");
+    expect![[r#"
+        web.default.svc.cluster.local: code 0, 1 answers 10.96.0.10
+        WEB.default.svc.Cluster.Local: code 0, 1 answers 10.96.0.10
+        many.default.svc.cluster.local: code 0 cut, 0 answers
+        absent.default.svc.cluster.local: code 3, 0 answers
+        example.com: code 0, 1 answers 192.0.2.7
+        alias.default.svc.cluster.local: code 0, 2 answers 192.0.2.7
+    "#]]
+    .assert_eq(&out);
+
+    // Names follow the objects.
+    api.delete("services", "web");
+    for _ in 0..100 {
+        if ask(server, "web.default.svc.cluster.local", false)
+            .await
+            .starts_with("code 3")
+        {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(
+        ask(server, "web.default.svc.cluster.local", false).await,
+        "code 3, 0 answers"
+    );
+    running.abort();
+}
+
+#[tokio::test]
+async fn the_cluster_is_told_where_dns_is() {
+    let api = FakeApi::default();
+    let mut advertisement = Advertisement {
+        service_ip: "10.96.0.10".parse().unwrap(),
+        node_name: "here".to_owned(),
+        server: "10.244.0.1:10053".parse().unwrap(),
+    };
+    dns::advertise(&api.client(), &advertisement).await.unwrap();
+    advertisement.server.set_port(10054);
+    dns::advertise(&api.client(), &advertisement).await.unwrap();
+    expect![[r#"
+        POST /api/v1/namespaces/kube-system/services {"apiVersion":"v1","kind":"Service","metadata":{"labels":{"k8s-app":"kube-dns","kubernetes.io/cluster-service":"true","kubernetes.io/name":"CoreDNS"},"name":"kube-dns","namespace":"kube-system"},"spec":{"clusterIP":"10.96.0.10","internalTrafficPolicy":"Local","ports":[{"name":"dns","port":53,"protocol":"UDP"},{"name":"dns-tcp","port":53,"protocol":"TCP"}]}}
+        POST /apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices {"addressType":"IPv4","apiVersion":"discovery.k8s.io/v1","endpoints":[{"addresses":["10.244.0.1"],"conditions":{"ready":true,"serving":true,"terminating":false},"nodeName":"here"}],"kind":"EndpointSlice","metadata":{"labels":{"endpointslice.kubernetes.io/managed-by":"karve-dns","kubernetes.io/service-name":"kube-dns"},"name":"kube-dns-here","namespace":"kube-system"},"ports":[{"name":"dns","port":10053,"protocol":"UDP"},{"name":"dns-tcp","port":10053,"protocol":"TCP"}]}
+        POST /api/v1/namespaces/kube-system/services {"apiVersion":"v1","kind":"Service","metadata":{"labels":{"k8s-app":"kube-dns","kubernetes.io/cluster-service":"true","kubernetes.io/name":"CoreDNS"},"name":"kube-dns","namespace":"kube-system"},"spec":{"clusterIP":"10.96.0.10","internalTrafficPolicy":"Local","ports":[{"name":"dns","port":53,"protocol":"UDP"},{"name":"dns-tcp","port":53,"protocol":"TCP"}]}}
+        POST /apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices {"addressType":"IPv4","apiVersion":"discovery.k8s.io/v1","endpoints":[{"addresses":["10.244.0.1"],"conditions":{"ready":true,"serving":true,"terminating":false},"nodeName":"here"}],"kind":"EndpointSlice","metadata":{"labels":{"endpointslice.kubernetes.io/managed-by":"karve-dns","kubernetes.io/service-name":"kube-dns"},"name":"kube-dns-here","namespace":"kube-system"},"ports":[{"name":"dns","port":10054,"protocol":"UDP"},{"name":"dns-tcp","port":10054,"protocol":"TCP"}]}
+        PATCH /apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/kube-dns-here {"endpoints":[{"addresses":["10.244.0.1"],"conditions":{"ready":true,"serving":true,"terminating":false},"nodeName":"here"}],"ports":[{"name":"dns","port":10054,"protocol":"UDP"},{"name":"dns-tcp","port":10054,"protocol":"TCP"}]}"#]].assert_eq(&api.requests().join("\n"));
+}
