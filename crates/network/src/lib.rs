@@ -4,8 +4,8 @@
 //! in, and [`cni`], which calls the plugins an administrator configured. Below them lie [`route`] (links, addresses and
 //! routes), [`nft`] (packet rules) and [`conntrack`], all on [`netlink`].
 //!
-//! This crate knows nothing of the Kubernetes API, of containers or of any other crate of ours: it is given a
-//! namespace's path and a name to log. It never runs `ip`, `nft` or `iptables`; everything goes by netlink.
+//! This crate knows nothing of the Kubernetes API or of containers and depends on no crate of ours but `trace`: it is
+//! given a namespace's path and a name to log. It never runs `ip`, `nft` or `iptables`; everything goes by netlink.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -73,6 +73,12 @@ pub struct PodAddresses {
     pub gateways: Vec<IpAddr>,
     /// The interface's name inside the pod.
     pub interface: String,
+}
+
+/// Notes that a pod has been connected.
+fn mark_connected(sandbox: &SandboxNetwork) {
+    let pod = format!("pods/{}/{}", sandbox.namespace, sandbox.name);
+    trace::mark("network/connected", pod, sandbox.uid.clone());
 }
 
 /// Connects sandboxes to the network. All methods may be called at once for different sandboxes; calls for one

@@ -172,6 +172,7 @@ impl Inner {
         if !sandbox.port_mappings.is_empty() {
             rules::open_ports(&options, &rules_socket()?, ips, &sandbox.port_mappings)?;
         }
+        crate::mark_connected(sandbox);
         Ok(PodAddresses {
             ips: ips.to_vec(),
             gateways,

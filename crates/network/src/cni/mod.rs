@@ -176,6 +176,7 @@ impl PodNetwork for Cni {
             Ok((result, addresses)) => {
                 record.result = Some(result);
                 self.records.write(&record)?;
+                crate::mark_connected(sandbox);
                 Ok(addresses)
             }
             Err(error) => {

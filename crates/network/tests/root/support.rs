@@ -12,15 +12,26 @@ use network::{PodNetwork, PortMapping, SandboxNetwork};
 
 /// Runs a test on a host of its own: this thread, and all the threads it starts, are in a new network namespace.
 pub fn on_new_host(test: impl FnOnce()) {
-    // SAFETY: neither call takes pointers.
-    let alone = unsafe { libc::geteuid() == 0 && libc::unshare(libc::CLONE_NEWNET) == 0 };
-    if alone {
-        run("ip", &["link", "set", "lo", "up"]);
-        return test();
+    if let Some(why) = hindrance() {
+        assert!(std::env::var_os("KARVE_REQUIRE_ALL").is_none(), "{why}");
+        eprintln!("SKIPPED: {why}");
+        return;
     }
-    let why = "this test needs root, to make network namespaces";
-    assert!(std::env::var_os("KARVE_REQUIRE_ALL").is_none(), "{why}");
-    eprintln!("SKIPPED: {why}");
+    run("ip", &["link", "set", "lo", "up"]);
+    test();
+}
+
+/// Moves this thread to a new network namespace, or says why it cannot.
+fn hindrance() -> Option<&'static str> {
+    // SAFETY: neither call takes pointers.
+    if unsafe { libc::geteuid() != 0 || libc::unshare(libc::CLONE_NEWNET) != 0 } {
+        return Some("this test needs root, to make network namespaces");
+    }
+    let installed = |program: &str| Command::new(program).arg("-V").output().is_ok();
+    if !installed("ip") || !installed("nft") {
+        return Some("this test needs the programs ip and nft, to see what was made");
+    }
+    None
 }
 
 pub fn block_on<T>(work: impl Future<Output = T>) -> T {

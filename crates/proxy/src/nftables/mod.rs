@@ -1,4 +1,4 @@
-//! The backend on nf_tables: keeps two tables, one for each address family, in step with the model.
+//! The backend on nf_tables: keeps one table for each address family in step with the model.
 //!
 //! Every step is one transaction that changes only what differs. Start with [`Nftables::apply`]; the rules' shape is
 //! told in `layout`.
@@ -65,7 +65,8 @@ pub struct Step {
 #[derive(Debug)]
 pub struct Nftables {
     socket: Socket,
-    families: [FamilyState; 2],
+    /// One for each address family that the cluster uses.
+    families: Vec<FamilyState>,
     services: HashMap<Key, Vec<ServicePort>>,
     /// Who has each destination: two Services may ask for the same external address and port.
     claims: HashMap<(bool, Destination), Key>,
@@ -88,13 +89,14 @@ impl Nftables {
     /// Takes over the rules that an earlier process left, with no Services known; the first [`Nftables::apply`]
     /// should bring all of them.
     pub fn open(options: &NftablesOptions) -> Result<Nftables, NftablesError> {
+        let families = layouts(options).into_iter().map(|layout| FamilyState {
+            layout,
+            groups: BTreeMap::new(),
+            hairpins: HashMap::new(),
+        });
         Ok(Nftables {
             socket: Socket::open().map_err(NftablesError::Open)?,
-            families: layouts(options).map(|layout| FamilyState {
-                layout,
-                groups: BTreeMap::new(),
-                hairpins: HashMap::new(),
-            }),
+            families: families.collect(),
             services: HashMap::new(),
             claims: HashMap::new(),
             waiting: BTreeMap::new(),
@@ -300,8 +302,11 @@ fn count(groups: &mut BTreeMap<Group, usize>, more: &[Group], fewer: &[Group]) {
     groups.retain(|_, members| *members > 0);
 }
 
-fn layouts(options: &NftablesOptions) -> [Layout; 2] {
-    [true, false].map(|ipv4| {
+/// A family of which neither pods nor Services have addresses needs no rules; if nothing is known, both get them.
+fn layouts(options: &NftablesOptions) -> Vec<Layout> {
+    let blocks = || options.cluster_cidrs.iter().chain(&options.service_cidrs);
+    let used = |ipv4: &bool| blocks().next().is_none() || blocks().any(|block| block.is_ipv4() == *ipv4);
+    let layout = |ipv4: bool| {
         let of_family = |blocks: &[Cidr]| blocks.iter().copied().filter(|block| block.is_ipv4() == ipv4).collect();
         Layout {
             ipv4,
@@ -310,7 +315,8 @@ fn layouts(options: &NftablesOptions) -> [Layout; 2] {
             service_cidrs: of_family(&options.service_cidrs),
             masquerade_bit: options.masquerade_bit,
         }
-    })
+    };
+    [true, false].into_iter().filter(used).map(layout).collect()
 }
 
 /// What a table has, as far as it has to be known: chains by name, and the elements that are ours to keep.

@@ -15,9 +15,8 @@ fn state() -> FamilyState {
         service_cidrs: Vec::new(),
         masquerade_bit: 0x4000,
     };
-    let [layout, _] = layouts(&options);
     FamilyState {
-        layout,
+        layout: layouts(&options).remove(0),
         groups: BTreeMap::new(),
         hairpins: HashMap::new(),
     }
