@@ -99,6 +99,10 @@ impl Presenter {
 
     /// One stored object.
     pub fn stored(&self, code: StatusCode, stored: &Bytes, revision: Revision) -> Result<Response<Body>, Error> {
+        // A dry run has no revision to show.
+        if self.is_verbatim() && revision == 0 {
+            return Ok(bytes(code, "application/json", stored.clone()));
+        }
         if self.is_verbatim() {
             return Ok(bytes(
                 code,

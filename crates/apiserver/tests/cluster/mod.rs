@@ -1,0 +1,181 @@
+//! A server to ask, and the asking.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::{
+    AdmissionOptions, ApiServer, AuthorizationMode, ClusterFacts, GateOptions, InProcess, Options, ServiceNetwork,
+    Services,
+};
+use auth::User;
+use auth::authenticate::{ServiceAccounts, SigningKey, TokenFile};
+use bytes::Bytes;
+use client::{Body, Transport};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::Value;
+
+/// Nothing here waits longer than this for what should come at once.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+pub struct Cluster {
+    server: Arc<ApiServer>,
+    transport: InProcess,
+}
+
+pub struct Watch {
+    body: Body,
+    pending: Vec<u8>,
+}
+
+impl Cluster {
+    pub async fn start() -> Cluster {
+        let (signing, _) = SigningKey::generate().expect("a key can be made");
+        let issuer = vec!["https://issuer.example".to_owned()];
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("protocols are known")
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth();
+        let tls = Arc::new(tls);
+        let server = ApiServer::start(Options {
+            store: store::memory::open(),
+            admission: AdmissionOptions::default(),
+            gate: GateOptions {
+                tokens: TokenFile::default(),
+                service_accounts: ServiceAccounts::new(issuer, Vec::new(), Some(signing), Vec::new()),
+                allow_anonymous: true,
+                authorization: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],
+            },
+            services: Services {
+                network: ServiceNetwork::parse("10.96.0.0/24").expect("a network"),
+                node_ports: (30000, 30100),
+                root: apiserver::STORE_ROOT.to_owned(),
+            },
+            facts: ClusterFacts {
+                advertise: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                secure_port: 6443,
+                authority: String::new(),
+                client_authority: String::new(),
+            },
+            kubelet_tls: tls.clone(),
+            insecure_tls: tls,
+            max_reads_in_flight: 100,
+            max_writes_in_flight: 100,
+        });
+        let server = server.await.expect("the server starts");
+        let transport = InProcess::new(server.clone(), User::system("admin", &["system:masters"]));
+        Cluster { server, transport }
+    }
+
+    /// The same server asked by somebody without special rights.
+    pub fn as_user(&self, name: &str) -> Cluster {
+        let transport = InProcess::new(self.server.clone(), User::system(name, &[]));
+        Cluster {
+            server: self.server.clone(),
+            transport,
+        }
+    }
+
+    pub async fn send(&self, method: &str, path: &str, body: Option<&Value>) -> Response<Body> {
+        let body = body.map(|body| Bytes::from(body.to_string())).unwrap_or_default();
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", "application/json");
+        self.transport
+            .send(request.body(body).expect("a request"))
+            .await
+            .expect("an answer")
+    }
+
+    pub async fn get(&self, path: &str) -> (StatusCode, Value) {
+        answer(self.send("GET", path, None).await).await
+    }
+
+    pub async fn post(&self, path: &str, body: &Value) -> (StatusCode, Value) {
+        answer(self.send("POST", path, Some(body)).await).await
+    }
+
+    pub async fn put(&self, path: &str, body: &Value) -> (StatusCode, Value) {
+        answer(self.send("PUT", path, Some(body)).await).await
+    }
+
+    pub async fn delete(&self, path: &str) -> (StatusCode, Value) {
+        answer(self.send("DELETE", path, None).await).await
+    }
+
+    pub async fn patch(&self, path: &str, kind: &str, body: &Value) -> (StatusCode, Value) {
+        let request = Request::builder()
+            .method("PATCH")
+            .uri(path)
+            .header("content-type", kind);
+        let request = request.body(Bytes::from(body.to_string())).expect("a request");
+        answer(self.transport.send(request).await.expect("an answer")).await
+    }
+
+    pub async fn get_as(&self, path: &str, accept: &str) -> Value {
+        let request = Request::builder()
+            .uri(path)
+            .header("accept", accept)
+            .body(Bytes::new())
+            .expect("a request");
+        json_of(self.transport.send(request).await.expect("an answer")).await
+    }
+
+    /// New rights count after a moment; this waits for it.
+    pub async fn get_until_allowed(&self, path: &str) -> StatusCode {
+        for _ in 0..100 {
+            let (code, _) = self.get(path).await;
+            if code != StatusCode::FORBIDDEN {
+                return code;
+            }
+            tokio::time::sleep(PATIENCE / 500).await;
+        }
+        StatusCode::FORBIDDEN
+    }
+
+    pub async fn watch(&self, path: &str) -> Watch {
+        let response = self.send("GET", path, None).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        Watch {
+            body: response.into_body(),
+            pending: Vec::new(),
+        }
+    }
+}
+
+impl Watch {
+    /// The type of the next event and the name of its object.
+    pub async fn next(&mut self) -> (String, String) {
+        let event = self.next_event().await;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        (text(&event["type"]), text(&event["object"]["metadata"]["name"]))
+    }
+
+    pub async fn next_event(&mut self) -> Value {
+        loop {
+            if let Some(end) = self.pending.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.pending.drain(..=end).collect();
+                return serde_json::from_slice(&line).expect("an event is JSON");
+            }
+            let frame = tokio::time::timeout(PATIENCE, self.body.frame())
+                .await
+                .expect("an event comes in time");
+            let frame = frame.expect("the watch goes on").expect("the watch is sound");
+            self.pending.extend_from_slice(&frame.into_data().expect("data"));
+        }
+    }
+}
+
+pub async fn json_of(response: Response<Body>) -> Value {
+    let bytes = response.into_body().collect().await.expect("a whole body").to_bytes();
+    serde_json::from_slice(&bytes).expect("the answer is JSON")
+}
+
+async fn answer(response: Response<Body>) -> (StatusCode, Value) {
+    (response.status(), json_of(response).await)
+}
