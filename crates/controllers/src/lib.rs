@@ -15,6 +15,7 @@ mod endpoint_slice;
 mod garbage_collector;
 mod model;
 mod namespace;
+mod node_lifecycle;
 mod owner;
 mod plan;
 mod replica_set;
@@ -23,6 +24,7 @@ mod root_ca;
 mod service_account;
 mod status;
 mod table;
+mod taint_eviction;
 mod template;
 
 #[cfg(test)]

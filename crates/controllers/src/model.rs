@@ -19,7 +19,7 @@ macro_rules! with_metadata {
 }
 pub(crate) use with_metadata;
 
-with_metadata!(Metadata, Namespace, Pod, ReplicaSet);
+with_metadata!(Metadata, Namespace, Node, Pod, ReplicaSet);
 
 /// An object of which only the metadata matters.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -44,6 +44,28 @@ pub struct NamespaceSpec {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
+pub struct Node {
+    pub metadata: ObjectMeta,
+    pub spec: NodeSpec,
+    pub status: NodeStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct NodeSpec {
+    pub unschedulable: bool,
+    /// As they are written, so that those of others stay as they are.
+    pub taints: Vec<Value>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct NodeStatus {
+    pub conditions: Vec<Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
 pub struct Pod {
     pub metadata: ObjectMeta,
     pub spec: PodSpec,
@@ -58,6 +80,18 @@ pub struct PodSpec {
     pub subdomain: String,
     pub containers: Vec<Container>,
     pub init_containers: Vec<Container>,
+    pub tolerations: Vec<Toleration>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Toleration {
+    pub key: String,
+    pub operator: String,
+    pub value: String,
+    pub effect: String,
+    /// For how long a NoExecute taint is tolerated; forever when it is not set.
+    pub toleration_seconds: Option<i64>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

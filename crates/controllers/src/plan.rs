@@ -64,7 +64,7 @@ pub struct Delete {
     pub announce: Option<Announce>,
 }
 
-/// A merge patch. To make it conditional the body names the resourceVersion or UID it is for.
+/// A patch. To make it conditional the body names the resourceVersion or UID it is for.
 #[derive(Clone)]
 pub struct Patch {
     pub resource: &'static Resource,
@@ -72,6 +72,8 @@ pub struct Patch {
     pub name: String,
     pub subresource: &'static str,
     pub body: Value,
+    /// A strategic merge patch, which adds to keyed lists where a merge patch would replace them.
+    pub strategic: bool,
     pub announce: Option<Announce>,
     /// The stage to record for the patched object.
     pub mark: Option<&'static str>,
@@ -148,8 +150,19 @@ impl Patch {
             name: metadata.name.clone(),
             subresource: "",
             body,
+            strategic: false,
             announce: None,
             mark: None,
+        }
+    }
+
+    /// Adds to keyed lists of the status, such as conditions, whatever else is in them.
+    pub fn strategic_status(resource: &'static Resource, metadata: &ObjectMeta, status: Value) -> Patch {
+        let body = serde_json::json!({"metadata": {"uid": metadata.uid}, "status": status});
+        Patch {
+            subresource: "status",
+            strategic: true,
+            ..Patch::new(resource, metadata, body)
         }
     }
 

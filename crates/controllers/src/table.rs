@@ -1,6 +1,9 @@
 //! All controllers, by name.
 
-use crate::{Row, deployment, endpoint_slice, garbage_collector, namespace, replica_set, root_ca, service_account};
+use crate::{
+    Row, deployment, endpoint_slice, garbage_collector, namespace, node_lifecycle, replica_set, root_ca,
+    service_account, taint_eviction,
+};
 
 /// Every controller that [`crate::run`] starts. A new controller is one file and one row.
 pub fn table() -> &'static [&'static Row] {
@@ -9,10 +12,12 @@ pub fn table() -> &'static [&'static Row] {
         &endpoint_slice::ROW,
         &garbage_collector::ROW,
         &namespace::ROW,
+        &node_lifecycle::ROW,
         &replica_set::ROW,
         &replica_set::REPLICATION_CONTROLLER_ROW,
         &root_ca::ROW,
         &service_account::ROW,
+        &taint_eviction::ROW,
     ]
 }
 

@@ -171,7 +171,11 @@ impl Executor {
             .resource(patch.resource)
             .in_namespace(patch.namespace.clone())
             .subresource(patch.subresource);
-        let body = client::Patch::merge(&patch.body);
+        let body = if patch.strategic {
+            client::Patch::strategic(&patch.body)
+        } else {
+            client::Patch::merge(&patch.body)
+        };
         match api.patch::<Answer>(&patch.name, body).await {
             Ok(patched) => {
                 let metadata = &patched.metadata;
