@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::netlink::{self, Attributes, Message};
+use crate::netlink::{self, Attributes, Message, Writer};
 use crate::route::address_from;
 
 /// One entry.
@@ -34,16 +34,10 @@ impl Conntrack {
 
     /// All entries for which `wanted` holds.
     pub fn find(&self, wanted: impl Fn(&Connection) -> bool) -> Result<Vec<Connection>, netlink::Error> {
-        let mut found = Vec::new();
-        self.0.call(
-            GET,
-            libc::NLM_F_DUMP,
-            |w| {
-                w.raw(&[libc::AF_UNSPEC as u8, 0, 0, 0]);
-            },
-            |message| found.extend(read(message).filter(&wanted)),
-        )?;
-        Ok(found)
+        let build = |w: &mut Writer| {
+            w.raw(&[libc::AF_UNSPEC as u8, 0, 0, 0]);
+        };
+        self.0.list(GET, build, |message| read(message).filter(&wanted))
     }
 
     /// Forgets an entry; that it is gone already is fine.

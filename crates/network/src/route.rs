@@ -67,16 +67,10 @@ impl Route {
     }
 
     pub fn links(&self) -> Result<Vec<Link>, Error> {
-        let mut links = Vec::new();
-        self.0.call(
-            libc::RTM_GETLINK,
-            libc::NLM_F_DUMP,
-            |w| {
-                w.raw(&link_header(0, 0, 0));
-            },
-            |message| links.extend(read_link(message)),
-        )?;
-        Ok(links)
+        let build = |w: &mut Writer| {
+            w.raw(&link_header(0, 0, 0));
+        };
+        self.0.list(libc::RTM_GETLINK, build, read_link)
     }
 
     /// Creates a bridge that is up and keeps the given hardware address whatever ports come and go.
@@ -175,16 +169,11 @@ impl Route {
 
     /// The addresses of a link with their prefix lengths, without those the kernel makes itself (link-local).
     pub fn addresses(&self, index: u32) -> Result<Vec<(IpAddr, u8)>, Error> {
-        let mut addresses = Vec::new();
-        self.0.call(
-            libc::RTM_GETADDR,
-            libc::NLM_F_DUMP,
-            |w| {
-                w.raw(&[0; ADDRESS_HEADER]);
-            },
-            |message| addresses.extend(read_address(message, index)),
-        )?;
-        Ok(addresses)
+        let build = |w: &mut Writer| {
+            w.raw(&[0; ADDRESS_HEADER]);
+        };
+        self.0
+            .list(libc::RTM_GETADDR, build, |message| read_address(message, index))
     }
 
     /// Leads `block` to a link: through `gateway`, or to neighbours on the link itself.

@@ -91,8 +91,7 @@ impl Socket {
         namespace.run(|| Socket::open(protocol))?
     }
 
-    /// Sends one request and waits for its acknowledgement; what the kernel answers before it goes to `each`. With
-    /// `NLM_F_DUMP` among the flags these are all objects of a kind.
+    /// Sends one request and waits for its acknowledgement; what the kernel answers before it goes to `each`.
     pub fn call(
         &self,
         kind: u16,
@@ -104,15 +103,37 @@ impl Socket {
         writer.message(kind, flags | libc::NLM_F_REQUEST | libc::NLM_F_ACK, build);
         self.send(writer.bytes())?;
         let mut buffer = vec![0; RECEIVE_BYTES];
+        let mut interrupted = false;
         loop {
             let length = self.receive(&mut buffer, 0)?;
             for message in messages(&buffer[..length]) {
+                interrupted |= i32::from(message.flags) & libc::NLM_F_DUMP_INTR != 0;
                 match i32::from(message.kind) {
+                    libc::NLMSG_ERROR | libc::NLMSG_DONE if interrupted => return Err(Error::new(libc::EINTR)),
                     libc::NLMSG_ERROR | libc::NLMSG_DONE => return acknowledgement(&message),
                     _ => each(&message),
                 }
             }
         }
+    }
+
+    /// All objects of a kind, as `read` takes them from messages. A list that changed while the kernel was giving it
+    /// out is asked for again.
+    pub fn list<T, I: IntoIterator<Item = T>>(
+        &self,
+        kind: u16,
+        build: impl Fn(&mut Writer),
+        read: impl Fn(&Message<'_>) -> I,
+    ) -> Result<Vec<T>, Error> {
+        for _ in 0..LIST_ATTEMPTS {
+            let mut listed = Vec::new();
+            let asked = self.call(kind, libc::NLM_F_DUMP, &build, |message| listed.extend(read(message)));
+            match asked {
+                Err(error) if error.errno == libc::EINTR => {}
+                other => return other.map(|()| listed),
+            }
+        }
+        Err(Error::new(libc::EINTR))
     }
 
     /// Sends messages that are acknowledged only when they fail, as a batch of packet rules is. Gives the sequence
@@ -184,6 +205,8 @@ impl Socket {
     }
 }
 
+/// A list is asked for this often before it is given up as changing too fast.
+const LIST_ATTEMPTS: usize = 16;
 /// The kernel fills datagrams of at most this size when it dumps.
 const RECEIVE_BYTES: usize = 64 * 1024;
 /// What a socket buffer needs beyond a batch's own bytes.

@@ -2,7 +2,7 @@
 
 use super::batch::message_kind;
 use super::{Element, Table, Value, Verdict, wire};
-use crate::netlink::{self, Attributes, Namespace};
+use crate::netlink::{self, Attributes, Namespace, Writer};
 
 /// A way to the packet rules of one network namespace.
 #[derive(Debug)]
@@ -51,41 +51,30 @@ impl Socket {
     }
 
     fn names(&self, table: &Table, kind: i32, of_table: u16, name: u16) -> Result<Vec<String>, netlink::Error> {
-        let mut names = Vec::new();
-        self.0.call(
-            message_kind(kind),
-            libc::NLM_F_DUMP,
-            |w| {
-                w.raw(&[table.family as u8, 0, 0, 0]).text(of_table, &table.name);
-            },
-            |message| {
-                let attributes = Attributes::after(message, wire::HEADER);
-                if attributes.text(of_table) == Some(&table.name) {
-                    names.extend(attributes.text(name).map(str::to_owned));
-                }
-            },
-        )?;
-        Ok(names)
+        let build = |w: &mut Writer| {
+            w.raw(&[table.family as u8, 0, 0, 0]).text(of_table, &table.name);
+        };
+        self.0.list(message_kind(kind), build, |message| {
+            let attributes = Attributes::after(message, wire::HEADER);
+            let ours = attributes.text(of_table) == Some(&table.name);
+            attributes.text(name).filter(|_| ours).map(str::to_owned)
+        })
     }
 
     /// The elements of a set or map.
     pub fn elements(&self, table: &Table, set: &str) -> Result<Vec<Element>, netlink::Error> {
-        let mut elements = Vec::new();
-        self.0.call(
-            message_kind(libc::NFT_MSG_GETSETELEM),
-            libc::NLM_F_DUMP,
-            |w| {
-                w.raw(&[table.family as u8, 0, 0, 0])
-                    .text(wire::ELEMENTS_TABLE, &table.name)
-                    .text(wire::ELEMENTS_SET, set);
-            },
-            |message| {
-                if let Some(list) = Attributes::after(message, wire::HEADER).nest(wire::ELEMENTS_LIST) {
-                    elements.extend(list.iter().filter_map(|(_, element)| read_element(element)));
-                }
-            },
-        )?;
-        Ok(elements)
+        let build = |w: &mut Writer| {
+            w.raw(&[table.family as u8, 0, 0, 0])
+                .text(wire::ELEMENTS_TABLE, &table.name)
+                .text(wire::ELEMENTS_SET, set);
+        };
+        self.0.list(message_kind(libc::NFT_MSG_GETSETELEM), build, |message| {
+            let list = Attributes::after(message, wire::HEADER).nest(wire::ELEMENTS_LIST);
+            let elements = list.iter().flat_map(Attributes::iter);
+            elements
+                .filter_map(|(_, element)| read_element(element))
+                .collect::<Vec<_>>()
+        })
     }
 }
 
