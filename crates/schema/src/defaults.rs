@@ -40,7 +40,7 @@ fn apply_struct(schema: &Schema, id: TypeId, map: &mut Map<String, Value>) {
             Some(value) => !field.pointer && *value == crate::json::zero(schema, field.shape),
         };
         if missing && !field.omits(default) {
-            map.insert(field.name.to_string(), default.clone());
+            map.insert(field.name.to_string(), Value::clone(default));
         }
     }
 }

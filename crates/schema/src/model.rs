@@ -4,25 +4,26 @@
 //! each other by index, so recursion (a JSON schema inside a JSON schema) costs nothing and a custom resource's schema
 //! can be put in the same form later.
 
-use std::collections::{BTreeMap, HashMap};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 
 use crate::Value;
 
 /// A set of types and the kinds among them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Schema {
     pub(crate) types: Vec<Type>,
     /// The element shapes of lists and maps, so that [`Shape`] stays small and copyable.
     pub(crate) elements: Vec<Shape>,
-    /// Type name such as `core/v1.Pod` to its index.
-    pub(crate) names: HashMap<String, TypeId>,
+    /// All types in the order of their names.
+    by_name: Vec<TypeId>,
     /// `group/version` to the kinds it serves.
-    pub(crate) kinds: BTreeMap<String, BTreeMap<String, TypeId>>,
+    pub(crate) kinds: BTreeMap<String, BTreeMap<Cow<'static, str>, TypeId>>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TypeId(pub(crate) u32);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,6 +77,8 @@ pub struct Type {
     pub name: Box<str>,
     /// All fields of the JSON object, those of inlined structs included, sorted by name.
     pub(crate) fields: Box<[Field]>,
+    /// From a hash of the name to one more than the field's position; zero is an empty place.
+    lookup: Box<[u8]>,
     /// The fields that appear in output even when they hold nothing.
     pub(crate) always: Box<[u16]>,
     /// The message's fields in the order of their tags.
@@ -104,7 +107,7 @@ pub(crate) enum MessagePart {
 /// A field of a struct, with everything any part of the engine needs to know about it.
 #[derive(Clone, Debug)]
 pub struct Field {
-    pub name: Box<str>,
+    pub name: Cow<'static, str>,
     pub shape: Shape,
     /// Absent is distinct from zero.
     pub pointer: bool,
@@ -116,13 +119,13 @@ pub struct Field {
     pub tag: Option<u32>,
     pub patch: PatchStrategy,
     /// The key by which strategic merge patch matches list items.
-    pub merge_key: Option<Box<str>>,
+    pub merge_key: Option<Cow<'static, str>>,
     pub list: ListType,
     /// The keys by which server-side apply matches list items.
-    pub list_keys: Box<[Box<str>]>,
+    pub list_keys: Box<[Cow<'static, str>]>,
     /// Whether the field's map or struct is owned as a whole, where the field says so itself.
     pub atomic: Option<bool>,
-    pub default: Option<Value>,
+    pub default: Option<Box<Value>>,
     /// The names of the inlined structs on the way to the field, as Go's error messages show them.
     pub(crate) inlined_by: Box<[Box<str>]>,
 }
@@ -195,7 +198,12 @@ impl Schema {
 
     /// A struct by its name with group and version, for example `core/v1.PodSpec`.
     pub fn named(&self, name: &str) -> Option<TypeRef<'_>> {
-        self.names.get(name).map(|&id| TypeRef { schema: self, id })
+        let at = self
+            .by_name
+            .binary_search_by(|&id| (*self.get(id).name).cmp(name))
+            .ok()?;
+        let id = self.by_name[at];
+        Some(TypeRef { schema: self, id })
     }
 
     /// Every kind with the `apiVersion` it is served under.
@@ -203,7 +211,7 @@ impl Schema {
         self.kinds.iter().flat_map(move |(api_version, kinds)| {
             kinds
                 .iter()
-                .map(move |(kind, &id)| (api_version.as_str(), kind.as_str(), TypeRef { schema: self, id }))
+                .map(move |(kind, &id)| (api_version.as_str(), &**kind, TypeRef { schema: self, id }))
         })
     }
 
@@ -213,6 +221,17 @@ impl Schema {
             schema: self,
             id: TypeId(index as u32),
         })
+    }
+
+    pub(crate) fn new(types: Vec<Type>, elements: Vec<Shape>) -> Self {
+        let mut by_name: Vec<TypeId> = (0..types.len() as u32).map(TypeId).collect();
+        by_name.sort_by(|a, b| types[a.0 as usize].name.cmp(&types[b.0 as usize].name));
+        Schema {
+            types,
+            elements,
+            by_name,
+            kinds: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn get(&self, id: TypeId) -> &Type {
@@ -278,9 +297,68 @@ impl Type {
             .to_owned()
     }
 
-    pub(crate) fn position(&self, name: &str) -> Option<usize> {
-        self.fields.binary_search_by(|field| (*field.name).cmp(name)).ok()
+    pub(crate) fn new(
+        name: Box<str>,
+        fields: Vec<Field>,
+        message: Vec<MessageField>,
+        atomic: bool,
+        is_kind: bool,
+        json_only: bool,
+    ) -> Self {
+        let always = (0..fields.len() as u16).filter(|&at| fields[at as usize].always_present());
+        Type {
+            name,
+            lookup: lookup_table(&fields),
+            always: always.collect(),
+            message: message.into(),
+            fields: fields.into(),
+            atomic,
+            is_kind,
+            json_only,
+        }
     }
+
+    /// Where the field of this name stands. Types with more fields than a byte can number are searched.
+    pub(crate) fn position(&self, name: &str) -> Option<usize> {
+        if self.lookup.is_empty() {
+            return self.fields.binary_search_by(|field| (*field.name).cmp(name)).ok();
+        }
+        let mut at = hash(name) & (self.lookup.len() - 1);
+        loop {
+            let position = usize::from(self.lookup[at]).checked_sub(1)?;
+            if self.fields[position].name == name {
+                return Some(position);
+            }
+            at = (at + 1) & (self.lookup.len() - 1);
+        }
+    }
+}
+
+/// Open addressing with at least half of the places empty, so that a search is one comparison most of the time.
+fn lookup_table(fields: &[Field]) -> Box<[u8]> {
+    if fields.len() >= usize::from(u8::MAX) {
+        return Box::default();
+    }
+    let mut table = vec![0; (fields.len() * 2 + 1).next_power_of_two()].into_boxed_slice();
+    for (position, field) in fields.iter().enumerate() {
+        let mut at = hash(&field.name) & (table.len() - 1);
+        while table[at] != 0 {
+            at = (at + 1) & (table.len() - 1);
+        }
+        table[at] = position as u8 + 1;
+    }
+    table
+}
+
+/// Cheap, and good enough for field names: they differ in length, in their ends or in the middle.
+fn hash(name: &str) -> usize {
+    let bytes = name.as_bytes();
+    let (Some(&first), Some(&last)) = (bytes.first(), bytes.last()) else {
+        return 0;
+    };
+    let middle = bytes[bytes.len() / 2];
+    let mixed = usize::from(first) * 31 + usize::from(last) * 131 + usize::from(middle) * 7 + bytes.len();
+    mixed ^ (mixed >> 5)
 }
 
 impl Field {

@@ -3,6 +3,7 @@
 //! `facts/` holds one file per group and version, one block per struct, one line per field. The text is compiled in
 //! and read once, on first use, in well under a millisecond.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -85,7 +86,7 @@ const UNVERSIONED: &[&str] = &[
 ];
 
 /// Structs that have no fields and so no block in the table.
-const EMPTY_STRUCTS: &[&str] = &["apiextensions/v1.CustomResourceSubresourceStatus"];
+const EMPTY_STRUCTS: &[(&str, &str)] = &[("apiextensions/v1", "CustomResourceSubresourceStatus")];
 
 /// Defaults that the table names by a constant.
 const NAMED_DEFAULTS: &[(&str, &str)] = &[
@@ -96,131 +97,96 @@ const NAMED_DEFAULTS: &[(&str, &str)] = &[
 /// The schema of every built-in type.
 pub fn builtin() -> &'static Schema {
     static BUILTIN: OnceLock<Schema> = OnceLock::new();
-    BUILTIN.get_or_init(|| Builder::default().build())
+    BUILTIN.get_or_init(|| Builder::new().build())
 }
 
-/// A struct as its block says, before references to other structs are followed.
+/// A struct as its block says, before the structs it inlines are flattened into it.
 struct Block {
-    name: String,
+    name: Box<str>,
     atomic: bool,
-    is_kind: bool,
-    lines: Vec<Line>,
+    fields: Vec<Field>,
+    inlines: Vec<Inline>,
 }
 
-enum Line {
-    Field(Field),
-    Inline { target: TypeId, tag: Option<u32> },
+#[derive(Clone, Copy)]
+struct Inline {
+    target: TypeId,
+    tag: Option<u32>,
 }
 
-#[derive(Default)]
+/// The names of one source's structs, sorted, with their indexes.
+struct Names {
+    source: &'static str,
+    types: Vec<(&'static str, TypeId)>,
+}
+
 struct Builder {
-    schema: Schema,
+    names: Vec<Names>,
+    elements: Vec<Shape>,
     element_ids: HashMap<Shape, ElementId>,
 }
 
 impl Builder {
-    fn build(mut self) -> Schema {
-        self.name_types();
-        let blocks: Vec<Block> = SOURCES.iter().flat_map(|source| self.read(source)).collect();
-        let blocks = self.add_empty(blocks);
-        let types = (0..blocks.len()).map(|index| finish_type(&blocks, index)).collect();
-        self.schema.types = types;
-        self.register_kinds();
-        self.schema
-    }
-
-    fn name_types(&mut self) {
+    fn new() -> Self {
         let mut next = 0;
-        for source in SOURCES {
-            for line in source.text.lines().filter(|line| is_header(line)) {
-                let short = line.split(' ').next().unwrap_or(line);
-                self.schema
-                    .names
-                    .insert(format!("{}.{short}", source.name), TypeId(next));
-                next += 1;
+        let mut names: Vec<Names> = SOURCES.iter().map(|source| Names::of(source, &mut next)).collect();
+        for (source, short) in EMPTY_STRUCTS {
+            if let Some(names) = names.iter_mut().find(|names| names.source == *source) {
+                names.types.push((short, TypeId(next)));
+                names.types.sort_unstable();
             }
-        }
-        for name in EMPTY_STRUCTS {
-            self.schema.names.insert((*name).to_owned(), TypeId(next));
             next += 1;
         }
+        Builder {
+            names,
+            elements: Vec::new(),
+            element_ids: HashMap::new(),
+        }
     }
 
-    fn read(&mut self, source: &Source) -> Vec<Block> {
-        let mut blocks: Vec<Block> = Vec::new();
-        for line in source.text.lines().filter(|line| !line.is_empty()) {
-            if is_header(line) {
-                let mut words = line.split(' ');
-                let short = words.next().unwrap_or_default();
-                blocks.push(Block {
-                    name: format!("{}.{short}", source.name),
-                    atomic: words.any(|word| word == "struct=atomic"),
-                    is_kind: false,
-                    lines: Vec::new(),
-                });
-            } else if let Some(block) = blocks.last_mut() {
-                let parsed = self.line(source, line.trim_start());
-                if let Line::Inline { tag: None, .. } = parsed {
-                    block.is_kind = true;
-                }
-                block.lines.push(parsed);
+    fn build(mut self) -> Schema {
+        let mut blocks: Vec<Block> = Vec::with_capacity(700);
+        for source in SOURCES {
+            self.read(source, &mut blocks);
+        }
+        blocks.extend(EMPTY_STRUCTS.iter().map(|(source, short)| Block::new(source, short)));
+        let inlined: Vec<Vec<Field>> = (0..blocks.len()).map(|index| inlined_fields(&blocks, index)).collect();
+        let types = blocks
+            .into_iter()
+            .zip(inlined)
+            .map(|(block, inlined)| block.finish(inlined))
+            .collect();
+        let mut schema = Schema::new(types, self.elements);
+        register_kinds(&mut schema, &self.names);
+        schema
+    }
+
+    fn read(&mut self, source: &Source, blocks: &mut Vec<Block>) {
+        for line in lines(source) {
+            let Some(line) = line.strip_prefix("  ") else {
+                let (short, flags) = line.split_once(' ').unwrap_or((line, ""));
+                let mut block = Block::new(source.name, short);
+                block.atomic = flags == "struct=atomic";
+                blocks.push(block);
+                continue;
+            };
+            let Some(block) = blocks.last_mut() else { continue };
+            let mut words = Words(line);
+            let (name, type_text, tag) = (words.take(), words.take(), words.take().parse().ok());
+            let (pointer, type_text) = match type_text.strip_prefix('?') {
+                Some(rest) => (true, rest),
+                None => (false, type_text),
+            };
+            let shape = self.shape(source, type_text);
+            match (name, shape) {
+                ("<inline>", Shape::Struct(target)) => block.inlines.push(Inline { target, tag }),
+                ("<inline>", _) => panic!("fact table: {type_text} cannot be inlined"),
+                _ => block.fields.push(field(name, shape, pointer, tag, words)),
             }
         }
-        blocks
     }
 
-    fn add_empty(&self, mut blocks: Vec<Block>) -> Vec<Block> {
-        blocks.extend(EMPTY_STRUCTS.iter().map(|name| Block {
-            name: (*name).to_owned(),
-            atomic: false,
-            is_kind: false,
-            lines: Vec::new(),
-        }));
-        blocks
-    }
-
-    fn line(&mut self, source: &Source, line: &str) -> Line {
-        let mut words = line.splitn(4, ' ');
-        let name = words.next().unwrap_or_default();
-        let type_text = words.next().unwrap_or_default();
-        let tag = words.next().and_then(|text| text.parse().ok());
-        let flags = words.next().unwrap_or_default();
-        let (pointer, type_text) = match type_text.strip_prefix('?') {
-            Some(rest) => (true, rest),
-            None => (false, type_text),
-        };
-        let shape = self.shape(source, type_text);
-        if name == "<inline>" {
-            let Shape::Struct(target) = shape else {
-                panic!("fact table: {type_text} cannot be inlined");
-            };
-            return Line::Inline { target, tag };
-        }
-        let mut field = Field {
-            name: name.into(),
-            shape,
-            pointer,
-            omit_empty: false,
-            omit_zero: false,
-            optional: false,
-            required: false,
-            tag,
-            patch: PatchStrategy::default(),
-            merge_key: None,
-            list: ListType::Atomic,
-            list_keys: Box::default(),
-            atomic: None,
-            default: None,
-            inlined_by: Box::default(),
-        };
-        flags
-            .split(' ')
-            .filter(|flag| !flag.is_empty())
-            .for_each(|flag| set_flag(&mut field, flag));
-        Line::Field(field)
-    }
-
-    fn shape(&mut self, source: &Source, text: &str) -> Shape {
+    fn shape(&mut self, source: &Source, text: &'static str) -> Shape {
         if let Some(rest) = text.strip_prefix("[]") {
             let element = self.shape(source, rest);
             return Shape::List(self.element(element));
@@ -233,12 +199,14 @@ impl Builder {
             let element = self.shape(source, rest);
             return Shape::WrappedList(self.element(element));
         }
-        let local = text
-            .strip_prefix("metav1.")
-            .map_or(text.to_owned(), |rest| format!("meta/v1.{rest}"));
-        leaf(local.strip_prefix("meta/v1.").unwrap_or(&local))
-            .or_else(|| self.schema_alternative(source, text))
-            .unwrap_or_else(|| Shape::Struct(self.resolve(source, &local)))
+        let (of, short) = match text.rsplit_once('.') {
+            Some(("metav1", short)) => ("meta/v1", short),
+            Some(found) => found,
+            None => (source.name, text),
+        };
+        leaf(short)
+            .or_else(|| self.schema_alternative(source, short))
+            .unwrap_or_else(|| Shape::Struct(self.resolve(of, short)))
     }
 
     fn schema_alternative(&self, source: &Source, text: &str) -> Option<Shape> {
@@ -248,47 +216,122 @@ impl Builder {
             "JSONSchemaPropsOrStringArray" => SchemaAlternative::StringArray,
             _ => return None,
         };
-        Some(Shape::SchemaOr(alternative, self.resolve(source, "JSONSchemaProps")))
+        Some(Shape::SchemaOr(
+            alternative,
+            self.resolve(source.name, "JSONSchemaProps"),
+        ))
     }
 
-    fn resolve(&self, source: &Source, text: &str) -> TypeId {
-        let full = if text.contains('.') {
-            text.to_owned()
-        } else {
-            format!("{}.{text}", source.name)
-        };
-        match self.schema.names.get(&full) {
-            Some(&id) => id,
-            None => panic!("fact table: {} refers to {full}, which has no block", source.name),
+    fn resolve(&self, source: &str, short: &str) -> TypeId {
+        let names = self.names.iter().find(|names| names.source == source);
+        match names.and_then(|names| names.get(short)) {
+            Some(id) => id,
+            None => panic!("fact table: {source}.{short} has no block"),
         }
     }
 
     fn element(&mut self, shape: Shape) -> ElementId {
         *self.element_ids.entry(shape).or_insert_with(|| {
-            self.schema.elements.push(shape);
-            ElementId(self.schema.elements.len() as u32 - 1)
+            self.elements.push(shape);
+            ElementId(self.elements.len() as u32 - 1)
         })
     }
+}
 
-    fn register_kinds(&mut self) {
-        let schema = &mut self.schema;
-        for source in SOURCES.iter().filter(|source| !source.version.is_empty()) {
-            let kinds = schema.kinds.entry(api_version(source)).or_default();
-            let prefix = format!("{}.", source.name);
-            for (index, ty) in schema.types.iter().enumerate().filter(|(_, ty)| ty.is_kind) {
-                if let Some(kind) = ty.name.strip_prefix(&prefix) {
-                    kinds.insert(kind.to_owned(), TypeId(index as u32));
-                }
-            }
-            for kind in EVERYWHERE {
-                kinds.insert((*kind).to_owned(), schema.names[&format!("meta/v1.{kind}")]);
-            }
-        }
-        let unversioned = schema.kinds.entry("v1".to_owned()).or_default();
-        for kind in UNVERSIONED {
-            unversioned.insert((*kind).to_owned(), schema.names[&format!("meta/v1.{kind}")]);
+impl Names {
+    fn of(source: &Source, next: &mut u32) -> Self {
+        let headers = lines(source).filter(|line| !line.starts_with(' '));
+        let mut types: Vec<_> = headers
+            .map(|line| {
+                *next += 1;
+                (line.split_once(' ').map_or(line, |(short, _)| short), TypeId(*next - 1))
+            })
+            .collect();
+        types.sort_unstable();
+        Names {
+            source: source.name,
+            types,
         }
     }
+
+    fn get(&self, short: &str) -> Option<TypeId> {
+        let at = self.types.binary_search_by(|(name, _)| (*name).cmp(short)).ok()?;
+        Some(self.types[at].1)
+    }
+}
+
+/// The lines that are not empty.
+fn lines(source: &Source) -> impl Iterator<Item = &'static str> {
+    let text: &'static str = source.text;
+    let mut start = 0;
+    let ends = memchr::memchr_iter(b'\n', text.as_bytes()).chain(std::iter::once(text.len()));
+    ends.map(move |end| &text[std::mem::replace(&mut start, end + 1)..end])
+        .filter(|line| !line.is_empty())
+}
+
+/// The words of a line, one by one.
+struct Words(&'static str);
+
+impl Words {
+    fn take(&mut self) -> &'static str {
+        let length = self.0.bytes().position(|byte| byte == b' ').unwrap_or(self.0.len());
+        let (word, rest) = self.0.split_at(length);
+        self.0 = rest.strip_prefix(' ').unwrap_or_default();
+        word
+    }
+}
+
+fn field(name: &'static str, shape: Shape, pointer: bool, tag: Option<u32>, mut flags: Words) -> Field {
+    let mut field = Field {
+        name: Cow::Borrowed(name),
+        shape,
+        pointer,
+        omit_empty: false,
+        omit_zero: false,
+        optional: false,
+        required: false,
+        tag,
+        patch: PatchStrategy::default(),
+        merge_key: None,
+        list: ListType::Atomic,
+        list_keys: Box::default(),
+        atomic: None,
+        default: None,
+        inlined_by: Box::default(),
+    };
+    loop {
+        match flags.take() {
+            "" => return field,
+            flag => set_flag(&mut field, flag),
+        }
+    }
+}
+
+fn register_kinds(schema: &mut Schema, names: &[Names]) {
+    let meta = |kind: &str| names.iter().find(|names| names.source == "meta/v1")?.get(kind);
+    for (source, names) in SOURCES
+        .iter()
+        .zip(names)
+        .filter(|(source, _)| !source.version.is_empty())
+    {
+        let kinds = schema.kinds.entry(api_version(source)).or_default();
+        for &(kind, id) in &names.types {
+            if schema.types[id.0 as usize].is_kind {
+                kinds.insert(Cow::Borrowed(kind), id);
+            }
+        }
+        kinds.extend(
+            EVERYWHERE
+                .iter()
+                .filter_map(|kind| Some((Cow::Borrowed(*kind), meta(kind)?))),
+        );
+    }
+    let unversioned = schema.kinds.entry("v1".to_owned()).or_default();
+    unversioned.extend(
+        UNVERSIONED
+            .iter()
+            .filter_map(|kind| Some((Cow::Borrowed(*kind), meta(kind)?))),
+    );
 }
 
 fn api_version(source: &Source) -> String {
@@ -297,10 +340,6 @@ fn api_version(source: &Source) -> String {
     } else {
         format!("{}/{}", source.group, source.version)
     }
-}
-
-fn is_header(line: &str) -> bool {
-    !line.is_empty() && !line.starts_with(' ')
 }
 
 fn leaf(text: &str) -> Option<Shape> {
@@ -323,7 +362,7 @@ fn leaf(text: &str) -> Option<Shape> {
     })
 }
 
-fn set_flag(field: &mut Field, flag: &str) {
+fn set_flag(field: &mut Field, flag: &'static str) {
     match flag.split_once('=').unwrap_or((flag, "")) {
         ("omitempty", _) => field.omit_empty = true,
         ("omitzero", _) => field.omit_zero = true,
@@ -339,13 +378,13 @@ fn set_flag(field: &mut Field, flag: &str) {
                 }
             }
         }
-        ("mergeKey", key) => field.merge_key = Some(key.into()),
+        ("mergeKey", key) => field.merge_key = Some(Cow::Borrowed(key)),
         ("list", "atomic") => field.list = ListType::Atomic,
         ("list", "set") => field.list = ListType::Set,
         ("list", "map") => field.list = ListType::Map,
-        ("keys", keys) => field.list_keys = keys.split('+').map(Box::from).collect(),
+        ("keys", keys) => field.list_keys = keys.split('+').map(Cow::Borrowed).collect(),
         ("map" | "struct", atomicity) => field.atomic = Some(atomicity == "atomic"),
-        ("default", text) => field.default = Some(default_value(text)),
+        ("default", text) => field.default = Some(Box::new(default_value(text))),
         ("enum", _) => {}
         _ => panic!("fact table: unknown flag {flag} on {}", field.name),
     }
@@ -364,62 +403,59 @@ fn default_value(text: &str) -> Value {
     }
 }
 
-fn finish_type(blocks: &[Block], index: usize) -> Type {
-    let block = &blocks[index];
-    let mut fields = flatten(blocks, index);
-    fields.sort_by(|a, b| a.name.cmp(&b.name));
-    let position = |name: &str| fields.binary_search_by(|field| (*field.name).cmp(name)).ok();
-    let mut message: Vec<MessageField> = block
-        .lines
-        .iter()
-        .filter_map(|line| match line {
-            Line::Field(field) => Some(MessageField {
-                tag: field.tag?,
-                part: MessagePart::Field(position(&field.name)? as u16),
-            }),
-            Line::Inline { target, tag } => Some(MessageField {
-                tag: (*tag)?,
-                part: MessagePart::Inline(*target),
-            }),
-        })
-        .collect();
-    message.sort_by_key(|part| part.tag);
-    let always = (0..fields.len() as u16)
-        .filter(|&i| fields[i as usize].always_present())
-        .collect();
-    Type {
-        name: block.name.as_str().into(),
-        always,
-        message: message.into(),
-        atomic: block.atomic,
-        is_kind: block.is_kind,
-        json_only: block
-            .lines
+impl Block {
+    fn new(source: &str, short: &str) -> Self {
+        Block {
+            name: [source, ".", short].concat().into(),
+            atomic: false,
+            fields: Vec::new(),
+            inlines: Vec::new(),
+        }
+    }
+
+    fn short_name(&self) -> &str {
+        self.name.rsplit_once('.').map_or("", |(_, short)| short)
+    }
+
+    fn finish(self, inlined: Vec<Field>) -> Type {
+        let is_kind = self.inlines.iter().any(|inline| inline.tag.is_none());
+        let json_only = self.fields.iter().any(|field| field.tag.is_none());
+        let mut fields = self.fields;
+        fields.extend(inlined);
+        fields.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        let mut message = Vec::with_capacity(fields.len());
+        for inline in &self.inlines {
+            let part = MessagePart::Inline(inline.target);
+            message.extend(inline.tag.map(|tag| MessageField { tag, part }));
+        }
+        for (position, field) in fields
             .iter()
-            .any(|line| matches!(line, Line::Field(field) if field.tag.is_none())),
-        fields: fields.into(),
+            .enumerate()
+            .filter(|(_, field)| field.inlined_by.is_empty())
+        {
+            let part = MessagePart::Field(position as u16);
+            message.extend(field.tag.map(|tag| MessageField { tag, part }));
+        }
+        message.sort_unstable_by_key(|part| part.tag);
+        Type::new(self.name, fields, message, self.atomic, is_kind, json_only)
     }
 }
 
-/// The struct's own fields and those of the structs it inlines; its own win.
-fn flatten(blocks: &[Block], index: usize) -> Vec<Field> {
-    let lines = &blocks[index].lines;
-    let mut fields: Vec<Field> = lines
-        .iter()
-        .filter_map(|line| match line {
-            Line::Field(field) => Some(field.clone()),
-            Line::Inline { .. } => None,
-        })
-        .collect();
-    for line in lines {
-        let Line::Inline { target, .. } = line else { continue };
-        let target = target.0 as usize;
-        let short = blocks[target].name.rsplit('.').next().unwrap_or_default();
-        for mut field in flatten(blocks, target) {
-            if fields.iter().all(|own| own.name != field.name) {
-                let inlined = std::iter::once(Box::from(short)).chain(field.inlined_by.iter().cloned());
-                field.inlined_by = inlined.collect();
-                fields.push(field);
+/// The fields of the structs that a struct inlines, less those it has itself.
+fn inlined_fields(blocks: &[Block], index: usize) -> Vec<Field> {
+    let block = &blocks[index];
+    let mut fields: Vec<Field> = Vec::new();
+    for inline in &block.inlines {
+        let target = inline.target.0 as usize;
+        let deeper = inlined_fields(blocks, target);
+        for field in blocks[target].fields.iter().chain(&deeper) {
+            if block.fields.iter().chain(&fields).all(|own| own.name != field.name) {
+                let by =
+                    std::iter::once(Box::from(blocks[target].short_name())).chain(field.inlined_by.iter().cloned());
+                fields.push(Field {
+                    inlined_by: by.collect(),
+                    ..field.clone()
+                });
             }
         }
     }

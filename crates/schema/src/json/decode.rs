@@ -5,11 +5,12 @@ use std::borrow::Cow;
 use serde_json::Map;
 
 use super::leaf::{self, Leaf, LeafError};
+use super::members::Members;
 use super::path::Path;
 use super::reader::{Next, Reader, Result};
-use super::{DecodeError, finish, zero};
+use super::{DecodeError, zero};
 use crate::Value;
-use crate::model::{ElementId, Field, Schema, SchemaAlternative, Shape, TypeId, TypeRef};
+use crate::model::{ElementId, Schema, SchemaAlternative, Shape, TypeId, TypeRef};
 
 /// Problems beyond this are not reported, as upstream bounds them.
 const MAX_PROBLEMS: usize = 100;
@@ -110,7 +111,7 @@ impl<'s> Decoder<'s, '_> {
     fn object(&mut self, id: TypeId, path: &Path<'_>) -> Result<Value> {
         self.reader.begin()?;
         let ty = self.schema.get(id);
-        let mut map = Map::new();
+        let mut members = Members::default();
         let mut seen = 0u128;
         let mut first = true;
         while let Some(key) = self.reader.key(&mut first)? {
@@ -124,13 +125,14 @@ impl<'s> Decoder<'s, '_> {
             let bit = 1u128.checked_shl(position as u32).unwrap_or(0);
             if seen & bit != 0 {
                 self.problems.report("duplicate", || path.member(&key));
+                members.take(position);
             }
             seen |= bit;
-            let value = self.value(field.shape, &path.field(id, field))?;
-            put(&mut map, field, value);
+            if let Some(value) = self.value(field.shape, &path.field(id, field))? {
+                members.put(field, position, value);
+            }
         }
-        finish(self.schema, id, &mut map);
-        Ok(Value::Object(map))
+        Ok(Value::Object(members.finish(self.schema, id)))
     }
 
     fn map(&mut self, element: ElementId, path: &Path<'_>) -> Result<Value> {
@@ -230,18 +232,6 @@ impl<'s> Decoder<'s, '_> {
                 wanted.to_owned()
             };
             self.type_error = Some(path.type_error(self.schema, found, &named));
-        }
-    }
-}
-
-/// Sets a field unless Go would leave it out.
-pub(super) fn put(map: &mut Map<String, Value>, field: &Field, value: Option<Value>) {
-    match value {
-        Some(value) if !field.omits(&value) => {
-            map.insert(field.name.to_string(), value);
-        }
-        _ => {
-            map.remove(&*field.name);
         }
     }
 }

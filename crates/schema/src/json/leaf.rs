@@ -6,6 +6,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig, STAN
 use base64::{Engine, alphabet};
 use serde_json::Number;
 
+use super::Members;
 use crate::model::{Schema, SchemaAlternative, Shape};
 use crate::{Value, go, quantity, time};
 
@@ -42,11 +43,7 @@ pub(crate) fn zero(schema: &Schema, shape: Shape) -> Value {
         Shape::Int32 | Shape::Int64 | Shape::Float64 | Shape::IntOrString => Value::from(0),
         Shape::Duration => Value::from("0s"),
         Shape::Quantity => Value::from("0"),
-        Shape::Struct(id) => {
-            let mut map = serde_json::Map::new();
-            super::finish(schema, id, &mut map);
-            Value::Object(map)
-        }
+        Shape::Struct(id) => Value::Object(Members::default().finish(schema, id)),
         Shape::Bytes
         | Shape::Time
         | Shape::MicroTime
@@ -67,8 +64,8 @@ pub(crate) fn decode_leaf(shape: Shape, leaf: Leaf<'_>) -> Result<Value, LeafErr
         (Shape::Int64, Leaf::Number(text)) => integer::<i64>(&text, "int64"),
         (Shape::Float64, Leaf::Number(text)) => float(&text),
         (Shape::Bytes, Leaf::String(text)) => bytes(&text),
-        (Shape::Time, Leaf::String(text)) => instant(time::parse(&text), time::format),
-        (Shape::MicroTime, Leaf::String(text)) => instant(time::parse_micro(&text), time::format_micro),
+        (Shape::Time, Leaf::String(text)) => instant(time::parse(&text), text, 20, time::format),
+        (Shape::MicroTime, Leaf::String(text)) => instant(time::parse_micro(&text), text, 27, time::format_micro),
         (Shape::Duration, Leaf::String(text)) => match go::parse_duration(&text) {
             Ok(nanos) => Ok(Value::String(go::format_duration(nanos))),
             Err(error) => Err(LeafError::Content(error.to_string())),
@@ -176,12 +173,16 @@ fn illegal_base64_position(text: &[u8]) -> usize {
     text.len() - in_group
 }
 
+/// A time as the API writes it. Text of the canonical length in UTC is canonical already.
 fn instant(
     parsed: Result<time::Instant, time::TimeError>,
+    text: Cow<'_, str>,
+    canonical_length: usize,
     format: fn(time::Instant) -> String,
 ) -> Result<Value, LeafError> {
     match parsed {
         Ok(instant) if instant.is_zero() => Ok(Value::Null),
+        Ok(_) if text.len() == canonical_length && text.ends_with('Z') => Ok(Value::String(text.into_owned())),
         Ok(instant) => Ok(Value::String(format(instant))),
         Err(error) => Err(LeafError::Content(error.to_string())),
     }

@@ -2,6 +2,7 @@
 
 mod decode;
 mod leaf;
+mod members;
 mod normalize;
 mod path;
 mod reader;
@@ -15,7 +16,7 @@ pub use splice::{splice_resource_version, write_with_resource_version};
 pub use write::{encode_json, write_json};
 
 pub(crate) use leaf::{Leaf, LeafError, decode_leaf, from_f64, zero};
-pub(crate) use normalize::finish;
+pub(crate) use members::Members;
 pub(crate) use reader::text;
 
 /// Why bytes could not be made an object of the wanted type.

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use serde_json::Map;
 
-use super::decode::{Problems, put};
+use super::decode::Problems;
 use super::leaf::{self, Leaf, LeafError};
+use super::members::Members;
 use super::path::Path;
 use super::{DecodeError, zero};
 use crate::Value;
@@ -25,22 +26,6 @@ pub fn normalize(ty: TypeRef<'_>, value: &mut Value) -> Result<Vec<String>> {
         .value(shape, value.take(), &Path::ROOT)?
         .unwrap_or_else(|| zero(ty.schema, shape));
     Ok(normalizer.problems.list)
-}
-
-/// Adds the fields that Go writes even when they hold nothing.
-pub(crate) fn finish(schema: &Schema, id: TypeId, map: &mut Map<String, Value>) {
-    let ty = schema.get(id);
-    for &position in &ty.always {
-        let field = &ty.fields[position as usize];
-        if !map.contains_key(&*field.name) {
-            let value = if field.pointer {
-                Value::Null
-            } else {
-                zero(schema, field.shape)
-            };
-            map.insert(field.name.to_string(), value);
-        }
-    }
 }
 
 struct Normalizer<'s> {
@@ -79,36 +64,34 @@ impl Normalizer<'_> {
 
     fn object(&mut self, id: TypeId, map: Map<String, Value>, path: &Path<'_>) -> Result<Value> {
         let ty = self.schema.get(id);
-        let mut normal = Map::new();
+        let mut members = Members::default();
         for (key, value) in map {
             let Some(position) = ty.position(&key) else {
                 self.problems.report("unknown", || path.member(&key));
                 continue;
             };
             let field = &ty.fields[position];
-            let value = self.value(field.shape, value, &path.field(id, field))?;
-            put(&mut normal, field, value);
+            if let Some(value) = self.value(field.shape, value, &path.field(id, field))? {
+                members.put(field, position, value);
+            }
         }
-        finish(self.schema, id, &mut normal);
-        Ok(Value::Object(normal))
+        Ok(Value::Object(members.finish(self.schema, id)))
     }
 
-    fn map(&mut self, element: Shape, map: Map<String, Value>, path: &Path<'_>) -> Result<Value> {
-        let mut normal = Map::new();
-        for (key, value) in map {
-            let value = self.value(element, value, &path.key(&key))?;
-            normal.insert(key, value.unwrap_or_else(|| zero(self.schema, element)));
+    fn map(&mut self, element: Shape, mut map: Map<String, Value>, path: &Path<'_>) -> Result<Value> {
+        for (key, value) in &mut map {
+            let normal = self.value(element, value.take(), &path.key(key))?;
+            *value = normal.unwrap_or_else(|| zero(self.schema, element));
         }
-        Ok(Value::Object(normal))
+        Ok(Value::Object(map))
     }
 
-    fn list(&mut self, element: Shape, items: Vec<Value>, path: &Path<'_>) -> Result<Value> {
-        let mut normal = Vec::with_capacity(items.len());
-        for (index, value) in items.into_iter().enumerate() {
-            let value = self.value(element, value, &path.index(index))?;
-            normal.push(value.unwrap_or_else(|| zero(self.schema, element)));
+    fn list(&mut self, element: Shape, mut items: Vec<Value>, path: &Path<'_>) -> Result<Value> {
+        for (index, value) in items.iter_mut().enumerate() {
+            let normal = self.value(element, value.take(), &path.index(index))?;
+            *value = normal.unwrap_or_else(|| zero(self.schema, element));
         }
-        Ok(Value::Array(normal))
+        Ok(Value::Array(items))
     }
 
     fn schema_or(

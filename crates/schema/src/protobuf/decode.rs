@@ -6,7 +6,7 @@ use serde_json::Map;
 
 use super::wire::{Fields, Wire};
 use super::{ProtobufError, envelope};
-use crate::json::{self, Leaf, LeafError, decode_leaf, finish, parse_json, zero};
+use crate::json::{self, Leaf, LeafError, Members, decode_leaf, parse_json, zero};
 use crate::model::{MessagePart, Schema, SchemaAlternative, Shape, Type, TypeId, TypeRef};
 use crate::time::{self, Instant};
 use crate::{Value, go};
@@ -53,13 +53,13 @@ impl Decoder<'_> {
     }
 
     fn message(&mut self, id: TypeId, data: &[u8]) -> Result<Value> {
-        let mut map = Map::new();
-        self.message_into(id, data, &mut map)?;
-        finish(self.schema, id, &mut map);
-        Ok(Value::Object(map))
+        let mut members = Members::default();
+        self.message_into(id, id, data, &mut members)?;
+        Ok(Value::Object(members.finish(self.schema, id)))
     }
 
-    fn message_into(&mut self, id: TypeId, data: &[u8], map: &mut Map<String, Value>) -> Result<()> {
+    /// Reads a message that is `outer` itself or inlined in it; in JSON both are one object.
+    fn message_into(&mut self, id: TypeId, outer: TypeId, data: &[u8], members: &mut Members) -> Result<()> {
         let ty = self.schema.get(id);
         if ty.json_only {
             return Err(ProtobufError::JsonOnly { go_name: ty.go_name() });
@@ -74,34 +74,38 @@ impl Decoder<'_> {
                 continue;
             };
             match ty.message[index].part {
-                MessagePart::Inline(inlined) => self.message_into(inlined, bytes_of(wire)?, map)?,
-                MessagePart::Field(position) => self.field(ty, position as usize, wire, map)?,
+                MessagePart::Inline(inlined) => self.message_into(inlined, outer, bytes_of(wire)?, members)?,
+                MessagePart::Field(position) if id == outer => {
+                    self.field(ty, usize::from(position), wire, members)?;
+                }
+                MessagePart::Field(position) => {
+                    let outer = self.schema.get(outer);
+                    if let Some(position) = outer.position(&ty.fields[usize::from(position)].name) {
+                        self.field(outer, position, wire, members)?;
+                    }
+                }
             }
         }
         self.depth -= 1;
         Ok(())
     }
 
-    fn field(&mut self, ty: &Type, position: usize, wire: Wire<'_>, map: &mut Map<String, Value>) -> Result<()> {
+    fn field(&mut self, ty: &Type, position: usize, wire: Wire<'_>, members: &mut Members) -> Result<()> {
         let field = &ty.fields[position];
-        let repeated = matches!(field.shape, Shape::List(_) | Shape::Map(_));
-        if repeated {
-            let slot = match map.get_mut(&*field.name) {
-                Some(slot) => slot,
-                None => map.entry(field.name.to_string()).or_insert(Value::Null),
-            };
-            return self.repeated(field.shape, wire, slot);
+        if matches!(field.shape, Shape::List(_) | Shape::Map(_)) {
+            return self.repeated(field.shape, wire, members.slot(position));
         }
-        // A message that comes twice is merged, as any protobuf reader does.
-        if let (Shape::Struct(id), Some(Value::Object(earlier))) = (field.shape, map.get_mut(&*field.name)) {
-            return self.message_into(id, bytes_of(wire)?, earlier);
-        }
-        let value = self.value(field.shape, wire)?;
-        if field.omits(&value) {
-            map.remove(&*field.name);
-        } else {
-            map.insert(field.name.to_string(), value);
-        }
+        let earlier = members.take(position);
+        let value = match (field.shape, earlier) {
+            // A message that comes twice is merged, as any protobuf reader does.
+            (Shape::Struct(id), Some(Value::Object(earlier))) => {
+                let mut members = Members::of(self.schema.get(id), earlier);
+                self.message_into(id, id, bytes_of(wire)?, &mut members)?;
+                Value::Object(members.finish(self.schema, id))
+            }
+            (shape, _) => self.value(shape, wire)?,
+        };
+        members.put(field, position, value);
         Ok(())
     }
 

@@ -3,9 +3,11 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
+use serde_json::Map;
+
 use super::wire::{BackWriter, FIXED64};
 use super::{ProtobufError, envelope};
-use crate::model::{MessagePart, RawKind, Schema, SchemaAlternative, Shape, TypeId, TypeRef};
+use crate::model::{MessagePart, Schema, SchemaAlternative, Shape, Type, TypeId, TypeRef};
 use crate::{Value, encode_json, go, time};
 
 type Result<T> = std::result::Result<T, ProtobufError>;
@@ -56,6 +58,24 @@ struct Place<'a> {
     field: &'a str,
 }
 
+/// Structs with more fields than this have theirs looked up one by one.
+const FEW_FIELDS: usize = 64;
+
+/// The values of a struct's fields by position. One pass over what is there beats a search for every field that could be.
+fn present_fields<'a, 'v>(
+    ty: &Type,
+    map: &'v Map<String, Value>,
+    few: &'a mut [Option<&'v Value>; FEW_FIELDS],
+) -> Option<&'a [Option<&'v Value>]> {
+    let slots = few.get_mut(..ty.fields.len())?;
+    for (name, value) in map {
+        if let Some(position) = ty.position(name) {
+            slots[position] = Some(value);
+        }
+    }
+    Some(slots)
+}
+
 impl Encoder<'_> {
     fn message(&mut self, id: TypeId, value: &Value) -> Result<()> {
         let schema = self.schema;
@@ -65,10 +85,12 @@ impl Encoder<'_> {
         }
         let place = Place { owner: id, field: "" };
         let map = match value {
-            Value::Object(map) => Some(map),
-            Value::Null => None,
+            Value::Object(map) => map,
+            Value::Null => &Map::new(),
             other => return Err(self.unfit(Shape::Struct(id), other, place)),
         };
+        let mut few = [None; FEW_FIELDS];
+        let present = present_fields(ty, map, &mut few);
         for part in ty.message.iter().rev() {
             match part.part {
                 MessagePart::Inline(inlined) => {
@@ -77,8 +99,12 @@ impl Encoder<'_> {
                     self.out.close(part.tag, before);
                 }
                 MessagePart::Field(position) => {
-                    let field = &ty.fields[position as usize];
-                    let value = map.and_then(|map| map.get(&*field.name)).unwrap_or(&Value::Null);
+                    let field = &ty.fields[usize::from(position)];
+                    let value = match present {
+                        Some(present) => present[usize::from(position)],
+                        None => map.get(&*field.name),
+                    };
+                    let value = value.unwrap_or(&Value::Null);
                     let place = Place {
                         owner: id,
                         field: &field.name,
@@ -148,7 +174,8 @@ impl Encoder<'_> {
                     self.field(1, element, item, place)?;
                 }
             }
-            (Shape::Raw(kind), _) => self.raw(kind, value),
+            (Shape::Raw(_), Value::Null) => {}
+            (Shape::Raw(_), _) => self.out.bytes_field(1, &encode_json(value)),
             (Shape::SchemaOr(alternative, id), _) => self.schema_or(alternative, id, value, place)?,
             (Shape::Time, Value::String(text)) => match time::parse(text) {
                 Ok(instant) => self.timestamp(instant.seconds, 0),
@@ -175,12 +202,6 @@ impl Encoder<'_> {
             _ => return Err(self.unfit(shape, value, place)),
         }
         Ok(())
-    }
-
-    fn raw(&mut self, _kind: RawKind, value: &Value) {
-        if !value.is_null() {
-            self.out.bytes_field(1, &encode_json(value));
-        }
     }
 
     fn timestamp(&mut self, seconds: i64, nanos: u32) {
