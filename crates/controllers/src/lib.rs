@@ -15,6 +15,7 @@ mod endpoint_slice;
 mod garbage_collector;
 mod model;
 mod namespace;
+mod node_ipam;
 mod node_lifecycle;
 mod owner;
 mod plan;
@@ -61,6 +62,12 @@ pub struct ControllersOptions {
 pub struct Settings {
     /// The PEM bundle that pods verify the API server with; without it no `kube-root-ca.crt` is published.
     pub root_ca: Option<String>,
+    /// The networks of all pods, one of each address family at most (`10.244.0.0/16`); every node gets a block of each.
+    /// Without them nodes get their blocks from someone else.
+    pub cluster_cidrs: Vec<String>,
+    /// The prefix lengths of the nodes' blocks; upstream's defaults are 24 and 64.
+    pub node_cidr_mask_size_ipv4: Option<u8>,
+    pub node_cidr_mask_size_ipv6: Option<u8>,
 }
 
 /// Runs all controllers until the future is dropped.

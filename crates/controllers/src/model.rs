@@ -54,6 +54,10 @@ pub struct Node {
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeSpec {
     pub unschedulable: bool,
+    #[serde(rename = "podCIDR")]
+    pub pod_cidr: String,
+    #[serde(rename = "podCIDRs")]
+    pub pod_cidrs: Vec<String>,
     /// As they are written, so that those of others stay as they are.
     pub taints: Vec<Value>,
 }

@@ -1,7 +1,7 @@
 //! All controllers, by name.
 
 use crate::{
-    Row, deployment, endpoint_slice, garbage_collector, namespace, node_lifecycle, replica_set, root_ca,
+    Row, deployment, endpoint_slice, garbage_collector, namespace, node_ipam, node_lifecycle, replica_set, root_ca,
     service_account, taint_eviction,
 };
 
@@ -12,6 +12,7 @@ pub fn table() -> &'static [&'static Row] {
         &endpoint_slice::ROW,
         &garbage_collector::ROW,
         &namespace::ROW,
+        &node_ipam::ROW,
         &node_lifecycle::ROW,
         &replica_set::ROW,
         &replica_set::REPLICATION_CONTROLLER_ROW,

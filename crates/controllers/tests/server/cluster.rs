@@ -71,6 +71,8 @@ impl Cluster {
             host: "test".to_owned(),
             settings: Settings {
                 root_ca: Some("PEM".to_owned()),
+                cluster_cidrs: vec!["10.244.0.0/16".to_owned()],
+                ..Settings::default()
             },
             disabled: Vec::new(),
         }));

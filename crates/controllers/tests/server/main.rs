@@ -4,3 +4,4 @@ mod cluster;
 mod deployments;
 mod garbage;
 mod namespaces;
+mod nodes;

@@ -45,7 +45,10 @@ pub fn options(client: Client, root_ca: Option<String>, disabled: Vec<String>) -
     ControllersOptions {
         client,
         host: host_name(),
-        settings: Settings { root_ca },
+        settings: Settings {
+            root_ca,
+            ..Settings::default()
+        },
         disabled,
     }
 }

@@ -1,0 +1,238 @@
+//! Every node gets its own block of the pod network.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
+
+use api::kinds::node::NODE;
+use async_trait::async_trait;
+use client::{Cache, EventType, Key, ObjectReference};
+use serde_json::json;
+
+use crate::model::Node;
+use crate::plan::{Action, Event, Patch};
+use crate::{Attempt, Plan, Reconcile, Row, Settings, Setup};
+
+pub const ROW: Row = Row {
+    name: "node-ipam",
+    workers: 1,
+    start,
+};
+
+const DEFAULT_MASK_IPV4: u8 = 24;
+const DEFAULT_MASK_IPV6: u8 = 64;
+
+/// There is one key, that of all nodes: no block may be given to two of them.
+struct Controller {
+    pools: Vec<Pool>,
+    nodes: Arc<Cache<Node>>,
+}
+
+/// A network and how it is cut up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Pool {
+    base: u128,
+    bits: u8,
+    prefix: u8,
+    block: u8,
+}
+
+fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
+    let nodes = setup.cache::<Node>(&NODE);
+    let pools = pools(setup.settings());
+    let (queue, wanted) = (setup.queue(), !pools.is_empty());
+    nodes.on_change(move |_, new| {
+        if wanted && new.is_some_and(|node| node.spec.pod_cidrs.is_empty()) {
+            queue.add(Key::new("", "nodes"));
+        }
+    });
+    Box::new(Controller { pools, nodes })
+}
+
+fn pools(settings: &Settings) -> Vec<Pool> {
+    let masks = (
+        settings.node_cidr_mask_size_ipv4.unwrap_or(DEFAULT_MASK_IPV4),
+        settings.node_cidr_mask_size_ipv6.unwrap_or(DEFAULT_MASK_IPV6),
+    );
+    let parsed = settings.cluster_cidrs.iter().filter_map(|text| {
+        let pool = Pool::parse(text, masks);
+        if pool.is_none() {
+            tracing::error!(
+                network = text,
+                "not a network that blocks for nodes can be cut from; it is left out"
+            );
+        }
+        pool
+    });
+    parsed.collect()
+}
+
+#[async_trait]
+impl Reconcile for Controller {
+    async fn plan(&self, _key: &Key, _attempt: &Attempt) -> client::Result<Plan> {
+        Ok(plan(&self.nodes.all(), &self.pools))
+    }
+}
+
+fn plan(nodes: &[Arc<Node>], pools: &[Pool]) -> Plan {
+    let mut plan = Plan::default();
+    let mut free: Vec<Free<'_>> = pools.iter().map(|pool| Free::new(pool, nodes)).collect();
+    for node in nodes.iter().filter(|node| node.spec.pod_cidrs.is_empty()) {
+        let blocks: Option<Vec<String>> = free.iter_mut().map(Free::take).collect();
+        let Some(blocks) = blocks.filter(|blocks| !blocks.is_empty()) else {
+            plan.actions.push(Action::Event(Event {
+                about: ObjectReference::new(&NODE, &node.metadata),
+                kind: EventType::Normal,
+                reason: "CIDRNotAvailable",
+                message: format!("Node {} status is now: CIDRNotAvailable", node.metadata.name),
+            }));
+            continue;
+        };
+        let spec = json!({"podCIDR": blocks[0], "podCIDRs": blocks});
+        let patch = Patch::new(&NODE, &node.metadata, json!({"spec": spec}));
+        plan.actions.push(Action::Patch(patch.at_revision(&node.metadata)));
+    }
+    plan
+}
+
+/// The blocks of a pool that no node has, from the lowest.
+struct Free<'a> {
+    pool: &'a Pool,
+    taken: BTreeSet<u128>,
+    next: u128,
+}
+
+impl<'a> Free<'a> {
+    fn new(pool: &'a Pool, nodes: &[Arc<Node>]) -> Free<'a> {
+        let cidrs = nodes.iter().flat_map(|node| &node.spec.pod_cidrs);
+        Free {
+            pool,
+            taken: cidrs.filter_map(|cidr| pool.index_of(cidr)).collect(),
+            next: 0,
+        }
+    }
+
+    fn take(&mut self) -> Option<String> {
+        while self.taken.contains(&self.next) {
+            self.next += 1;
+        }
+        let block = self.pool.block(self.next)?;
+        self.next += 1;
+        Some(block)
+    }
+}
+
+impl Pool {
+    fn parse(text: &str, masks: (u8, u8)) -> Option<Pool> {
+        let (address, prefix) = split(text)?;
+        let (bits, block) = if address.is_ipv4() {
+            (32, masks.0)
+        } else {
+            (128, masks.1)
+        };
+        let host_bits = u32::from(bits - prefix);
+        let base = number(address) & u128::MAX.checked_shl(host_bits).unwrap_or(0);
+        // More than 2^16 blocks, upstream's bound too, would be a mistake.
+        let fits = prefix <= block && block <= bits && block - prefix <= 16;
+        fits.then_some(Pool {
+            base,
+            bits,
+            prefix,
+            block,
+        })
+    }
+
+    /// The block with this number, if the pool has that many.
+    fn block(&self, index: u128) -> Option<String> {
+        if index >= 1 << (self.block - self.prefix) {
+            return None;
+        }
+        let number = self.base + (index << (self.bits - self.block));
+        let address = match self.bits {
+            32 => IpAddr::V4(Ipv4Addr::from(u32::try_from(number).ok()?)),
+            _ => IpAddr::V6(Ipv6Addr::from(number)),
+        };
+        Some(format!("{address}/{}", self.block))
+    }
+
+    fn index_of(&self, cidr: &str) -> Option<u128> {
+        let (address, _) = split(cidr)?;
+        let same_family = address.is_ipv4() == (self.bits == 32);
+        let offset = number(address).checked_sub(self.base).filter(|_| same_family)?;
+        Some(offset >> (self.bits - self.block))
+    }
+}
+
+fn split(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, prefix) = text.split_once('/')?;
+    let (address, prefix): (IpAddr, u8) = (address.parse().ok()?, prefix.parse().ok()?);
+    (prefix <= if address.is_ipv4() { 32 } else { 128 }).then_some((address, prefix))
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+    use crate::testing::objects;
+
+    fn check(cluster_cidrs: &[&str], nodes: &str, expected: Expect) {
+        let settings = Settings {
+            cluster_cidrs: cluster_cidrs.iter().map(|text| (*text).to_owned()).collect(),
+            ..Settings::default()
+        };
+        expected.assert_eq(&plan(&objects(nodes), &pools(&settings)).to_string());
+    }
+
+    const NODES: &str = "
+metadata: {name: a, resourceVersion: '1'}
+---
+metadata: {name: b, resourceVersion: '2'}
+spec: {podCIDR: 10.244.0.0/24, podCIDRs: [10.244.0.0/24]}
+---
+metadata: {name: c, resourceVersion: '3'}";
+
+    #[test]
+    fn nodes_get_the_lowest_free_blocks() {
+        check(
+            &["10.244.0.0/16"],
+            NODES,
+            expect![[r#"
+            patch nodes a: {"metadata":{"resourceVersion":"1"},"spec":{"podCIDR":"10.244.1.0/24","podCIDRs":["10.244.1.0/24"]}}
+            patch nodes c: {"metadata":{"resourceVersion":"3"},"spec":{"podCIDR":"10.244.2.0/24","podCIDRs":["10.244.2.0/24"]}}
+        "#]],
+        );
+        check(
+            &["10.244.0.0/16", "fd00:10::/56"],
+            "metadata: {name: a, resourceVersion: '1'}",
+            expect![[r#"
+            patch nodes a: {"metadata":{"resourceVersion":"1"},"spec":{"podCIDR":"10.244.0.0/24","podCIDRs":["10.244.0.0/24","fd00:10::/64"]}}
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_used_up_network_is_told() {
+        check(
+            &["10.244.0.0/23"],
+            NODES,
+            expect![[r#"
+            patch nodes a: {"metadata":{"resourceVersion":"1"},"spec":{"podCIDR":"10.244.1.0/24","podCIDRs":["10.244.1.0/24"]}}
+            event Normal CIDRNotAvailable: Node c status is now: CIDRNotAvailable
+        "#]],
+        );
+    }
+
+    #[test]
+    fn without_a_network_nodes_are_left_alone() {
+        check(&["10.244.0.0/8", "nonsense"], "", expect![""]);
+        assert_eq!(pools(&Settings::default()), []);
+    }
+}
