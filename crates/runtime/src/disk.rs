@@ -4,14 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-/// Writes a file that a crash of this process leaves either old or new.
-pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let temporary = path.with_extension("new");
-    fs::write(&temporary, bytes)?;
-    fs::rename(temporary, path)
-}
-
-/// Writes a file that also a crash of the machine leaves either old or new.
+/// Writes a file that a crash, even of the machine, leaves either old or new.
 pub fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("new");
     let mut file = File::create(&temporary)?;

@@ -55,7 +55,7 @@ pub struct Root {
     pub layers_dir: PathBuf,
     /// Names in `layers_dir`, topmost first.
     pub layers: Vec<String>,
-    /// Holds `upper`, `work` and the mount point `root`.
+    /// Holds `upper` and `work`.
     pub dir: PathBuf,
     pub readonly: bool,
 }

@@ -384,3 +384,6 @@ fn set_time(dir: &OwnedFd, name: &Path, seconds: i64, flags: AtFlags) -> io::Res
     };
     Ok(rustix::fs::utimensat(dir, name, &times, flags)?)
 }
+
+#[cfg(test)]
+mod tests;

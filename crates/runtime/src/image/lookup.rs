@@ -51,7 +51,6 @@ fn look(root: BorrowedFd<'_>, path: &Path) -> io::Result<Found> {
                 let below = within::open(root, path);
                 return Ok(if below.is_ok() { Found::File } else { Found::Hidden });
             }
-            FileType::Directory if part != path => {}
             _ => {}
         }
     }

@@ -1,7 +1,7 @@
 //! Images: what a container's root is made of.
 //!
 //! `reference` reads names, `archive` reads what is imported, `layer` unpacks it, `store` keeps it, `builtin` adds the
-//! one image that needs no import. `lookup` finds files in a stack of layers without mounting it.
+//! one image that needs no import. `skeleton` lies below all of them; `lookup` finds files in a stack of layers without mounting it.
 
 mod archive;
 pub mod builtin;
@@ -10,8 +10,10 @@ mod digest;
 mod layer;
 mod lookup;
 pub mod reference;
+mod skeleton;
 mod store;
 
 pub use config::RunConfig;
 pub use lookup::read_file;
+pub use skeleton::NAME as SKELETON;
 pub use store::{Image, ImageError, ImageStore};

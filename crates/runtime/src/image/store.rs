@@ -18,12 +18,13 @@ use super::config::RunConfig;
 use super::digest::{self, Digesting};
 use super::layer::{self, LayerError};
 use super::reference::{self, InvalidReference, Reference};
+use super::skeleton;
 
 /// How much of a layer chain's digest names its directory. All of a container's layers must fit one mount option.
 const CHAIN_NAME_CHARS: usize = 24;
 
-/// overlayfs takes no more.
-const MAX_LAYERS: usize = 500;
+/// The options of an overlay must fit one page; image builders stop at this number too.
+const MAX_LAYERS: usize = 128;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
@@ -86,6 +87,7 @@ impl ImageStore {
         remove_dir(&spool)?;
         store.load()?;
         store.sweep_layers()?;
+        skeleton::make(&store.layers_dir()).map_err(at(&store.layers_dir()))?;
         Ok(store)
     }
 
@@ -292,7 +294,7 @@ impl ImageStore {
         let layers = self.layers_dir();
         for entry in fs::read_dir(&layers).map_err(at(&layers))?.flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if used.contains(name.trim_end_matches(".size")) {
+            if name == skeleton::NAME || used.contains(name.trim_end_matches(".size")) {
                 continue;
             }
             let path = entry.path();
@@ -332,3 +334,6 @@ fn union(one: &[String], other: &[String]) -> Vec<String> {
         .into_iter()
         .collect()
 }
+
+#[cfg(test)]
+mod tests;

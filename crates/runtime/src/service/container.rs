@@ -12,7 +12,7 @@ use super::events::EventKind;
 use super::records::{self, ContainerRecord};
 use super::sandbox::Sandbox;
 use super::{Embedded, doing, new_id, now_ns};
-use crate::image::{self, Image};
+use crate::image::{self, Image, SKELETON};
 use crate::link::LinkError;
 use crate::plan::{self, ContainerInput};
 use crate::protocol::{Answer, Call};
@@ -20,6 +20,9 @@ use crate::spec::Exit;
 
 /// The largest `/etc/passwd` or `/etc/group` of an image that is read.
 const MAX_ACCOUNTS_BYTES: u64 = 1 << 20;
+
+/// The record's name in a container's directory.
+pub const RECORD: &str = "record";
 
 /// How long a killed container may take to end. One that takes longer is stuck in the kernel.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -106,10 +109,10 @@ impl Embedded {
         let record = self.plan_container(&id, &sandbox, &config, &image)?;
         make_sources(&config)?;
         let dir = self.container_dir(&id);
-        let made = ["upper", "work", "root"]
+        let made = [dir.clone(), dir.join("upper"), dir.join("work")]
             .iter()
-            .try_for_each(|part| std::fs::create_dir_all(dir.join(part)));
-        let made = made.and_then(|()| records::write(&dir, &record, &config));
+            .try_for_each(std::fs::create_dir);
+        let made = made.and_then(|()| records::write(&dir.join(RECORD), &record, &config));
         if let Err(error) = made {
             let _ = std::fs::remove_dir_all(&dir);
             return Err(doing("making the container's directory")(error));
@@ -127,7 +130,13 @@ impl Embedded {
         config: &v1::ContainerConfig,
         image: &Image,
     ) -> cri::Result<ContainerRecord> {
-        let layers: Vec<_> = image.layers.iter().rev().cloned().collect();
+        let layers: Vec<_> = image
+            .layers
+            .iter()
+            .rev()
+            .cloned()
+            .chain([SKELETON.to_owned()])
+            .collect();
         let dirs: Vec<_> = layers.iter().map(|layer| self.images.layer_dir(layer)).collect();
         let (passwd, group) = (account_file(&dirs, "etc/passwd")?, account_file(&dirs, "etc/group")?);
         let spec = plan::container(&ContainerInput {

@@ -88,21 +88,24 @@ impl Runtime for Embedded {
     }
 
     async fn run_pod_sandbox(&self, request: v1::RunPodSandboxRequest) -> Result<v1::RunPodSandboxResponse> {
-        Ok(v1::RunPodSandboxResponse {
-            pod_sandbox_id: self.run_sandbox(request).await?,
-        })
+        let pod_sandbox_id = self
+            .to_end(|runtime| async move { runtime.run_sandbox(request).await })
+            .await?;
+        Ok(v1::RunPodSandboxResponse { pod_sandbox_id })
     }
 
     async fn stop_pod_sandbox(&self, request: v1::StopPodSandboxRequest) -> Result<v1::StopPodSandboxResponse> {
         if let Some(sandbox) = present(self.sandbox(&request.pod_sandbox_id))? {
-            self.stop_sandbox(&sandbox).await?;
+            self.to_end(|runtime| async move { runtime.stop_sandbox(&sandbox).await })
+                .await?;
         }
         Ok(v1::StopPodSandboxResponse {})
     }
 
     async fn remove_pod_sandbox(&self, request: v1::RemovePodSandboxRequest) -> Result<v1::RemovePodSandboxResponse> {
         if let Some(sandbox) = present(self.sandbox(&request.pod_sandbox_id))? {
-            self.remove_sandbox(&sandbox).await?;
+            self.to_end(|runtime| async move { runtime.remove_sandbox(&sandbox).await })
+                .await?;
         }
         Ok(v1::RemovePodSandboxResponse {})
     }
@@ -138,13 +141,16 @@ impl Runtime for Embedded {
     }
 
     async fn create_container(&self, request: v1::CreateContainerRequest) -> Result<v1::CreateContainerResponse> {
-        Ok(v1::CreateContainerResponse {
-            container_id: self.create_container_in(request)?,
-        })
+        let runtime = self.itself.upgrade().ok_or_else(super::gone)?;
+        let created = tokio::task::spawn_blocking(move || runtime.create_container_in(request)).await;
+        let container_id = created.map_err(|error| cri::Error::internal(error.to_string()))??;
+        Ok(v1::CreateContainerResponse { container_id })
     }
 
     async fn start_container(&self, request: v1::StartContainerRequest) -> Result<v1::StartContainerResponse> {
-        self.start_container_of(&self.container(&request.container_id)?).await?;
+        let container = self.container(&request.container_id)?;
+        self.to_end(|runtime| async move { runtime.start_container_of(&container).await })
+            .await?;
         Ok(v1::StartContainerResponse {})
     }
 
@@ -158,7 +164,8 @@ impl Runtime for Embedded {
 
     async fn remove_container(&self, request: v1::RemoveContainerRequest) -> Result<v1::RemoveContainerResponse> {
         if let Some(container) = present(self.container(&request.container_id))? {
-            self.remove_container_of(&container).await?;
+            self.to_end(|runtime| async move { runtime.remove_container_of(&container).await })
+                .await?;
         }
         Ok(v1::RemoveContainerResponse {})
     }

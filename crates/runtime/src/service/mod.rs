@@ -152,14 +152,29 @@ impl Embedded {
             .collect())
     }
 
-    fn sandbox_dir(&self, id: &str) -> PathBuf {
+    /// Does something to its end even if whoever asked stops waiting: a kubelet gives up after two minutes, but half a
+    /// sandbox is of use to nobody.
+    async fn to_end<T, F>(&self, work: impl FnOnce(Arc<Embedded>) -> F) -> cri::Result<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = cri::Result<T>> + Send + 'static,
+    {
+        let runtime = self.itself.upgrade().ok_or_else(gone)?;
+        tokio::spawn(work(runtime))
+            .await
+            .map_err(|error| cri::Error::internal(error.to_string()))?
+    }
+
+    fn sandbox_record(&self, id: &str) -> PathBuf {
         self.root_dir.join("sandboxes").join(id)
     }
 
-    fn supervisor_dir(&self, id: &str) -> PathBuf {
+    /// What a sandbox needs only while it runs: its supervisor's socket and log, its `hostname` and `resolv.conf`.
+    fn sandbox_dir(&self, id: &str) -> PathBuf {
         self.state_dir.join("sandboxes").join(id)
     }
 
+    /// A container's record, its writable layer, and how it ended.
     fn container_dir(&self, id: &str) -> PathBuf {
         self.root_dir.join("containers").join(id)
     }

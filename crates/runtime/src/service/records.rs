@@ -1,18 +1,16 @@
-//! What is kept on disk of sandboxes and containers: a record in JSON, and the kubelet's configuration as it came.
+//! What is kept on disk of sandboxes and containers: what we decided, and the kubelet's configuration as it came.
 
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use prost::Message;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::disk;
 use crate::spec::{ContainerSpec, SandboxSpec};
-
-const RECORD: &str = "record.json";
-const CONFIG: &str = "config.pb";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SandboxRecord {
@@ -35,18 +33,27 @@ pub struct ContainerRecord {
     pub spec: ContainerSpec,
 }
 
-/// Writes a record and its configuration; a directory without the record is one that was never finished.
-pub fn write(dir: &Path, record: &impl Serialize, config: &impl Message) -> io::Result<()> {
-    disk::write(&dir.join(CONFIG), &config.encode_to_vec())?;
-    write_record(dir, record)
+/// A record as it is on disk, in one file: a file system takes longer for a file than for its contents.
+#[derive(Serialize, Deserialize)]
+struct Stored<R> {
+    record: R,
+    /// The kubelet's configuration in protobuf, base64.
+    config: String,
 }
 
-pub fn write_record(dir: &Path, record: &impl Serialize) -> io::Result<()> {
-    disk::write(&dir.join(RECORD), &serde_json::to_vec(record)?)
+/// Writes a record and its configuration, once. A crash may leave half of it, which reading refuses.
+pub fn write(path: &Path, record: &impl Serialize, config: &impl Message) -> io::Result<()> {
+    let stored = Stored {
+        record,
+        config: BASE64.encode(config.encode_to_vec()),
+    };
+    std::fs::write(path, serde_json::to_vec(&stored)?)
 }
 
-pub fn read<R: DeserializeOwned, C: Message + Default>(dir: &Path) -> io::Result<(R, C)> {
-    let record = serde_json::from_slice(&std::fs::read(dir.join(RECORD))?)?;
-    let config = C::decode(std::fs::read(dir.join(CONFIG))?.as_slice()).map_err(io::Error::other)?;
-    Ok((record, config))
+pub fn read<R: DeserializeOwned, C: Message + Default>(path: &Path) -> io::Result<(R, C)> {
+    let stored: Stored<R> = serde_json::from_slice(&std::fs::read(path)?)?;
+    let malformed = |error: Box<dyn std::error::Error + Send + Sync>| io::Error::new(io::ErrorKind::InvalidData, error);
+    let config = BASE64.decode(stored.config).map_err(|error| malformed(error.into()))?;
+    let config = C::decode(config.as_slice()).map_err(|error| malformed(error.into()))?;
+    Ok((stored.record, config))
 }

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cri::v1;
 use serde::de::DeserializeOwned;
 
-use super::container::{Container, Phase};
+use super::container::{Container, Phase, RECORD};
 use super::records::{self, ContainerRecord, SandboxRecord};
 use super::sandbox::{Running, Sandbox};
 use super::{Embedded, OpenError};
@@ -26,14 +26,14 @@ impl Embedded {
             let dir = dir.join(part);
             std::fs::create_dir_all(&dir).map_err(|source| OpenError::Io { path: dir, source })?;
         }
-        let containers = load::<ContainerRecord, v1::ContainerConfig>(&self.root_dir.join("containers"));
+        let containers = load::<ContainerRecord, v1::ContainerConfig>(&self.root_dir.join("containers"), Some(RECORD));
         for (record, config) in containers {
             let container = Container::new(record, config, Phase::Created);
             self.containers
                 .write()
                 .insert(container.record.id.clone(), Arc::new(container));
         }
-        for (record, config) in load::<SandboxRecord, v1::PodSandboxConfig>(&self.root_dir.join("sandboxes")) {
+        for (record, config) in load::<SandboxRecord, v1::PodSandboxConfig>(&self.root_dir.join("sandboxes"), None) {
             self.recover_sandbox(record, config).await;
         }
         self.drop_strays();
@@ -59,7 +59,7 @@ impl Embedded {
         // The sandbox must be known before its supervisor is heard.
         let sandbox = Arc::new(Sandbox::new(record, config, None));
         self.sandboxes.write().insert(id.clone(), sandbox.clone());
-        let state = match Link::connect(&self.supervisor_dir(&id), self.reporter(&id)).await {
+        let state = match Link::connect(&self.sandbox_dir(&id), self.reporter(&id)).await {
             Ok(link) => match link.hello().await {
                 Ok(state) => Some((link, state)),
                 Err(error) => {
@@ -100,7 +100,7 @@ impl Embedded {
 
     /// The pause process of a supervisor that cannot be asked any more.
     fn recorded_pause(&self, id: &str) -> i32 {
-        let text = std::fs::read_to_string(self.supervisor_dir(id).join("pause")).unwrap_or_default();
+        let text = std::fs::read_to_string(self.sandbox_dir(id).join("pause")).unwrap_or_default();
         text.trim().parse().unwrap_or(0)
     }
 
@@ -146,10 +146,11 @@ fn adopt(container: &Container, state: &ContainerState) {
     container.advance(phase);
 }
 
-/// Reads all records below a directory. What is not whole was never finished, and is removed.
-fn load<R: DeserializeOwned, C: prost::Message + Default>(dir: &Path) -> Vec<(R, C)> {
+/// Reads all records below a directory: its entries, or those of the given name in them. What is not whole was never finished, and is removed.
+fn load<R: DeserializeOwned, C: prost::Message + Default>(dir: &Path, name: Option<&str>) -> Vec<(R, C)> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-    let read = entries.filter_map(|entry| match records::read::<R, C>(&entry.path()) {
+    let place = |path: PathBuf| name.map_or(path.clone(), |name| path.join(name));
+    let read = entries.filter_map(|entry| match records::read::<R, C>(&place(entry.path())) {
         Ok(found) => Some(found),
         Err(error) => {
             tracing::warn!(dir = %entry.path().display(), %error, "dropping an unfinished record");
@@ -157,7 +158,12 @@ fn load<R: DeserializeOwned, C: prost::Message + Default>(dir: &Path) -> Vec<(R,
                 error.kind(),
                 ErrorKind::NotFound | ErrorKind::InvalidData | ErrorKind::UnexpectedEof
             ) {
-                let _ = std::fs::remove_dir_all(entry.path());
+                let path = entry.path();
+                let _ = if path.is_dir() {
+                    std::fs::remove_dir_all(path)
+                } else {
+                    std::fs::remove_file(path)
+                };
             }
             None
         }

@@ -114,7 +114,7 @@ impl Embedded {
         let written = match made.await {
             Ok((running, ips)) => {
                 record.ips = ips;
-                let written = records::write(&self.sandbox_dir(&id), &record, &config);
+                let written = records::write(&self.sandbox_record(&id), &record, &config);
                 written.map(|()| running).map_err(doing("recording the sandbox"))
             }
             Err(error) => Err(error),
@@ -136,9 +136,8 @@ impl Embedded {
 
     fn make_sandbox_files(&self, record: &SandboxRecord, config: &v1::PodSandboxConfig) -> cri::Result<()> {
         let failed = doing("making the sandbox's directory");
-        let (dir, state) = (self.sandbox_dir(&record.id), self.supervisor_dir(&record.id));
-        std::fs::create_dir_all(&dir).map_err(&failed)?;
-        std::fs::create_dir_all(&state).map_err(&failed)?;
+        let dir = self.sandbox_dir(&record.id);
+        std::fs::create_dir(&dir).map_err(&failed)?;
         let resolv_conf = match plan::resolv_conf(config.dns_config.as_ref()) {
             Some(text) => text.into_bytes(),
             // A host without the file has no name service, and neither have its pods.
@@ -157,7 +156,7 @@ impl Embedded {
     }
 
     async fn start_supervisor(&self, record: &SandboxRecord) -> cri::Result<Running> {
-        let dir = self.supervisor_dir(&record.id);
+        let dir = self.sandbox_dir(&record.id);
         let link = Link::spawn(&self.program, &dir, self.reporter(&record.id))?;
         match link.call(Call::CreateSandbox(record.spec.clone())).await {
             Ok(Answer::Sandbox { pause_pid }) => Ok(Running {
@@ -236,7 +235,7 @@ impl Embedded {
         }
         sandbox.mark("runtime/sandbox-stopped");
         // Supervisors leave their directory to us.
-        let _ = std::fs::remove_dir_all(self.supervisor_dir(&sandbox.record.id));
+        let _ = std::fs::remove_dir_all(self.sandbox_dir(&sandbox.record.id));
         disconnected
     }
 
@@ -251,11 +250,13 @@ impl Embedded {
     }
 
     pub(super) fn remove_sandbox_files(&self, id: &str) {
-        for dir in [self.sandbox_dir(id), self.supervisor_dir(id)] {
-            if let Err(error) = std::fs::remove_dir_all(&dir)
-                && error.kind() != std::io::ErrorKind::NotFound
-            {
-                tracing::warn!(dir = %dir.display(), %error, "removing what is left of a sandbox");
+        let removed = [
+            std::fs::remove_dir_all(self.sandbox_dir(id)),
+            std::fs::remove_file(self.sandbox_record(id)),
+        ];
+        for error in removed.into_iter().filter_map(Result::err) {
+            if error.kind() != std::io::ErrorKind::NotFound {
+                tracing::warn!(sandbox = id, %error, "removing what is left of a sandbox");
             }
         }
     }

@@ -121,7 +121,8 @@ fn require_shared(source: &Path) -> io::Result<()> {
 }
 
 fn overlay(root: &Root, privileged: bool) -> io::Result<OwnedFd> {
-    let point = root.dir.join("root");
+    // Any directory does as a mount point in a namespace of one's own; this one saves making another.
+    let point = &root.dir;
     // Layers are named relative to their directory: the options of a mount must fit one page.
     std::env::set_current_dir(&root.layers_dir)?;
     // The writable layer does not outlive the machine, so there is no use in syncing it; unmounting is quick.
@@ -134,9 +135,9 @@ fn overlay(root: &Root, privileged: bool) -> io::Result<OwnedFd> {
     let options = CString::new(options)?;
     let mut flags = MountFlags::NODEV;
     flags.set(MountFlags::NODEV, !privileged);
-    rustix::mount::mount("overlay", &point, "overlay", flags, options.as_c_str())?;
+    rustix::mount::mount("overlay", point, "overlay", flags, options.as_c_str())?;
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
-    Ok(rustix::fs::open(&point, flags, rustix::fs::Mode::empty())?)
+    Ok(rustix::fs::open(point, flags, rustix::fs::Mode::empty())?)
 }
 
 /// `/proc`, `/sys` and the container's view of its cgroups.

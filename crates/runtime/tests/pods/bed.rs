@@ -161,6 +161,10 @@ impl Bed {
         self
     }
 
+    pub fn shared(&self) -> Arc<Embedded> {
+        self.runtime.clone().unwrap()
+    }
+
     pub async fn sandbox(&self) -> String {
         self.sandbox_with(|_| {}).await
     }

@@ -371,3 +371,29 @@ async fn an_image_of_a_registry_is_refused_with_advice() {
     assert!(error.message.contains("\"docker.io/library/nginx:latest\""), "{error}");
     bed.finish().await;
 }
+
+#[tokio::test]
+async fn another_kubelet_may_drive_it_over_a_socket() {
+    if !able() {
+        return;
+    }
+    let bed = Bed::new().await;
+    let path = bed.dir.path().join("cri.sock");
+    let server = tokio::spawn(cri::serve(tokio::net::UnixListener::bind(&path).unwrap(), bed.shared()));
+    let client = cri::connect(path.to_str().unwrap()).await.unwrap();
+    let request = v1::RunPodSandboxRequest {
+        config: Some(bed.sandbox_config()),
+        runtime_handler: String::new(),
+    };
+    let sandbox = client.run_pod_sandbox(request).await.unwrap().pod_sandbox_id;
+    let container = bed.run(&sandbox, "exec sleep 1000").await;
+    let request = v1::ExecSyncRequest {
+        container_id: container,
+        cmd: vec!["echo".into(), "hello".into()],
+        timeout: 5,
+    };
+    assert_eq!(client.exec_sync(request).await.unwrap().stdout, b"hello\n");
+    server.abort();
+    let _ = server.await;
+    bed.finish().await;
+}
