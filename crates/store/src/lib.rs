@@ -3,6 +3,10 @@
 //! Start with [`Store`], the contract that all engines keep. `tests/contract` is that contract as
 //! executable cases and runs over every engine.
 //!
+//! All engines keep the whole current state in memory (`state`), publish it without locks and remember recent events in one
+//! ring (`shared`, `history`); they differ in what makes a write durable: nothing ([`memory`]), a log on a local disk
+//! ([`embedded`]), an etcd cluster ([`etcd`]).
+//!
 //! This crate knows nothing of Kubernetes objects: keys are text, values are bytes. It must never depend on `schema`
 //! or `api`.
 

@@ -98,6 +98,9 @@ impl Shared {
         history.trim(now_ms);
         self.state.store(Arc::new(state));
         drop(history);
+        self.pinned
+            .lock()
+            .retain(|pinned| pinned.last_used.elapsed() < PINNED_AGE);
         self.signal.send_modify(|signal| signal.revision = revision);
     }
 
@@ -147,11 +150,18 @@ impl Shared {
         self.pinned.lock().retain(|pinned| pinned.state.revision >= revision);
     }
 
-    /// The state at `revision`, made from the current one by taking back what came after.
+    /// The state at `revision`, kept at hand for further pages of it.
     pub fn state_at(&self, revision: Revision) -> Result<Arc<State>, Missing> {
         if let Some(pinned) = self.pinned(revision) {
             return Ok(pinned);
         }
+        let state = self.rewind(revision)?;
+        let is_current = state.revision == self.state.load().revision;
+        Ok(if is_current { state } else { self.pin(state) })
+    }
+
+    /// The state at `revision`, made from the current one by taking back what came after.
+    pub fn rewind(&self, revision: Revision) -> Result<Arc<State>, Missing> {
         let history = self.history.read();
         let current = self.state.load_full();
         if revision > current.revision {
@@ -163,7 +173,7 @@ impl Shared {
             .since(revision)
             .ok_or(Missing::Older { floor: history.floor() })?;
         drop(history);
-        if commits.is_empty() && revision == current.revision {
+        if revision == current.revision {
             return Ok(current);
         }
         let mut state = State::clone(&current);
@@ -171,13 +181,12 @@ impl Shared {
             state.undo(event);
         }
         state.revision = revision;
-        Ok(self.pin(Arc::new(state)))
+        Ok(Arc::new(state))
     }
 
     /// A state that was pinned earlier and is still at hand.
     pub fn pinned(&self, revision: Revision) -> Option<Arc<State>> {
         let mut pinned = self.pinned.lock();
-        pinned.retain(|pinned| pinned.last_used.elapsed() < PINNED_AGE);
         let found = pinned.iter_mut().find(|pinned| pinned.state.revision == revision)?;
         found.last_used = Instant::now();
         Some(found.state.clone())

@@ -127,7 +127,7 @@ impl Archive {
         if revision <= old_floor {
             return Ok(());
         }
-        let state = match self.shared.state_at(revision) {
+        let state = match self.shared.rewind(revision) {
             Ok(state) => state,
             Err(Missing::Older { .. }) => Arc::new(self.state_at(revision)?),
             Err(missing @ Missing::Future { .. }) => return Err(missing.into_error(revision)),
@@ -170,7 +170,7 @@ impl Archive {
                 return Ok(());
             }
             if let Some(file) = walk.segments.pop_front() {
-                walk.data = read_whole(&*file)?;
+                read_whole(&*file, &mut walk.data)?;
             } else if !fresh {
                 // The last segment has grown, or there are new ones.
                 fresh = true;

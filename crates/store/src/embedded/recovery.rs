@@ -4,13 +4,15 @@
 //! last, which nobody was promised; it is cut off. Anything else that does not add up is damage, and then the store does not
 //! open: better no answer than a wrong one.
 
+use std::mem;
+
 use super::Options;
 use super::checkpoint;
 use super::files::{Files, Segment};
 use super::frame::{self, Kind, Parsed};
 use super::log::{Log, Tail};
 use super::replay;
-use super::volume::{Name, Volume};
+use super::volume::{Name, Volume, read_whole};
 use crate::history::{Commit, History};
 use crate::state::State;
 use crate::{Revision, StoreError};
@@ -41,6 +43,7 @@ pub(crate) fn recover(volume: &Volume, options: &Options, now_ms: u64) -> Result
         expected: firsts.first().copied().unwrap_or(floor + 1),
         segments: Vec::new(),
         tail: None,
+        buffer: Vec::new(),
         now_ms,
     };
     if recovery.expected > floor + 1 {
@@ -98,6 +101,8 @@ struct Recovery<'a> {
     expected: Revision,
     segments: Vec<Segment>,
     tail: Option<Tail>,
+    /// The last segment's bytes, for their memory.
+    buffer: Vec<u8>,
     /// What is read back counts as just written, so that clients find the ring filled when they come back.
     now_ms: u64,
 }
@@ -108,7 +113,8 @@ impl Recovery<'_> {
             return Err(self.gap(first, self.expected));
         }
         let name = Name::segment(first);
-        let data = self.volume.read(&name)?;
+        let mut data = mem::take(&mut self.buffer);
+        read_whole(&*self.volume.disk.open(&name)?, &mut data)?;
         let mut segment = Segment {
             first,
             bytes: 0,
@@ -120,6 +126,7 @@ impl Recovery<'_> {
         if is_last {
             self.finish(first, &data, end)?;
         }
+        self.buffer = data;
         Ok(())
     }
 

@@ -71,10 +71,6 @@ impl Volume {
         Ok(Volume { disk, salt })
     }
 
-    pub fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        read_whole(&*self.disk.open(name)?)
-    }
-
     /// Damage in `name`, said so that a person knows what happened and what they can do.
     pub fn damaged(&self, name: &str, offset: usize, why: &str) -> StoreError {
         let path = self.disk.path(name);
@@ -104,15 +100,16 @@ fn replace(disk: &dyn Disk, name: &str, write: impl FnOnce(&dyn DiskFile) -> io:
     finished
 }
 
-pub(crate) fn read_whole(file: &dyn DiskFile) -> io::Result<Vec<u8>> {
-    let mut data = vec![0; file.length()? as usize];
-    file.read_at(&mut data, 0)?;
-    Ok(data)
+/// Replaces what is in `data` by the file.
+pub(crate) fn read_whole(file: &dyn DiskFile, data: &mut Vec<u8>) -> io::Result<()> {
+    data.resize(file.length()? as usize, 0);
+    file.read_at(data, 0)
 }
 
 fn read_stamp(disk: &dyn Disk) -> Result<Salt, StoreError> {
     let path = disk.path(STAMP);
-    let data = read_whole(&*disk.open(STAMP)?)?;
+    let mut data = Vec::new();
+    read_whole(&*disk.open(STAMP)?, &mut data)?;
     let text = String::from_utf8_lossy(&data);
     let (said, check) = text.trim_end().rsplit_once(' ').unwrap_or_default();
     let intact = check == checksum(said);

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use store::embedded::{Embedded, Options, open_on};
 use store::{Outcome, Revision, Store, StoreError, Transaction, Write};
 
@@ -17,19 +18,57 @@ type Pairs = Vec<(String, Option<String>)>;
 struct Promises {
     committed: BTreeMap<Revision, Pairs>,
     refused: Vec<String>,
-    written: usize,
+    transactions: usize,
 }
 
 impl Promises {
-    /// Writes one random transaction and remembers the answer. Every value is unique. `false` when no more can be written.
+    /// Writes at random, one transaction or several at once, and remembers the answers. Every value is unique. `false` when
+    /// no more can be written.
     async fn write(&mut self, store: &Arc<Embedded>, random: &mut Random) -> bool {
-        let number = self.written;
-        self.written += 1;
+        let count = if random.chance(3) { 2 + random.below(6) } else { 1 };
+        let transactions: Vec<_> = (0..count)
+            .map(|slot| self.transaction(store, random, slot, count))
+            .collect();
+        let commits = transactions
+            .iter()
+            .map(|(transaction, _)| store.commit(transaction.clone()));
+        let answers = join_all(commits).await;
+        let mut goes_on = true;
+        for (answer, (transaction, pairs)) in answers.into_iter().zip(transactions) {
+            match answer {
+                Ok(Outcome::Committed { revision }) if !pairs.is_empty() => {
+                    self.committed.insert(revision, pairs);
+                }
+                Ok(_) => (),
+                Err(StoreError::Unavailable(_)) => self.refused.extend(transaction.writes.iter().filter_map(written)),
+                Err(StoreError::Unknown(_) | StoreError::ReadOnly(_)) => goes_on = false,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        goes_on
+    }
+
+    /// A transaction and what it will change. Of several at once each has keys of its own and deletes nothing, so that this
+    /// does not depend on their order.
+    fn transaction(
+        &mut self,
+        store: &Arc<Embedded>,
+        random: &mut Random,
+        slot: usize,
+        count: usize,
+    ) -> (Transaction, Pairs) {
+        let number = self.transactions;
+        self.transactions += 1;
         let size = [10, 300, 2000, 9000][random.below(4)];
         let mut writes: BTreeMap<String, Write> = BTreeMap::new();
         for _ in 0..=random.below(3) {
-            let key = format!("/k/{}", random.below(8));
-            let change = if random.chance(4) {
+            let key = if count == 1 {
+                format!("/k/{}", random.below(8))
+            } else {
+                format!("/{slot}/{}", random.below(8))
+            };
+            let deletes = count == 1 && random.chance(4);
+            let change = if deletes {
                 delete(&key)
             } else {
                 put(&key, text(number, size))
@@ -38,29 +77,11 @@ impl Promises {
         }
         let before = store.snapshot();
         let effective = |write: &Write| match write {
-            Write::Put { key, .. } => Some((key.to_string(), Some(text(number, size)))),
+            Write::Put { key, .. } => Some((key.to_string(), written(write))),
             Write::Delete { key } => before.get(key).map(|_| (key.to_string(), None)),
         };
-        let pairs: Pairs = writes.values().filter_map(effective).collect();
-        match store
-            .commit(Transaction {
-                compares: vec![],
-                writes: writes.into_values().collect(),
-            })
-            .await
-        {
-            Ok(Outcome::Committed { revision }) if !pairs.is_empty() => {
-                self.committed.insert(revision, pairs);
-                true
-            }
-            Ok(_) => true,
-            Err(StoreError::Unavailable(_)) => {
-                self.refused.push(text(number, size));
-                true
-            }
-            Err(StoreError::Unknown(_) | StoreError::ReadOnly(_)) => false,
-            Err(other) => panic!("{other}"),
-        }
+        let pairs = writes.values().filter_map(effective).collect();
+        (transaction([], writes.into_values().collect::<Vec<_>>()), pairs)
     }
 
     /// Compares a store that was just opened with what was promised. `floor`: history before it is compacted.
@@ -109,6 +130,13 @@ impl Promises {
                 "{story}: a refused write came back"
             );
         }
+    }
+}
+
+fn written(write: &Write) -> Option<String> {
+    match write {
+        Write::Put { value, .. } => Some(utf8(value)),
+        Write::Delete { .. } => None,
     }
 }
 
@@ -258,7 +286,7 @@ fn a_full_disk_refuses_writes_until_there_is_room_again() {
             let disk = FaultyDisk::new(seed);
             let store = open_on(Arc::new(disk.clone()), options()).await.unwrap();
             let full = || Faults {
-                capacity: Some(100_000),
+                capacity: Some(300_000),
                 ..Faults::default()
             };
             disk.set_faults(full());
