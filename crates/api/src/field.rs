@@ -13,11 +13,12 @@ impl Path {
         Path(field.to_owned())
     }
 
+    /// A field of the struct at this place; an empty one is the struct itself.
     pub fn child(&self, field: &str) -> Path {
-        if self.0.is_empty() {
-            Path(field.to_owned())
-        } else {
-            Path(format!("{}.{field}", self.0))
+        match (self.0.as_str(), field) {
+            ("", field) => Path(field.to_owned()),
+            (_, "") => self.clone(),
+            (of, field) => Path(format!("{of}.{field}")),
         }
     }
 

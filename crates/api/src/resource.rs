@@ -100,6 +100,11 @@ pub trait Rules: Send + Sync {
         Vec::new()
     }
 
+    /// Runs in addition to [`Rules::validate`] when the object is new.
+    fn validate_create(&self, _object: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
     /// Runs in addition to [`Rules::validate`] of the new object.
     fn validate_update(&self, _new: &Value, _old: &Value) -> Vec<FieldError> {
         Vec::new()

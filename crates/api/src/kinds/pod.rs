@@ -4,8 +4,11 @@ mod print;
 
 use serde_json::json;
 
-use crate::pod_spec::default_pod_spec;
-use crate::{Column, Fields, Generation, PROXY_VERBS, Resource, Rules, Subresource, Value, Verb};
+use crate::names::dns1123_subdomain;
+use crate::pod_spec::{Context, default_pod_spec, validate_pod_spec, validate_pod_update};
+use crate::{
+    Column, FieldError, Fields, Generation, PROXY_VERBS, Path, Problems, Resource, Rules, Subresource, Value, Verb,
+};
 
 pub static POD: Resource = Resource::namespaced("", "v1", "Pod", "pods", "pod")
     .short(&["po"])
@@ -60,6 +63,74 @@ impl Rules for PodRules {
         }
     }
 
+    fn validate(&self, pod: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let path = Path::new("spec");
+        validate_annotations(pod, &mut problems);
+        validate_pod_spec(
+            &Context {
+                spec: &pod["spec"],
+                is_pod: true,
+            },
+            &path,
+            &mut problems,
+        );
+        problems.into_vec()
+    }
+
+    fn validate_create(&self, pod: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&pod["spec"], Path::new("spec"));
+        if !spec.list("ephemeralContainers").is_empty() {
+            problems.forbidden(&path, "ephemeralContainers", "cannot be set on create");
+        }
+        if !spec.text("nodeName").is_empty() && !spec.list("schedulingGates").is_empty() {
+            problems.forbidden(
+                &path,
+                "nodeName",
+                "cannot be set until all schedulingGates have been cleared",
+            );
+        }
+        problems.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        validate_pod_update(&new["spec"], &old["spec"], &Path::new("spec"), &mut problems);
+        let (new, old) = (&new["metadata"]["annotations"], &old["metadata"]["annotations"]);
+        if new[MIRROR] != old[MIRROR] {
+            let path = Path::new("metadata").child("annotations").key(MIRROR);
+            let detail = match old.has(MIRROR) {
+                true => "may not remove or update mirror pod annotation",
+                false => "may not add mirror pod annotation",
+            };
+            problems.forbidden(&path, "", detail);
+        }
+        problems.into_vec()
+    }
+
+    fn validate_status_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&new["spec"], Path::new("status"));
+        if spec.text("nodeName") != old["spec"].text("nodeName") {
+            problems.forbidden(&path, "nodeName", "may not be changed directly");
+        }
+        let (new, old) = (&new["status"], &old["status"]);
+        let nominated = new.text("nominatedNodeName");
+        if !nominated.is_empty() {
+            problems.form(
+                &path,
+                "nominatedNodeName",
+                nominated,
+                dns1123_subdomain(nominated, false),
+            );
+        }
+        if spec.text("restartPolicy") != "Always" {
+            validate_ended_containers(spec, new, old, &path, &mut problems);
+        }
+        problems.into_vec()
+    }
+
     fn generation(&self) -> Generation {
         Generation::Spec
     }
@@ -102,6 +173,53 @@ impl Rules for PodRules {
 
     fn cells(&self, pod: &Value, now: i64) -> Vec<Value> {
         print::cells(pod, now)
+    }
+}
+
+/// Marks the pod that stands for one a kubelet was given by a file.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+fn validate_annotations(pod: &Value, problems: &mut Problems) {
+    let annotations = &pod["metadata"]["annotations"];
+    let path = Path::new("metadata").child("annotations");
+    if let Some(value) = annotations[MIRROR].as_str()
+        && pod["spec"].text("nodeName").is_empty()
+    {
+        let detail = "must set spec.nodeName if mirror pod annotation is set";
+        problems.invalid(&path.key(MIRROR), "", value, detail);
+    }
+    if let Some(value) = annotations[DELETION_COST].as_str()
+        && value.parse::<i32>().is_err()
+    {
+        problems.invalid(&path.key(DELETION_COST), "", value, "must be a 32bit integer");
+    }
+}
+
+/// A container that ended for good stays ended, or a late status would bring it back.
+fn validate_ended_containers(spec: &Value, new: &Value, old: &Value, path: &Path, problems: &mut Problems) {
+    let path = path.child("containerStatuses");
+    for before in old.list("containerStatuses") {
+        let terminated = &before["state"]["terminated"];
+        let stays =
+            terminated.is_object() && (spec.text("restartPolicy") == "Never" || terminated.number("exitCode") == 0);
+        let after = new
+            .list("containerStatuses")
+            .iter()
+            .position(|status| status["name"] == before["name"]);
+        let own_policy = spec
+            .list("containers")
+            .iter()
+            .any(|container| container["name"] == before["name"] && container.has("restartPolicy"));
+        if let Some(index) = after.filter(|_| stays && !own_policy)
+            && !new.list("containerStatuses")[index]["state"]["terminated"].is_object()
+        {
+            problems.forbidden(
+                &path.index(index),
+                "state",
+                "may not be transitioned to non-terminated state",
+            );
+        }
     }
 }
 

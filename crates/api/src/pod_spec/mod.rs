@@ -3,7 +3,11 @@
 mod defaults;
 mod image;
 pub mod resources;
+mod update;
+mod validate;
 
 pub(crate) use defaults::default_legacy_volume;
 pub use defaults::{default_container, default_pod_spec, default_template};
 pub use image::pull_policy;
+pub use update::validate_pod_update;
+pub use validate::{Context, validate_pod_spec, validate_template};

@@ -1,0 +1,98 @@
+//! Where volumes appear in a container.
+
+use crate::{Fields, Path, Problems, Value};
+
+const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
+
+pub fn validate(spec: &Value, container: &Value, path: &Path, problems: &mut Problems) {
+    let volume = |name: &str| spec.list("volumes").iter().find(|volume| volume.text("name") == name);
+    let devices = container.list("volumeDevices");
+    let mut paths = Vec::new();
+    for (index, mount) in container.list("volumeMounts").iter().enumerate() {
+        let path = path.child("volumeMounts").index(index);
+        let (name, place) = (mount.text("name"), mount.text("mountPath"));
+        problems.needs(mount, &path, "name");
+        if volume(name).is_none() {
+            problems.not_found(&path, "name", name);
+        }
+        problems.needs(mount, &path, "mountPath");
+        if paths.contains(&place) {
+            problems.invalid(&path, "mountPath", place, "must be unique");
+        }
+        paths.push(place);
+        if devices.iter().any(|device| device.text("name") == name) {
+            problems.invalid(&path, "name", name, "must not already exist in volumeDevices");
+        }
+        if devices.iter().any(|device| device.text("devicePath") == place) {
+            problems.invalid(
+                &path,
+                "mountPath",
+                place,
+                "must not already exist as a path in volumeDevices",
+            );
+        }
+        validate_mount(container, mount, &path, problems);
+    }
+    for (index, device) in devices.iter().enumerate() {
+        let path = path.child("volumeDevices").index(index);
+        let name = device.text("name");
+        problems.needs(device, &path, "name");
+        problems.needs(device, &path, "devicePath");
+        match volume(name) {
+            None => problems.not_found(&path, "name", name),
+            Some(volume) if volume.has("persistentVolumeClaim") || volume.has("ephemeral") => {}
+            Some(_) => {
+                let detail = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode";
+                problems.invalid(&path, "name", name, detail);
+            }
+        }
+    }
+}
+
+fn validate_mount(container: &Value, mount: &Value, path: &Path, problems: &mut Problems) {
+    let (sub_path, expression) = (mount.text("subPath"), mount.text("subPathExpr"));
+    validate_descending(sub_path, path, "subPath", problems);
+    validate_descending(expression, path, "subPathExpr", problems);
+    if !sub_path.is_empty() && !expression.is_empty() {
+        problems.invalid(
+            path,
+            "subPathExpr",
+            expression,
+            "subPathExpr and subPath are mutually exclusive",
+        );
+    }
+    problems.optional_one_of(mount, path, "mountPropagation", &PROPAGATIONS);
+    if mount.text("mountPropagation") == "Bidirectional" && !container["securityContext"].flag("privileged") {
+        let detail = "Bidirectional mount propagation is available only to privileged containers";
+        problems.forbidden(path, "mountPropagation", detail);
+    }
+    if matches!(mount.text("recursiveReadOnly"), "Enabled" | "IfPossible") {
+        if !mount.flag("readOnly") {
+            problems.forbidden(path, "recursiveReadOnly", "may only be specified when readOnly is true");
+        }
+        if !matches!(mount.text("mountPropagation"), "" | "None") {
+            let detail = "may only be specified when mountPropagation is None or not specified";
+            problems.forbidden(path, "recursiveReadOnly", detail);
+        }
+    } else {
+        problems.optional_one_of(mount, path, "recursiveReadOnly", &["Disabled", "Enabled", "IfPossible"]);
+    }
+}
+
+/// A path that leads down from where it starts.
+pub fn validate_descending(target: &str, path: &Path, field: &str, problems: &mut Problems) {
+    if target.starts_with('/') {
+        problems.invalid(path, field, target, "must be a relative path");
+    }
+    if target.split('/').any(|part| part == "..") {
+        problems.invalid(path, field, target, "must not contain '..'");
+    }
+}
+
+/// A path of a file that a volume creates, which may not be one of those that the volume keeps for itself.
+pub fn validate_file_path(target: &str, path: &Path, field: &str, problems: &mut Problems) {
+    validate_descending(target, path, field, problems);
+    if target.starts_with("..") && !target.starts_with("../") {
+        problems.invalid(path, field, target, "must not start with '..'");
+    }
+}

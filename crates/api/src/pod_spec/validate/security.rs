@@ -1,0 +1,103 @@
+//! Users, groups and profiles that processes run with.
+
+use super::mount::validate_descending;
+use crate::{Fields, Path, Problems, Value};
+
+pub fn validate_pod_context(spec: &Value, path: &Path, problems: &mut Problems) {
+    let context = &spec["securityContext"];
+    let path = path.child("securityContext");
+    for field in ["fsGroup", "runAsUser", "runAsGroup"] {
+        validate_id(&context[field], &path, field, problems);
+    }
+    for (index, group) in context.list("supplementalGroups").iter().enumerate() {
+        validate_id(group, &path.child("supplementalGroups").index(index), "", problems);
+    }
+    if spec.flag("shareProcessNamespace") && spec.flag("hostPID") {
+        let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
+        problems.invalid(&path, "shareProcessNamespace", true, detail);
+    }
+    problems.optional_one_of(context, &path, "fsGroupChangePolicy", &["Always", "OnRootMismatch"]);
+    problems.optional_one_of(context, &path, "supplementalGroupsPolicy", &["Merge", "Strict"]);
+    validate_profiles(context, &path, problems);
+    validate_sysctls(spec, &path, problems);
+}
+
+pub fn validate_container_context(container: &Value, path: &Path, problems: &mut Problems) {
+    let context = &container["securityContext"];
+    let path = path.child("securityContext");
+    for field in ["runAsUser", "runAsGroup"] {
+        validate_id(&context[field], &path, field, problems);
+    }
+    problems.optional_one_of(context, &path, "procMount", &["Default", "Unmasked"]);
+    validate_profiles(context, &path, problems);
+    if context["allowPrivilegeEscalation"] != false {
+        return;
+    }
+    if context.flag("privileged") {
+        let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
+        problems.invalid(&path, "", context.clone(), detail);
+    }
+    if context["capabilities"]
+        .list("add")
+        .iter()
+        .any(|capability| capability == "CAP_SYS_ADMIN")
+    {
+        let detail = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+        problems.invalid(&path, "", context.clone(), detail);
+    }
+}
+
+fn validate_id(id: &Value, path: &Path, field: &str, problems: &mut Problems) {
+    if let Some(number) = id.as_i64()
+        && !(0..=i64::from(i32::MAX)).contains(&number)
+    {
+        problems.invalid(path, field, number, "must be between 0 and 2147483647, inclusive");
+    }
+}
+
+fn validate_profiles(context: &Value, path: &Path, problems: &mut Problems) {
+    for (field, title) in [("seccompProfile", "seccomp"), ("appArmorProfile", "AppArmor")] {
+        let profile = &context[field];
+        if !profile.is_object() {
+            continue;
+        }
+        let path = path.child(field);
+        problems.one_of(profile, &path, "type", &["Localhost", "RuntimeDefault", "Unconfined"]);
+        let file = &profile["localhostProfile"];
+        match (profile.text("type"), file.as_str()) {
+            ("Localhost", None) => {
+                let detail = format!("must be set when {title} type is Localhost");
+                problems.required(&path, "localhostProfile", &detail);
+            }
+            ("Localhost", Some(file)) if field == "seccompProfile" => {
+                validate_descending(file, &path, "localhostProfile", problems);
+            }
+            ("Localhost", Some(_)) | (_, None) => {}
+            (_, Some(_)) => {
+                let detail = format!("can only be set when {title} type is Localhost");
+                problems.invalid(&path, "localhostProfile", profile.clone(), detail);
+            }
+        }
+    }
+}
+
+/// Kernel settings of the host are not for pods that share its namespaces.
+fn validate_sysctls(spec: &Value, path: &Path, problems: &mut Problems) {
+    let mut seen = Vec::new();
+    for (index, sysctl) in spec["securityContext"].list("sysctls").iter().enumerate() {
+        let path = path.child("sysctls").index(index);
+        let name = sysctl.text("name");
+        problems.needs(sysctl, &path, "name");
+        if seen.contains(&name) {
+            problems.duplicate(&path, "name", name);
+        }
+        seen.push(name);
+        let ipc = name.starts_with("kernel.shm") || name.starts_with("kernel.msg") || name == "kernel.sem";
+        if name.starts_with("net.") && spec.flag("hostNetwork") {
+            problems.invalid(&path, "name", name, "may not be specified when 'hostNetwork' is true");
+        }
+        if (ipc || name.starts_with("fs.mqueue.")) && spec.flag("hostIPC") {
+            problems.invalid(&path, "name", name, "may not be specified when 'hostIPC' is true");
+        }
+    }
+}
