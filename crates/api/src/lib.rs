@@ -20,6 +20,7 @@ mod problems;
 mod resource;
 pub mod selector;
 mod value;
+mod workload;
 
 pub use convert::convert;
 pub use error::{Cause, Details, Error, Reason, Result};

@@ -1,8 +1,9 @@
 //! CronJob: a job at every time its schedule names.
 
 use super::job::default_job_spec;
+use super::job::validate_job_spec;
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR, or_none};
-use crate::{Column, Fields, Generation, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
 
 pub static CRON_JOB: Resource = Resource::namespaced("batch", "v1", "CronJob", "cronjobs", "cronjob")
@@ -25,6 +26,41 @@ impl Rules for CronJobRules {
 
     fn prepare_create(&self, cron_job: &mut Value) {
         cron_job.set("status", json!({}));
+    }
+
+    fn validate(&self, cron_job: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&cron_job["spec"], Path::new("spec"));
+        if problems.needs(spec, &path, "schedule") {
+            validate_schedule(spec, &path, &mut problems);
+        }
+        for field in [
+            "startingDeadlineSeconds",
+            "successfulJobsHistoryLimit",
+            "failedJobsHistoryLimit",
+        ] {
+            problems.not_negative(spec, &path, field);
+        }
+        problems.one_of(spec, &path, "concurrencyPolicy", &["Allow", "Forbid", "Replace"]);
+        let template_path = path.child("jobTemplate").child("spec");
+        let template = &spec["jobTemplate"]["spec"];
+        validate_job_spec(template, &template_path, &mut problems);
+        if template.has("selector") {
+            let detail = "`selector` will be auto-generated";
+            problems.invalid(&template_path, "selector", template["selector"].clone(), detail);
+        }
+        problems.into_vec()
+    }
+
+    /// The names of its jobs are longer by a time.
+    fn validate_create(&self, cron_job: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let name = cron_job["metadata"].text("name");
+        if name.len() > NAME_BYTES {
+            let detail = format!("must be no more than {NAME_BYTES} characters");
+            problems.invalid(&Path::new("metadata"), "name", name, detail);
+        }
+        problems.into_vec()
     }
 
     fn generation(&self) -> Generation {
@@ -60,6 +96,46 @@ impl Rules for CronJobRules {
             images,
             print::selector(&template["selector"]),
         ]
+    }
+}
+
+const NAME_BYTES: usize = 52;
+
+/// The shape of a schedule: five fields, or a name for a usual one.
+fn validate_schedule(spec: &Value, path: &Path, problems: &mut Problems) {
+    let schedule = spec.text("schedule");
+    if schedule.contains("TZ=") {
+        let detail = match spec.has("timeZone") {
+            true => "cannot use both timeZone field and TZ or CRON_TZ in schedule",
+            false => "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
+        };
+        return problems.invalid(path, "schedule", schedule, detail);
+    }
+    if schedule.starts_with('@') {
+        let named = [
+            "@yearly",
+            "@annually",
+            "@monthly",
+            "@weekly",
+            "@daily",
+            "@midnight",
+            "@hourly",
+        ];
+        if !named.contains(&schedule) && !schedule.starts_with("@every ") {
+            problems.invalid(
+                path,
+                "schedule",
+                schedule,
+                format!("unrecognized descriptor: {schedule}"),
+            );
+        }
+        return;
+    }
+    let fields = schedule.split_whitespace().count();
+    if fields != 5 {
+        let found: Vec<&str> = schedule.split_whitespace().collect();
+        let detail = format!("expected exactly 5 fields, found {fields}: [{}]", found.join(" "));
+        problems.invalid(path, "schedule", schedule, detail);
     }
 }
 

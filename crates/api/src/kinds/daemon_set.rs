@@ -2,7 +2,8 @@
 
 use crate::pod_spec::default_template;
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR};
-use crate::{Column, Fields, Generation, Resource, Rules, Subresource, Value};
+use crate::workload::{amount, validate_counts, validate_running, validate_selector_stays, validate_share};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
 
 pub static DAEMON_SET: Resource = Resource::namespaced("apps", "v1", "DaemonSet", "daemonsets", "daemonset")
     .short(&["ds"])
@@ -52,6 +53,35 @@ impl Rules for DaemonSetRules {
             .set(TEMPLATE_GENERATION, (count + moved).to_string());
     }
 
+    fn validate(&self, set: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&set["spec"], Path::new("spec"));
+        for field in ["minReadySeconds", "revisionHistoryLimit"] {
+            problems.not_negative(spec, &path, field);
+        }
+        validate_running(spec, "daemonset", "DaemonSet", &path, &mut problems);
+        validate_strategy(&spec["updateStrategy"], &path.child("updateStrategy"), &mut problems);
+        problems.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        validate_selector_stays(new, old)
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        let counts = [
+            "currentNumberScheduled",
+            "numberMisscheduled",
+            "desiredNumberScheduled",
+            "numberReady",
+            "observedGeneration",
+            "updatedNumberScheduled",
+            "numberAvailable",
+            "numberUnavailable",
+        ];
+        validate_counts(new, &counts).into_vec()
+    }
+
     fn generation(&self) -> Generation {
         Generation::Spec
     }
@@ -80,6 +110,28 @@ impl Rules for DaemonSetRules {
 }
 
 const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
+fn validate_strategy(strategy: &Value, path: &Path, problems: &mut Problems) {
+    match strategy.text("type") {
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            let rolling = &strategy["rollingUpdate"];
+            let path = path.child("rollingUpdate");
+            for field in ["maxUnavailable", "maxSurge"] {
+                validate_share(rolling, field, &path, problems);
+            }
+            match (amount(rolling, "maxUnavailable"), amount(rolling, "maxSurge")) {
+                (0, 0) => problems.required(&path, "maxUnavailable", "cannot be 0 when maxSurge is 0"),
+                (1.., 1..) => {
+                    let detail = "may not be set when maxUnavailable is non-zero";
+                    problems.invalid(&path, "maxSurge", rolling["maxSurge"].clone(), detail);
+                }
+                _ => {}
+            }
+        }
+        _ => problems.one_of(strategy, path, "type", &["RollingUpdate", "OnDelete"]),
+    }
+}
 
 const COLUMNS: &[Column] = &[
     NAME,

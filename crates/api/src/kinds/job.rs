@@ -1,8 +1,13 @@
 //! Job: pods that run to their end.
 
 use crate::pod_spec::default_template;
+use crate::pod_spec::validate_template;
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR};
-use crate::{Column, Fields, Generation, Resource, Rules, Subresource, Value};
+use crate::selector::Selector;
+use crate::workload::{validate_counts, validate_selected};
+use crate::{
+    Column, FieldError, Fields, Generation, LabelSelector, Path, Problems, Resource, Rules, Subresource, Value,
+};
 use serde_json::json;
 
 pub static JOB: Resource = Resource::namespaced("batch", "v1", "Job", "jobs", "job")
@@ -44,6 +49,79 @@ impl Rules for JobRules {
     fn prepare_create(&self, job: &mut Value) {
         job.set("status", json!({}));
         generate_selector(job);
+    }
+
+    fn validate(&self, job: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&job["spec"], Path::new("spec"));
+        validate_job_spec(spec, &path, &mut problems);
+        if spec["selector"].is_object() {
+            let parsed: LabelSelector = serde_json::from_value(spec["selector"].clone()).unwrap_or_default();
+            validate_selected(spec, &Selector::from(&parsed), &path, &mut problems);
+        } else {
+            problems.required(&path, "selector", "");
+        }
+        problems.into_vec()
+    }
+
+    /// A user who does not ask for it may not choose the selector.
+    fn validate_create(&self, job: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let selector = &job["spec"]["selector"];
+        let uid = job["metadata"].text("uid");
+        let own = json!({"matchLabels": {(UID_LABELS[0]): uid}});
+        if !job["spec"].flag("manualSelector") && *selector != own {
+            let detail = "`selector` not auto-generated";
+            problems.invalid(&Path::new("spec"), "selector", selector.clone(), detail);
+        }
+        problems.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (new_spec, old_spec, path) = (&new["spec"], &old["spec"], Path::new("spec"));
+        for field in [
+            "selector",
+            "completionMode",
+            "podFailurePolicy",
+            "backoffLimitPerIndex",
+            "managedBy",
+            "successPolicy",
+        ] {
+            problems.immutable(new_spec, old_spec, &path, field);
+        }
+        // An indexed job may change its size as a whole.
+        let elastic =
+            new_spec.text("completionMode") == "Indexed" && new_spec["completions"] == new_spec["parallelism"];
+        if !elastic {
+            problems.immutable(new_spec, old_spec, &path, "completions");
+        }
+        // A job that never ran may still be told where its pods go.
+        let untouched = old_spec.flag("suspend") && !old["status"].has("startTime");
+        if !untouched {
+            problems.immutable(new_spec, old_spec, &path, "template");
+        }
+        problems.into_vec()
+    }
+
+    fn validate_status_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = validate_counts(new, &["active", "succeeded", "failed", "ready", "terminating"]);
+        let path = Path::new("status");
+        let (new, old) = (&new["status"], &old["status"]);
+        for field in ["failed", "succeeded"] {
+            if new.number(field) < old.number(field) {
+                problems.invalid(
+                    &path,
+                    field,
+                    new.number(field),
+                    format!("cannot decrease the {field} counter"),
+                );
+            }
+        }
+        if old.has("completionTime") {
+            problems.immutable(new, old, &path, "completionTime");
+        }
+        problems.into_vec()
     }
 
     fn generation(&self) -> Generation {
@@ -142,6 +220,69 @@ fn duration(status: &Value, now: i64) -> String {
     ) {
         (None, _) => String::new(),
         (Some(start), end) => print::duration(end.unwrap_or(now) - start),
+    }
+}
+
+/// The most pods of an indexed job at a time.
+const INDEXED_PARALLELISM: i64 = 100_000;
+
+/// The checks that also hold in a CronJob's template.
+pub(super) fn validate_job_spec(spec: &Value, path: &Path, problems: &mut Problems) {
+    let counts = [
+        "parallelism",
+        "completions",
+        "activeDeadlineSeconds",
+        "backoffLimit",
+        "ttlSecondsAfterFinished",
+        "backoffLimitPerIndex",
+        "maxFailedIndexes",
+    ];
+    for field in counts {
+        problems.not_negative(spec, path, field);
+    }
+    problems.optional_one_of(spec, path, "completionMode", &["NonIndexed", "Indexed"]);
+    if spec.text("completionMode") == "Indexed" {
+        if !spec.has("completions") {
+            problems.required(path, "completions", "when completion mode is Indexed");
+        }
+        if spec.number("parallelism") > INDEXED_PARALLELISM {
+            let detail = format!("must be less than or equal to {INDEXED_PARALLELISM} when completion mode is Indexed");
+            problems.invalid(path, "parallelism", spec.number("parallelism"), detail);
+        }
+    } else {
+        for field in ["backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"] {
+            if spec.has(field) {
+                problems.invalid(path, field, spec[field].clone(), "requires indexed completion mode");
+            }
+        }
+    }
+    if spec.has("maxFailedIndexes") && !spec.has("backoffLimitPerIndex") {
+        problems.required(path, "backoffLimitPerIndex", "when maxFailedIndexes is specified");
+    }
+    let replacements: &[&str] = if spec.has("podFailurePolicy") {
+        &["Failed"]
+    } else {
+        &["Failed", "TerminatingOrFailed"]
+    };
+    problems.optional_one_of(spec, path, "podReplacementPolicy", replacements);
+    let template_path = path.child("template");
+    validate_template(&spec["template"], &template_path, problems);
+    // A job ends, so that its pods cannot restart forever.
+    let pod = &spec["template"]["spec"];
+    let pod_path = template_path.child("spec");
+    match pod.text("restartPolicy") {
+        "OnFailure" if spec.has("podFailurePolicy") => {
+            let detail = "only \"Never\" is supported when podFailurePolicy is specified";
+            problems.invalid(&pod_path, "restartPolicy", "OnFailure", detail);
+        }
+        "OnFailure" | "Never" => {}
+        "Always" => {
+            problems.extend([FieldError::required(
+                &pod_path.child("restartPolicy"),
+                "valid values: \"OnFailure\", \"Never\"",
+            )]);
+        }
+        _ => problems.optional_one_of(pod, &pod_path, "restartPolicy", &["OnFailure", "Never"]),
     }
 }
 

@@ -1,8 +1,9 @@
 //! PodTemplate: a template on its own.
 
 use crate::pod_spec::default_template;
+use crate::pod_spec::validate_template;
 use crate::print::{self, NAME};
-use crate::{Column, Generation, Resource, Rules, Value};
+use crate::{Column, FieldError, Generation, Path, Problems, Resource, Rules, Value};
 
 pub static POD_TEMPLATE: Resource =
     Resource::namespaced("", "v1", "PodTemplate", "podtemplates", "podtemplate").with_rules(&PodTemplateRules);
@@ -12,6 +13,12 @@ struct PodTemplateRules;
 impl Rules for PodTemplateRules {
     fn default(&self, template: &mut Value) {
         default_template(template);
+    }
+
+    fn validate(&self, template: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        validate_template(&template["template"], &Path::new("template"), &mut problems);
+        problems.into_vec()
     }
 
     fn generation(&self) -> Generation {

@@ -2,7 +2,8 @@
 
 use crate::pod_spec::default_template;
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR};
-use crate::{Column, Fields, Generation, Resource, Rules, Subresource, Value};
+use crate::workload::{validate_counts, validate_parts, validate_running, validate_selector_stays};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
 
 pub static REPLICA_SET: Resource = Resource::namespaced("apps", "v1", "ReplicaSet", "replicasets", "replicaset")
     .short(&["rs"])
@@ -21,6 +22,25 @@ impl Rules for ReplicaSetRules {
 
     fn prepare_create(&self, set: &mut Value) {
         clear_status(set);
+    }
+
+    fn validate(&self, set: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&set["spec"], Path::new("spec"));
+        for field in ["replicas", "minReadySeconds"] {
+            problems.not_negative(spec, &path, field);
+        }
+        // Upstream names the deployment here as well.
+        validate_running(spec, "deployment", "ReplicaSet", &path, &mut problems);
+        problems.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        validate_selector_stays(new, old)
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        validate_set_status(new)
     }
 
     fn generation(&self) -> Generation {
@@ -54,6 +74,14 @@ impl Rules for ReplicaSetRules {
 /// A new set has no pods yet.
 pub(super) fn clear_status(set: &mut Value) {
     set.set("status", serde_json::json!({"replicas": 0}));
+}
+
+pub(super) fn validate_set_status(new: &Value) -> Vec<FieldError> {
+    let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
+    let mut problems = validate_counts(new, &["replicas", "observedGeneration"]);
+    problems.extend(validate_counts(new, &parts).into_vec());
+    validate_parts(new, "replicas", &parts, &mut problems);
+    problems.into_vec()
 }
 
 pub(super) const COLUMNS: &[Column] = &[

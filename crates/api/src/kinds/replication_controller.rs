@@ -1,9 +1,15 @@
 //! ReplicationController: the ancestor of ReplicaSet, with a plain map as its selector.
 
+use super::replica_set::validate_set_status;
 use super::replica_set::{COLUMNS, clear_status};
 use crate::pod_spec::default_template;
+use crate::pod_spec::validate_template;
 use crate::print;
-use crate::{Column, Fields, Generation, Resource, Rules, Subresource, Value};
+use crate::selector::Selector;
+use crate::workload::validate_selected;
+use crate::{
+    Column, FieldError, Fields, Generation, LabelSelector, Path, Problems, Resource, Rules, Subresource, Value,
+};
 
 pub static REPLICATION_CONTROLLER: Resource = Resource::namespaced(
     "",
@@ -41,6 +47,40 @@ impl Rules for ReplicationControllerRules {
 
     fn prepare_create(&self, controller: &mut Value) {
         clear_status(controller);
+    }
+
+    fn validate(&self, controller: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&controller["spec"], Path::new("spec"));
+        for field in ["replicas", "minReadySeconds"] {
+            problems.not_negative(spec, &path, field);
+        }
+        if spec.entries("selector").next().is_none() {
+            problems.required(&path, "selector", "");
+        }
+        if !spec["template"].is_object() {
+            problems.required(&path, "template", "");
+            return problems.into_vec();
+        }
+        let wanted = serde_json::from_value(spec["selector"].clone()).unwrap_or_default();
+        let selector = LabelSelector {
+            match_labels: wanted,
+            ..LabelSelector::default()
+        };
+        validate_selected(spec, &Selector::from(&selector), &path, &mut problems);
+        let template_path = path.child("template");
+        validate_template(&spec["template"], &template_path, &mut problems);
+        problems.optional_one_of(
+            &spec["template"]["spec"],
+            &template_path.child("spec"),
+            "restartPolicy",
+            &["Always"],
+        );
+        problems.into_vec()
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        validate_set_status(new)
     }
 
     fn generation(&self) -> Generation {

@@ -4,7 +4,8 @@ use super::persistent_volume_claim::default_claim;
 use super::replica_set::clear_status;
 use crate::pod_spec::default_template;
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME};
-use crate::{Column, Fields, Generation, Resource, Rules, Subresource, Value};
+use crate::workload::{validate_counts, validate_parts, validate_running};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
 
 pub static STATEFUL_SET: Resource = Resource::namespaced("apps", "v1", "StatefulSet", "statefulsets", "statefulset")
     .short(&["sts"])
@@ -43,6 +44,66 @@ impl Rules for StatefulSetRules {
         clear_status(set);
     }
 
+    fn validate(&self, set: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&set["spec"], Path::new("spec"));
+        for field in ["replicas", "minReadySeconds", "revisionHistoryLimit"] {
+            problems.not_negative(spec, &path, field);
+        }
+        problems.not_negative(&spec["ordinals"], &path.child("ordinals"), "start");
+        if !matches!(spec.text("podManagementPolicy"), "OrderedReady" | "Parallel") {
+            let policy = spec.text("podManagementPolicy");
+            problems.invalid(
+                &path,
+                "podManagementPolicy",
+                policy,
+                "must be 'OrderedReady' or 'Parallel'",
+            );
+        }
+        validate_strategy(&spec["updateStrategy"], &path.child("updateStrategy"), &mut problems);
+        let retention = &spec["persistentVolumeClaimRetentionPolicy"];
+        for field in ["whenDeleted", "whenScaled"] {
+            let path = path.child("persistentVolumeClaimRetentionPolicy");
+            problems.optional_one_of(retention, &path, field, &["Retain", "Delete"]);
+        }
+        validate_running(spec, "statefulset", "StatefulSet", &path, &mut problems);
+        problems.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let fixed = |set: &Value| {
+            let mut spec = set["spec"].clone();
+            CHANGEABLE.iter().for_each(|field| drop(spec.remove(field)));
+            spec
+        };
+        if fixed(new) != fixed(old) {
+            let quoted: Vec<String> = CHANGEABLE.iter().map(|field| format!("'{field}'")).collect();
+            let (last, first) = quoted
+                .split_last()
+                .map_or(("", &[][..]), |(last, first)| (last.as_str(), first));
+            let detail = format!(
+                "updates to statefulset spec for fields other than {} and {last} are forbidden",
+                first.join(", ")
+            );
+            problems.forbidden(&Path::new("spec"), "", detail);
+        }
+        problems.into_vec()
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        let parts = [
+            "readyReplicas",
+            "currentReplicas",
+            "updatedReplicas",
+            "availableReplicas",
+        ];
+        let mut problems = validate_counts(new, &["replicas", "observedGeneration"]);
+        problems.extend(validate_counts(new, &parts).into_vec());
+        validate_parts(new, "replicas", &parts, &mut problems);
+        problems.into_vec()
+    }
+
     fn generation(&self) -> Generation {
         Generation::Spec
     }
@@ -56,6 +117,32 @@ impl Rules for StatefulSetRules {
         let [containers, images] = print::containers(&spec["template"]["spec"]);
         let ready = format!("{}/{}", status.number("readyReplicas"), spec.number("replicas"));
         vec![print::name(set), ready.into(), print::age(set, now), containers, images]
+    }
+}
+
+const CHANGEABLE: [&str; 7] = [
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+];
+
+fn validate_strategy(strategy: &Value, path: &Path, problems: &mut Problems) {
+    match strategy.text("type") {
+        "" => problems.required(path, "", ""),
+        "OnDelete" if strategy.has("rollingUpdate") => {
+            let value = strategy["rollingUpdate"].clone();
+            let detail = "only allowed for updateStrategy 'RollingUpdate'";
+            problems.invalid(path, "rollingUpdate", value, detail);
+        }
+        "OnDelete" => {}
+        "RollingUpdate" => {
+            problems.not_negative(&strategy["rollingUpdate"], &path.child("rollingUpdate"), "partition");
+        }
+        _ => problems.invalid(path, "", strategy.clone(), "must be 'RollingUpdate' or 'OnDelete'"),
     }
 }
 

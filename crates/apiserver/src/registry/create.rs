@@ -47,20 +47,23 @@ impl Registry {
         metadata::fill_new(&mut value, resource, namespace)?;
         metadata::generate_name(&mut value);
         if resource.has_status()
+            && !resource.rules.keeps_status_on_create()
             && let Some(object) = value.as_object_mut()
         {
             object.remove("status");
         }
         self.complete(served, &mut value)?;
-        resource.rules.prepare_create(&mut value);
         let mut attributes = self.attributes(served, Operation::Create, options, namespace);
         attributes.object = value;
         self.admission.mutate(&mut attributes, &self.lookup()).await?;
+        // After admission, because what the server derives (a pod's class of service) follows from what plugins set.
+        resource.rules.prepare_create(&mut attributes.object);
         self.complete(served, &mut attributes.object)?;
 
         let name = text(&attributes.object, "name").to_owned();
         let mut problems = api::validate_metadata(resource, &attributes.object);
         problems.extend(resource.rules.validate(&attributes.object));
+        problems.extend(resource.rules.validate_create(&attributes.object));
         if !problems.is_empty() {
             let shown = if name.is_empty() {
                 text(&attributes.object, "generateName")
