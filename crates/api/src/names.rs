@@ -3,6 +3,8 @@
 //! Each function returns the problems in upstream's words; an empty list means that the text is fine. With `prefix` the
 //! text is a `generateName`: a suffix follows, so it may end in a dash.
 
+use std::net::IpAddr;
+
 const DNS1123_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and \
      must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is \
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?')";
@@ -174,6 +176,73 @@ pub fn port_number(port: i64) -> Vec<String> {
     }
 }
 
+pub fn ip_address(text: &str) -> Vec<String> {
+    match text.parse::<IpAddr>() {
+        Err(_) => vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()],
+        Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
+            vec!["must not be an IPv4-mapped IPv6 address".to_owned()]
+        }
+        Ok(_) => Vec::new(),
+    }
+}
+
+/// An address that a service can send traffic to.
+pub fn endpoint_address(text: &str) -> Vec<String> {
+    let found = ip_address(text);
+    let Ok(address) = text.parse::<IpAddr>() else {
+        return found;
+    };
+    let (local, group) = match address {
+        IpAddr::V4(address) => (address.is_link_local(), address.octets()[..3] == [224, 0, 0]),
+        IpAddr::V6(address) => (
+            address.is_unicast_link_local(),
+            address.segments()[0] & 0xff0f == 0xff02,
+        ),
+    };
+    let checks = [
+        (address.is_unspecified(), format!("may not be unspecified ({text})")),
+        (
+            address.is_loopback(),
+            "may not be in the loopback range (127.0.0.0/8, ::1/128)".to_owned(),
+        ),
+        (
+            local,
+            "may not be in the link-local range (169.254.0.0/16, fe80::/10)".to_owned(),
+        ),
+        (
+            group,
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned(),
+        ),
+    ];
+    let special = checks
+        .into_iter()
+        .filter(|(holds, _)| *holds)
+        .map(|(_, problem)| problem);
+    found.into_iter().chain(special).collect()
+}
+
+pub fn cidr(text: &str) -> Vec<String> {
+    let parsed = text.split_once('/').and_then(|(address, length)| {
+        let address: IpAddr = address.parse().ok()?;
+        let length: u32 = length.parse().ok()?;
+        let bits = if address.is_ipv4() { 32 } else { 128 };
+        (length <= bits).then(|| (address, bits - length))
+    });
+    let Some((address, host_bits)) = parsed else {
+        return vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()];
+    };
+    let number = match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    };
+    let host = 1u128.checked_shl(host_bits).map_or(u128::MAX, |bit| bit - 1);
+    if number & host == 0 {
+        Vec::new()
+    } else {
+        vec!["must not have bits set beyond the prefix length".to_owned()]
+    }
+}
+
 /// Upstream replaces the last two characters, so that the one before the dash is not looked at.
 fn mask_trailing_dash(name: &str, prefix: bool) -> String {
     match name.len().checked_sub(2).and_then(|end| name.get(..end)) {
@@ -241,6 +310,26 @@ mod tests {
             ]
         "#]]
         .assert_debug_eq(&dns1035_label("1web", false));
+    }
+
+    #[test]
+    fn addresses_are_told_what_is_wrong_with_them() {
+        assert_eq!(ip_address("10.0.0.1"), [""; 0]);
+        assert_eq!(
+            ip_address("::ffff:10.0.0.1"),
+            ["must not be an IPv4-mapped IPv6 address"]
+        );
+        assert_eq!(
+            endpoint_address("127.0.0.1"),
+            ["may not be in the loopback range (127.0.0.0/8, ::1/128)"]
+        );
+        assert_eq!(cidr("10.0.0.0/8"), [""; 0]);
+        assert_eq!(cidr("::/0"), [""; 0]);
+        assert_eq!(cidr("10.0.0.1/8"), ["must not have bits set beyond the prefix length"]);
+        assert_eq!(
+            cidr("10.0.0.0/33"),
+            ["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"]
+        );
     }
 
     #[test]

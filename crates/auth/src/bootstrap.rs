@@ -54,4 +54,18 @@ mod tests {
         assert_eq!(counts, [69, 50, 7, 7]);
         assert_eq!(encoded().len(), objects().len());
     }
+
+    /// They are objects like any other: defaulting adds nothing and checking finds nothing.
+    #[test]
+    fn the_facts_pass_the_servers_own_checks() {
+        for (resource, object) in objects() {
+            let row = api::kinds::find("rbac.authorization.k8s.io", "v1", resource).unwrap();
+            let mut defaulted = object.clone();
+            row.rules.default(&mut defaulted);
+            assert_eq!(defaulted, object);
+            let mut problems = api::validate_metadata(row, &object);
+            problems.extend(row.rules.validate(&object));
+            assert!(problems.is_empty(), "{problems:?}");
+        }
+    }
 }

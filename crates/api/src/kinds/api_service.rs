@@ -1,7 +1,8 @@
 //! APIService: a group and version that another server serves.
 
+use crate::names::dns1123_subdomain;
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value};
 
 pub static API_SERVICE: Resource = Resource::cluster(
     "apiregistration.k8s.io",
@@ -22,6 +23,35 @@ impl Rules for ApiServiceRules {
         if let Some(reference) = service.ensure("spec").child_mut("service") {
             reference.fill("port", 443);
         }
+    }
+
+    fn validate(&self, service: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&service["spec"], Path::new("spec"));
+        let expected = format!("{}.{}", spec.text("version"), spec.text("group"));
+        let name = service["metadata"].text("name");
+        if name != expected {
+            let detail = format!("must be `spec.version+\".\"+spec.group`: {expected:?}");
+            problems.invalid(&Path::new("metadata"), "name", name, detail);
+        }
+        for (field, most) in [("groupPriorityMinimum", 20000), ("versionPriority", 1000)] {
+            let number = spec.number(field);
+            if !(1..=most).contains(&number) {
+                let detail = format!("must be positive and less than {most}");
+                problems.invalid(&path, field, number, detail);
+            }
+        }
+        if spec.has("service") {
+            for field in ["namespace", "name"] {
+                problems.needs(&spec["service"], &path.child("service"), field);
+            }
+        }
+        problems.into_vec()
+    }
+
+    /// The version of the core group has no domain behind its dot.
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        dns1123_subdomain(name.strip_suffix('.').unwrap_or(name), prefix)
     }
 
     fn columns(&self) -> &'static [Column] {

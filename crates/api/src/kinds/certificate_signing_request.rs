@@ -1,7 +1,8 @@
 //! CertificateSigningRequest: a wish for a certificate, approved by one and signed by another.
 
+use crate::names::dns1123_subdomain;
 use crate::print::{self, AGE, NAME, or_none};
-use crate::{Column, Fields, Resource, Rules, Subresource, Value, Verb};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value, Verb};
 use serde_json::json;
 
 pub static CERTIFICATE_SIGNING_REQUEST: Resource = Resource::cluster(
@@ -28,6 +29,36 @@ impl Rules for CertificateSigningRequestRules {
 
     fn prepare_update(&self, new: &mut Value, old: &Value) {
         new.set("spec", old["spec"].clone());
+    }
+
+    fn validate(&self, request: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&request["spec"], Path::new("spec"));
+        problems.needs(spec, &path, "request");
+        if spec.list("usages").is_empty() {
+            problems.required(&path, "usages", "");
+        }
+        let signer = spec.text("signerName");
+        if problems.needs(spec, &path, "signerName") {
+            match signer.split_once('/') {
+                Some((domain, name)) if !name.is_empty() => {
+                    problems.form(&path, "signerName", domain, dns1123_subdomain(domain, false));
+                }
+                _ => problems.invalid(
+                    &path,
+                    "signerName",
+                    signer,
+                    "must be a fully qualified domain and path of the form 'example.com/signer-name'",
+                ),
+            }
+        }
+        if let Some(seconds) = spec["expirationSeconds"].as_i64()
+            && seconds < SHORTEST_SECONDS
+        {
+            let detail = "may not specify a duration less than 600 seconds (10 minutes)";
+            problems.invalid(&path, "expirationSeconds", seconds, detail);
+        }
+        problems.into_vec()
     }
 
     fn field(&self, request: &Value, path: &str) -> Option<String> {
@@ -76,6 +107,8 @@ fn state(status: &Value) -> String {
     }
     state
 }
+
+const SHORTEST_SECONDS: i64 = 600;
 
 const COLUMNS: &[Column] = &[
     NAME,

@@ -1,7 +1,8 @@
 //! ClusterRole: what may be done.
 
+use super::role::validate_rules;
 use crate::names::path_segment;
-use crate::{Resource, Rules};
+use crate::{FieldError, Fields, Path, Problems, Resource, Rules, Value, validate_label_selector};
 
 pub static CLUSTER_ROLE: Resource = Resource::cluster(
     "rbac.authorization.k8s.io",
@@ -15,6 +16,22 @@ pub static CLUSTER_ROLE: Resource = Resource::cluster(
 struct ClusterRoleRules;
 
 impl Rules for ClusterRoleRules {
+    fn validate(&self, role: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        validate_rules(role, false, &mut problems);
+        let aggregation = &role["aggregationRule"];
+        let path = Path::new("aggregationRule");
+        if aggregation.is_object() && aggregation.list("clusterRoleSelectors").is_empty() {
+            let detail = "at least one clusterRoleSelector required if aggregationRule is non-nil";
+            problems.required(&path, "clusterRoleSelectors", detail);
+        }
+        for (index, selector) in aggregation.list("clusterRoleSelectors").iter().enumerate() {
+            let path = path.child("clusterRoleSelectors").index(index);
+            problems.extend(validate_label_selector(selector, &path));
+        }
+        problems.into_vec()
+    }
+
     fn create_on_update(&self) -> bool {
         true
     }

@@ -1,7 +1,7 @@
 //! ControllerRevision: a state that a workload had.
 
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
 pub static CONTROLLER_REVISION: Resource = Resource::namespaced(
     "apps",
@@ -15,6 +15,18 @@ pub static CONTROLLER_REVISION: Resource = Resource::namespaced(
 struct ControllerRevisionRules;
 
 impl Rules for ControllerRevisionRules {
+    fn validate(&self, revision: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        problems.not_negative(revision, &Path::default(), "revision");
+        problems.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        problems.immutable(new, old, &Path::default(), "data");
+        problems.into_vec()
+    }
+
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }

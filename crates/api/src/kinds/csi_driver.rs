@@ -1,7 +1,7 @@
 //! CSIDriver: what a storage driver needs of the cluster.
 
 use crate::print::{self, AGE, NAME, or_none};
-use crate::{Column, Fields, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 use serde_json::json;
 
 pub static CSI_DRIVER: Resource =
@@ -20,6 +20,14 @@ impl Rules for CsiDriverRules {
         if spec.list("volumeLifecycleModes").is_empty() {
             spec.set("volumeLifecycleModes", json!(["Persistent"]));
         }
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        for field in ["attachRequired", "volumeLifecycleModes"] {
+            problems.immutable(&new["spec"], &old["spec"], &Path::new("spec"), field);
+        }
+        problems.into_vec()
     }
 
     fn columns(&self) -> &'static [Column] {

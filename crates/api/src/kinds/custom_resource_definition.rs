@@ -1,7 +1,8 @@
 //! CustomResourceDefinition: a kind that users bring along.
 
+use crate::names::{dns1035_label, dns1123_subdomain};
 use crate::print::{self, NAME};
-use crate::{Column, Fields, Generation, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
 
 pub static CUSTOM_RESOURCE_DEFINITION: Resource = Resource::cluster(
@@ -49,6 +50,40 @@ impl Rules for CustomResourceDefinitionRules {
         }
     }
 
+    fn validate(&self, definition: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&definition["spec"], Path::new("spec"));
+        let names = &spec["names"];
+        let expected = format!("{}.{}", names.text("plural"), spec.text("group"));
+        let name = definition["metadata"].text("name");
+        if name != expected {
+            let detail = "must be spec.names.plural+\".\"+spec.group";
+            problems.invalid(&Path::new("metadata"), "name", name, detail);
+        }
+        if problems.needs(spec, &path, "group") {
+            let group = spec.text("group");
+            problems.form(&path, "group", group, dns1123_subdomain(group, false));
+        }
+        problems.one_of(spec, &path, "scope", &["Cluster", "Namespaced"]);
+        for field in ["plural", "kind"] {
+            problems.needs(names, &path.child("names"), field);
+        }
+        validate_versions(spec, &path, &mut problems);
+        problems.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (new, old, path) = (&new["spec"], &old["spec"], Path::new("spec"));
+        for field in ["group", "scope"] {
+            problems.immutable(new, old, &path, field);
+        }
+        for field in ["plural", "kind"] {
+            problems.immutable(&new["names"], &old["names"], &path.child("names"), field);
+        }
+        problems.into_vec()
+    }
+
     fn generation(&self) -> Generation {
         Generation::Spec
     }
@@ -62,6 +97,28 @@ impl Rules for CustomResourceDefinitionRules {
             print::name(definition),
             definition["metadata"]["creationTimestamp"].clone(),
         ]
+    }
+}
+
+/// One version is stored, and each has a schema.
+fn validate_versions(spec: &Value, path: &Path, problems: &mut Problems) {
+    let versions = spec.list("versions");
+    let mut names = Vec::new();
+    for (index, version) in versions.iter().enumerate() {
+        let path = path.child("versions").index(index);
+        let name = version.text("name");
+        problems.form(&path, "name", name, dns1035_label(name, false));
+        if names.contains(&name) {
+            problems.duplicate(&path, "name", name);
+        }
+        names.push(name);
+        if !version["schema"].has("openAPIV3Schema") {
+            problems.required(&path.child("schema"), "openAPIV3Schema", "schemas are required");
+        }
+    }
+    if versions.iter().filter(|version| version.flag("storage")).count() != 1 {
+        let detail = "must have exactly one version marked as storage version";
+        problems.invalid(path, "versions", spec["versions"].clone(), detail);
     }
 }
 

@@ -1,7 +1,8 @@
 //! Endpoints: the addresses behind a Service, in the form that EndpointSlice replaced.
 
+use crate::names::{dns1123_label, endpoint_address, port_number};
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
 pub static ENDPOINTS: Resource = Resource::namespaced("", "v1", "Endpoints", "endpoints", "endpoints")
     .short(&["ep"])
@@ -17,6 +18,14 @@ impl Rules for EndpointsRules {
                 port.fill("protocol", "TCP");
             }
         }
+    }
+
+    fn validate(&self, endpoints: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        for (index, subset) in endpoints.list("subsets").iter().enumerate() {
+            validate_subset(subset, &Path::new("subsets").index(index), &mut problems);
+        }
+        problems.into_vec()
     }
 
     fn create_on_update(&self) -> bool {
@@ -58,6 +67,28 @@ fn join(ip: &str, port: i64) -> String {
         format!("[{ip}]:{port}")
     } else {
         format!("{ip}:{port}")
+    }
+}
+
+fn validate_subset(subset: &Value, path: &Path, problems: &mut Problems) {
+    if subset.list("addresses").is_empty() && subset.list("notReadyAddresses").is_empty() {
+        problems.required(path, "", "must specify `addresses` or `notReadyAddresses`");
+    }
+    for list in ["addresses", "notReadyAddresses"] {
+        for (index, address) in subset.list(list).iter().enumerate() {
+            let ip = address.text("ip");
+            problems.form(&path.child(list).index(index), "ip", ip, endpoint_address(ip));
+        }
+    }
+    for (index, port) in subset.list("ports").iter().enumerate() {
+        let path = path.child("ports").index(index);
+        match port.text("name") {
+            "" if subset.list("ports").len() > 1 => problems.required(&path, "name", ""),
+            "" => {}
+            name => problems.form(&path, "name", name, dns1123_label(name, false)),
+        }
+        problems.form(&path, "port", port.number("port"), port_number(port.number("port")));
+        problems.one_of(port, &path, "protocol", &["SCTP", "TCP", "UDP"]);
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value};
 
 pub static HORIZONTAL_POD_AUTOSCALER: Resource = Resource::namespaced(
     "autoscaling",
@@ -56,6 +56,10 @@ impl Rules for HorizontalPodAutoscalerRules {
         autoscaler.set("status", json!({"desiredReplicas": 0, "currentMetrics": null}));
     }
 
+    fn validate(&self, autoscaler: &Value) -> Vec<FieldError> {
+        validate_bounds(autoscaler)
+    }
+
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }
@@ -85,6 +89,10 @@ impl Rules for HorizontalPodAutoscalerV1Rules {
 
     fn prepare_create(&self, autoscaler: &mut Value) {
         autoscaler.set("status", json!({"currentReplicas": 0, "desiredReplicas": 0}));
+    }
+
+    fn validate(&self, autoscaler: &Value) -> Vec<FieldError> {
+        validate_bounds(autoscaler)
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -159,6 +167,30 @@ fn metric(spec: &Value, status: &Value) -> String {
         (false, "external" | "object") if average => format!("{text} (avg)"),
         (false, _) => text,
     }
+}
+
+fn validate_bounds(autoscaler: &Value) -> Vec<FieldError> {
+    let mut problems = Problems::default();
+    let (spec, path) = (&autoscaler["spec"], Path::new("spec"));
+    let (least, most) = (spec["minReplicas"].as_i64(), spec.number("maxReplicas"));
+    if let Some(least) = least.filter(|least| *least < 1) {
+        problems.invalid(&path, "minReplicas", least, "must be greater than or equal to 1");
+    }
+    if most < 1 {
+        problems.invalid(&path, "maxReplicas", most, "must be greater than 0");
+    }
+    if least.is_some_and(|least| most < least) {
+        problems.invalid(
+            &path,
+            "maxReplicas",
+            most,
+            "must be greater than or equal to `minReplicas`",
+        );
+    }
+    let (target, path) = (&spec["scaleTargetRef"], path.child("scaleTargetRef"));
+    problems.needs(target, &path, "kind");
+    problems.needs(target, &path, "name");
+    problems.into_vec()
 }
 
 const COLUMNS: &[Column] = &[

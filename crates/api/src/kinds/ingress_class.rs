@@ -2,7 +2,7 @@
 
 use super::storage_class::name_with_default;
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Generation, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
 
 pub static INGRESS_CLASS: Resource = Resource::cluster(
     "networking.k8s.io",
@@ -20,6 +20,43 @@ impl Rules for IngressClassRules {
         if let Some(parameters) = class.child_mut("spec").and_then(|spec| spec.child_mut("parameters")) {
             parameters.fill("scope", "Cluster");
         }
+    }
+
+    fn validate(&self, class: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&class["spec"], Path::new("spec"));
+        let controller = spec.text("controller");
+        if controller.is_empty() {
+            problems.required(&path, "controller", "");
+        } else if !controller
+            .split_once('/')
+            .is_some_and(|(domain, rest)| !domain.is_empty() && !rest.is_empty())
+        {
+            let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
+            problems.invalid(&path, "controller", controller, detail);
+        }
+        if spec.has("parameters") {
+            let (parameters, path) = (&spec["parameters"], path.child("parameters"));
+            problems.needs(parameters, &path, "kind");
+            problems.needs(parameters, &path, "name");
+            problems.one_of(parameters, &path, "scope", &["Cluster", "Namespace"]);
+            match (parameters.text("scope"), parameters.text("namespace")) {
+                ("Namespace", "") => {
+                    problems.required(&path, "namespace", "`parameters.scope` is set to 'Namespace'");
+                }
+                ("Cluster", namespace) if !namespace.is_empty() => {
+                    problems.forbidden(&path, "namespace", "`parameters.scope` is set to 'Cluster'");
+                }
+                _ => {}
+            }
+        }
+        problems.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        problems.immutable(&new["spec"], &old["spec"], &Path::new("spec"), "controller");
+        problems.into_vec()
     }
 
     fn generation(&self) -> Generation {

@@ -1,7 +1,7 @@
 //! IPAddress: an address of a service, claimed by being created.
 
 use crate::print::{self, NAME};
-use crate::{Column, Fields, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
 pub static IP_ADDRESS: Resource = Resource::cluster("networking.k8s.io", "v1", "IPAddress", "ipaddresses", "ipaddress")
     .short(&["ip"])
@@ -10,6 +10,33 @@ pub static IP_ADDRESS: Resource = Resource::cluster("networking.k8s.io", "v1", "
 struct IpAddressRules;
 
 impl Rules for IpAddressRules {
+    fn validate(&self, address: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (parent, path) = (&address["spec"]["parentRef"], Path::new("spec").child("parentRef"));
+        if !parent.is_object() {
+            problems.required(&Path::new("spec"), "parentRef", "");
+            return problems.into_vec();
+        }
+        problems.needs(parent, &path, "resource");
+        problems.needs(parent, &path, "name");
+        problems.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        problems.immutable(&new["spec"], &old["spec"], &Path::new("spec"), "parentRef");
+        problems.into_vec()
+    }
+
+    /// The name is the address, in its one canonical form.
+    fn validate_name(&self, name: &str, _prefix: bool) -> Vec<String> {
+        match name.parse::<std::net::IpAddr>() {
+            Ok(address) if address.to_string() == name => Vec::new(),
+            Ok(address) => vec![format!("must be in canonical form (\"{address}\")")],
+            Err(_) => crate::names::ip_address(name),
+        }
+    }
+
     fn columns(&self) -> &'static [Column] {
         COLUMNS
     }

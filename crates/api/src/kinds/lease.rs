@@ -1,7 +1,7 @@
 //! Lease: who leads, or who is alive.
 
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
 pub static LEASE: Resource =
     Resource::namespaced("coordination.k8s.io", "v1", "Lease", "leases", "lease").with_rules(&LeaseRules);
@@ -9,6 +9,18 @@ pub static LEASE: Resource =
 struct LeaseRules;
 
 impl Rules for LeaseRules {
+    fn validate(&self, lease: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&lease["spec"], Path::new("spec"));
+        if let Some(seconds) = spec["leaseDurationSeconds"].as_i64()
+            && seconds <= 0
+        {
+            problems.invalid(&path, "leaseDurationSeconds", seconds, "must be greater than 0");
+        }
+        problems.not_negative(spec, &path, "leaseTransitions");
+        problems.into_vec()
+    }
+
     fn create_on_update(&self) -> bool {
         true
     }

@@ -1,7 +1,8 @@
 //! NetworkPolicy: who may talk to whom.
 
+use crate::names::{cidr, port_name, port_number};
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Generation, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value, validate_label_selector};
 use serde_json::json;
 
 pub static NETWORK_POLICY: Resource = Resource::namespaced(
@@ -39,6 +40,34 @@ impl Rules for NetworkPolicyRules {
         }
     }
 
+    fn validate(&self, policy: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&policy["spec"], Path::new("spec"));
+        problems.extend(validate_label_selector(
+            &spec["podSelector"],
+            &path.child("podSelector"),
+        ));
+        for (direction, peers) in [("ingress", "from"), ("egress", "to")] {
+            for (index, rule) in spec.list(direction).iter().enumerate() {
+                let path = path.child(direction).index(index);
+                for (index, port) in rule.list("ports").iter().enumerate() {
+                    validate_port(port, &path.child("ports").index(index), &mut problems);
+                }
+                for (index, peer) in rule.list(peers).iter().enumerate() {
+                    validate_peer(peer, &path.child(peers).index(index), &mut problems);
+                }
+            }
+        }
+        for (index, kind) in spec.list("policyTypes").iter().enumerate() {
+            let kind = kind.as_str().unwrap_or_default();
+            if !matches!(kind, "Ingress" | "Egress") {
+                let path = path.child("policyTypes").index(index);
+                problems.extend([FieldError::not_supported(&path, kind, &["Ingress", "Egress"])]);
+            }
+        }
+        problems.into_vec()
+    }
+
     fn generation(&self) -> Generation {
         Generation::Spec
     }
@@ -53,6 +82,62 @@ impl Rules for NetworkPolicyRules {
             print::selector(&policy["spec"]["podSelector"]),
             print::age(policy, now),
         ]
+    }
+}
+
+fn validate_port(port: &Value, path: &Path, problems: &mut Problems) {
+    problems.optional_one_of(port, path, "protocol", &["TCP", "UDP", "SCTP"]);
+    let end = port["endPort"].as_i64();
+    match (&port["port"], end) {
+        (Value::Null, Some(end)) => {
+            problems.invalid(
+                path,
+                "endPort",
+                end,
+                "may not be specified when `port` is not specified",
+            );
+        }
+        (Value::Null, None) => {}
+        (Value::String(name), end) => {
+            if let Some(end) = end {
+                problems.invalid(path, "endPort", end, "may not be specified when `port` is non-numeric");
+            }
+            problems.form(path, "port", name.as_str(), port_name(name));
+        }
+        (number, end) => {
+            let number = number.as_i64().unwrap_or_default();
+            problems.form(path, "port", number, port_number(number));
+            if let Some(end) = end {
+                if end < number {
+                    problems.invalid(path, "endPort", number, "must be greater than or equal to `port`");
+                }
+                problems.form(path, "endPort", end, port_number(end));
+            }
+        }
+    }
+}
+
+fn validate_peer(peer: &Value, path: &Path, problems: &mut Problems) {
+    let block = &peer["ipBlock"];
+    let selectors = ["podSelector", "namespaceSelector"].map(|field| (field, peer.has(field)));
+    let others = selectors.iter().filter(|(_, set)| *set).count();
+    match (block.is_object(), others) {
+        (false, 0) => problems.required(path, "", "must specify a peer"),
+        (true, 1..) => problems.forbidden(path, "", "may not specify both ipBlock and another peer"),
+        _ => {}
+    }
+    for (field, _) in selectors {
+        problems.extend(validate_label_selector(&peer[field], &path.child(field)));
+    }
+    if block.is_object() {
+        let path = path.child("ipBlock");
+        if problems.needs(block, &path, "cidr") {
+            problems.form(&path, "cidr", block.text("cidr"), cidr(block.text("cidr")));
+        }
+        for (index, except) in block.list("except").iter().enumerate() {
+            let except = except.as_str().unwrap_or_default();
+            problems.form(&path.child("except").index(index), "", except, cidr(except));
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 //! Node: a machine that runs pods.
 
+use crate::names::{cidr, label_key, label_value};
 use crate::print::{self, AGE, NAME, or_none};
-use crate::{Column, Fields, PROXY_VERBS, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, PROXY_VERBS, Path, Problems, Resource, Rules, Subresource, Value};
 
 pub static NODE: Resource = Resource::cluster("", "v1", "Node", "nodes", "node")
     .short(&["no"])
@@ -22,6 +23,31 @@ impl Rules for NodeRules {
         {
             status.set("allocatable", status["capacity"].clone());
         }
+    }
+
+    fn validate(&self, node: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        validate_taints(&node["spec"], &Path::new("metadata").child("taints"), &mut problems);
+        let path = Path::new("spec").child("podCIDRs");
+        for (index, range) in node["spec"].list("podCIDRs").iter().enumerate() {
+            let range = range.as_str().unwrap_or_default();
+            problems.form(&path.index(index), "", range, cidr(range));
+        }
+        problems.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (new, old, path) = (&new["spec"], &old["spec"], Path::new("spec"));
+        if !old.list("podCIDRs").is_empty() && new["podCIDRs"] != old["podCIDRs"] {
+            let detail = "node updates may not change podCIDR except from \"\" to valid";
+            problems.forbidden(&path, "podCIDRs", detail);
+        }
+        if !old.text("providerID").is_empty() && new["providerID"] != old["providerID"] {
+            let detail = "node updates may not change providerID except from \"\" to valid";
+            problems.forbidden(&path, "providerID", detail);
+        }
+        problems.into_vec()
     }
 
     /// A kubelet registers its node with the status it has.
@@ -100,6 +126,31 @@ fn address(node: &Value, kind: &str) -> Value {
         .iter()
         .find(|address| address.text("type") == kind);
     or_none(found.map_or("", |address| address.text("address")))
+}
+
+/// Taints are told apart by key and effect. Upstream says `metadata.taints`, so we do.
+fn validate_taints(spec: &Value, path: &Path, problems: &mut Problems) {
+    let mut seen = Vec::new();
+    for (index, taint) in spec.list("taints").iter().enumerate() {
+        let path = path.index(index);
+        let (key, value) = (taint.text("key"), taint.text("value"));
+        problems.form(&path, "key", key, label_key(key));
+        let found = label_value(value);
+        if !found.is_empty() {
+            problems.invalid(&path, "value", value, found.join(";"));
+        }
+        problems.one_of(taint, &path, "effect", &["NoSchedule", "PreferNoSchedule", "NoExecute"]);
+        if seen.contains(&(key, taint.text("effect"))) {
+            let detail = "taints must be unique by key and effect pair";
+            problems.extend([FieldError::new(
+                crate::FieldProblem::Duplicate,
+                &path,
+                taint.clone(),
+                detail,
+            )]);
+        }
+        seen.push((key, taint.text("effect")));
+    }
 }
 
 const COLUMNS: &[Column] = &[

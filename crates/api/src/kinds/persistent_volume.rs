@@ -1,9 +1,11 @@
 //! PersistentVolume: a piece of storage.
 
 use super::persistent_volume_claim::{access_modes, or_unset, storage_class};
+use super::persistent_volume_claim::{validate_access_modes, validate_size};
 use crate::pod_spec::default_legacy_volume;
+use crate::pod_spec::{validate_node_selector, validate_optional_name, validate_required_texts};
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
 
 pub static PERSISTENT_VOLUME: Resource =
@@ -30,6 +32,54 @@ impl Rules for PersistentVolumeRules {
 
     fn prepare_create(&self, volume: &mut Value) {
         volume.set("status", json!({"phase": "Pending"}));
+    }
+
+    fn validate(&self, volume: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&volume["spec"], Path::new("spec"));
+        validate_access_modes(spec, "", &path, &mut problems);
+        match spec["capacity"].text("storage") {
+            "" => problems.required(&path, "capacity", ""),
+            size => validate_size(size, &path.child("capacity").key("storage"), &mut problems),
+        }
+        problems.optional_one_of(
+            spec,
+            &path,
+            "persistentVolumeReclaimPolicy",
+            &["Delete", "Recycle", "Retain"],
+        );
+        validate_source(spec, &path, &mut problems);
+        validate_optional_name(spec, "storageClassName", &path, &mut problems);
+        problems.optional_one_of(spec, &path, "volumeMode", &["Block", "Filesystem"]);
+        let required = &spec["nodeAffinity"]["required"];
+        if spec.has("nodeAffinity") {
+            let path = path.child("nodeAffinity");
+            match required.is_object() {
+                true => validate_node_selector(required, &path.child("required"), &mut problems),
+                false => problems.required(&path, "required", "must specify required node constraints"),
+            }
+        }
+        problems.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (new, old, path) = (&new["spec"], &old["spec"], Path::new("spec"));
+        let source = |spec: &Value| {
+            let sources = SOURCES
+                .iter()
+                .filter_map(|kind| spec.get(*kind).map(|source| (*kind, source.clone())));
+            sources.collect::<Vec<_>>()
+        };
+        if source(new) != source(old) {
+            let detail = "spec.persistentvolumesource is immutable after creation";
+            problems.forbidden(&path, "persistentvolumesource", detail);
+        }
+        problems.immutable(new, old, &path, "volumeMode");
+        if old.has("nodeAffinity") {
+            problems.immutable(new, old, &path, "nodeAffinity");
+        }
+        problems.into_vec()
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -64,6 +114,59 @@ impl Rules for PersistentVolumeRules {
             print::age(volume, now),
             or_unset(spec, "volumeMode"),
         ]
+    }
+}
+
+const SOURCES: [&str; 22] = [
+    "awsElasticBlockStore",
+    "azureDisk",
+    "azureFile",
+    "cephfs",
+    "cinder",
+    "csi",
+    "fc",
+    "flexVolume",
+    "flocker",
+    "gcePersistentDisk",
+    "glusterfs",
+    "hostPath",
+    "iscsi",
+    "local",
+    "nfs",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "quobyte",
+    "rbd",
+    "scaleIO",
+    "storageos",
+    "vsphereVolume",
+];
+
+fn validate_source(spec: &Value, path: &Path, problems: &mut Problems) {
+    let mut present = SOURCES.into_iter().filter(|kind| spec[*kind].is_object());
+    let Some(kind) = present.next() else {
+        return problems.required(path, "", "must specify a volume type");
+    };
+    for other in present {
+        problems.forbidden(path, other, "may not specify more than 1 volume type");
+    }
+    let (source, source_path) = (&spec[kind], path.child(kind));
+    validate_required_texts(kind, source, &source_path, problems);
+    match kind {
+        "csi" => {
+            problems.needs(source, &source_path, "volumeHandle");
+        }
+        "local" => {
+            problems.needs(source, &source_path, "path");
+            if !spec.has("nodeAffinity") {
+                problems.required(path, "nodeAffinity", "Local volume requires node affinity");
+            }
+        }
+        "hostPath" if source.text("path") == "/" && spec.text("persistentVolumeReclaimPolicy") == "Recycle" => {
+            let detail = "may not be 'recycle' for a hostPath mount of '/'";
+            problems.forbidden(path, "persistentVolumeReclaimPolicy", detail);
+        }
+        _ => {}
     }
 }
 

@@ -1,7 +1,9 @@
 //! PersistentVolumeClaim: a wish for storage.
 
+use crate::pod_spec::validate_optional_name;
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value, validate_label_selector};
+use schema::quantity::Quantity;
 use serde_json::json;
 
 pub static PERSISTENT_VOLUME_CLAIM: Resource = Resource::namespaced(
@@ -24,6 +26,57 @@ impl Rules for PersistentVolumeClaimRules {
 
     fn prepare_create(&self, claim: &mut Value) {
         claim.set("status", json!({"phase": "Pending"}));
+    }
+
+    fn validate(&self, claim: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&claim["spec"], Path::new("spec"));
+        validate_access_modes(spec, "at least 1 access mode is required", &path, &mut problems);
+        problems.extend(validate_label_selector(&spec["selector"], &path.child("selector")));
+        match spec["resources"]["requests"].text("storage") {
+            "" => problems.required(&path.child("resources").key("storage"), "", ""),
+            size => validate_size(size, &path.child("resources").key("storage"), &mut problems),
+        }
+        validate_optional_name(spec, "storageClassName", &path, &mut problems);
+        validate_optional_name(spec, "volumeAttributesClassName", &path, &mut problems);
+        problems.optional_one_of(spec, &path, "volumeMode", &["Block", "Filesystem"]);
+        problems.into_vec()
+    }
+
+    /// A claim is bound by its controller, and can then grow.
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let path = Path::new("spec");
+        let fixed = |claim: &Value| {
+            let mut spec = claim["spec"].clone();
+            if old["spec"].text("volumeName").is_empty() {
+                spec.remove("volumeName");
+            }
+            if old["status"].text("phase") == "Bound" {
+                spec.ensure("resources").remove("requests");
+            }
+            spec.remove("volumeAttributesClassName");
+            if old["spec"]["storageClassName"].is_null() {
+                spec.remove("storageClassName");
+            }
+            spec
+        };
+        if fixed(new) != fixed(old) {
+            let detail = "spec is immutable after creation except resources.requests and volumeAttributesClassName for \
+                          bound claims";
+            problems.forbidden(&path, "", detail);
+        }
+        let size = |of: &Value| of.text("storage").parse::<Quantity>().unwrap_or(Quantity::ZERO);
+        let requested = size(&new["spec"]["resources"]["requests"]);
+        let path = path.child("resources").child("requests");
+        if requested < size(&old["spec"]["resources"]["requests"]) {
+            if requested <= size(&old["status"]["capacity"]) && old["status"].text("phase") == "Bound" {
+                problems.forbidden(&path, "storage", "field can not be less than status.capacity");
+            } else if old["status"].text("phase") != "Bound" {
+                problems.forbidden(&path, "storage", "field can not be less than previous value");
+            }
+        }
+        problems.into_vec()
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -87,6 +140,38 @@ pub fn storage_class(object: &Value) -> String {
 
 pub(super) fn or_unset(object: &Value, field: &str) -> Value {
     object[field].as_str().unwrap_or("<unset>").into()
+}
+
+const ACCESS_MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
+
+/// How a claim or volume may be mounted.
+pub(super) fn validate_access_modes(spec: &Value, missing: &str, path: &Path, problems: &mut Problems) {
+    let modes = spec.list("accessModes");
+    if modes.is_empty() {
+        problems.required(path, "accessModes", missing);
+    }
+    for mode in modes
+        .iter()
+        .filter_map(Value::as_str)
+        .filter(|mode| !ACCESS_MODES.contains(mode))
+    {
+        problems.extend([FieldError::not_supported(
+            &path.child("accessModes"),
+            mode,
+            &ACCESS_MODES,
+        )]);
+    }
+    if modes.len() > 1 && modes.iter().any(|mode| mode == "ReadWriteOncePod") {
+        let detail = "may not use ReadWriteOncePod with other access modes";
+        problems.forbidden(path, "accessModes", detail);
+    }
+}
+
+pub(super) fn validate_size(size: &str, path: &Path, problems: &mut Problems) {
+    let amount = size.parse::<Quantity>().unwrap_or(Quantity::ZERO);
+    if amount.is_zero() || amount.is_negative() {
+        problems.invalid(path, "", size, "must be greater than zero");
+    }
 }
 
 const COLUMNS: &[Column] = &[

@@ -1,7 +1,11 @@
 //! PodDisruptionBudget: how many pods may be missing at a time.
 
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Generation, Resource, Rules, Subresource, Value};
+use crate::workload::validate_share;
+use crate::{
+    Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value,
+    validate_label_selector,
+};
 use serde_json::json;
 
 pub static POD_DISRUPTION_BUDGET: Resource = Resource::namespaced(
@@ -27,6 +31,26 @@ impl Rules for PodDisruptionBudgetRules {
                 .map(|field| ((*field).to_owned(), json!(0)))
                 .collect::<Value>(),
         );
+    }
+
+    fn validate(&self, budget: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&budget["spec"], Path::new("spec"));
+        if spec.has("minAvailable") && spec.has("maxUnavailable") {
+            let detail = "minAvailable and maxUnavailable cannot be both set";
+            problems.invalid(&path, "", spec.clone(), detail);
+        }
+        for field in ["minAvailable", "maxUnavailable"] {
+            validate_share(spec, field, &path, &mut problems);
+        }
+        problems.extend(validate_label_selector(&spec["selector"], &path.child("selector")));
+        problems.optional_one_of(
+            spec,
+            &path,
+            "unhealthyPodEvictionPolicy",
+            &["AlwaysAllow", "IfHealthyBudget"],
+        );
+        problems.into_vec()
     }
 
     fn generation(&self) -> Generation {

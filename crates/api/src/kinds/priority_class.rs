@@ -1,7 +1,7 @@
 //! PriorityClass: a number by name, by which pods are preferred.
 
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Generation, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
 
 pub static PRIORITY_CLASS: Resource = Resource::cluster(
     "scheduling.k8s.io",
@@ -18,6 +18,39 @@ struct PriorityClassRules;
 impl Rules for PriorityClassRules {
     fn default(&self, class: &mut Value) {
         class.fill("preemptionPolicy", "PreemptLowerPriority");
+    }
+
+    fn validate(&self, class: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let name = class["metadata"].text("name");
+        let value = class.number("value");
+        if name.starts_with("system-") && !SYSTEM_CLASSES.contains(&(name, value)) {
+            let detail = format!(
+                "priority class names with 'system-' prefix are reserved for system use only. error: {name} is not a \
+                 known system priority class"
+            );
+            problems.forbidden(&Path::new("metadata"), "name", detail);
+        }
+        if !name.starts_with("system-") && value > HIGHEST {
+            let detail = format!("maximum allowed value of a user defined priority is {HIGHEST}");
+            problems.forbidden(&Path::default(), "value", detail);
+        }
+        problems.optional_one_of(
+            class,
+            &Path::default(),
+            "preemptionPolicy",
+            &["PreemptLowerPriority", "Never"],
+        );
+        problems.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        if new["value"] != old["value"] {
+            problems.forbidden(&Path::default(), "value", "may not be changed in an update.");
+        }
+        problems.immutable(new, old, &Path::default(), "preemptionPolicy");
+        problems.into_vec()
     }
 
     fn generation(&self) -> Generation {
@@ -38,6 +71,13 @@ impl Rules for PriorityClassRules {
         ]
     }
 }
+
+/// The highest priority that users can give.
+const HIGHEST: i64 = 1_000_000_000;
+const SYSTEM_CLASSES: [(&str, i64); 2] = [
+    ("system-node-critical", 2_000_001_000),
+    ("system-cluster-critical", 2_000_000_000),
+];
 
 const COLUMNS: &[Column] = &[
     NAME,

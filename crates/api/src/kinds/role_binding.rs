@@ -1,8 +1,8 @@
 //! RoleBinding: who may do what a role says, in one namespace.
 
-use crate::names::path_segment;
+use crate::names::{dns1123_subdomain, path_segment};
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
 pub static ROLE_BINDING: Resource = Resource::namespaced(
     "rbac.authorization.k8s.io",
@@ -18,6 +18,24 @@ struct RoleBindingRules;
 impl Rules for RoleBindingRules {
     fn default(&self, binding: &mut Value) {
         default_binding(binding);
+    }
+
+    fn validate(&self, binding: &Value) -> Vec<FieldError> {
+        validate_binding(binding, &["Role", "ClusterRole"], true).into_vec()
+    }
+
+    /// What a binding grants does not change, only to whom.
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        if new["roleRef"] != old["roleRef"] {
+            problems.invalid(
+                &Path::new("roleRef"),
+                "",
+                new["roleRef"].clone(),
+                "cannot change roleRef",
+            );
+        }
+        problems.into_vec()
     }
 
     fn create_on_update(&self) -> bool {
@@ -69,6 +87,52 @@ pub(super) fn cells(binding: &Value, now: i64) -> Vec<Value> {
     let mut cells = vec![print::name(binding), role.into(), print::age(binding, now)];
     cells.extend(["User", "Group", "ServiceAccount"].map(subjects));
     cells
+}
+
+pub(super) fn validate_binding(binding: &Value, kinds: &[&str], is_namespaced: bool) -> Problems {
+    let mut problems = Problems::default();
+    let (role, path) = (&binding["roleRef"], Path::new("roleRef"));
+    problems.optional_one_of(role, &path, "apiGroup", &[RBAC_GROUP]);
+    if role.text("kind").is_empty() {
+        problems.extend([FieldError::not_supported(&path.child("kind"), "", kinds)]);
+    }
+    problems.optional_one_of(role, &path, "kind", kinds);
+    if problems.needs(role, &path, "name") {
+        problems.form(&path, "name", role.text("name"), path_segment(role.text("name"), false));
+    }
+    for (index, subject) in binding.list("subjects").iter().enumerate() {
+        validate_subject(
+            subject,
+            is_namespaced,
+            &Path::new("subjects").index(index),
+            &mut problems,
+        );
+    }
+    problems
+}
+
+fn validate_subject(subject: &Value, is_namespaced: bool, path: &Path, problems: &mut Problems) {
+    let name = subject.text("name");
+    problems.needs(subject, path, "name");
+    match subject.text("kind") {
+        "ServiceAccount" => {
+            if !name.is_empty() {
+                problems.form(path, "name", name, dns1123_subdomain(name, false));
+            }
+            if !subject.text("apiGroup").is_empty() {
+                problems.optional_one_of(subject, path, "apiGroup", &[""]);
+            }
+            if !is_namespaced && subject.text("namespace").is_empty() {
+                problems.required(path, "namespace", "");
+            }
+        }
+        "User" | "Group" => problems.optional_one_of(subject, path, "apiGroup", &[RBAC_GROUP]),
+        kind => problems.extend([FieldError::not_supported(
+            &path.child("kind"),
+            kind,
+            &["ServiceAccount", "User", "Group"],
+        )]),
+    }
 }
 
 pub(super) const COLUMNS: &[Column] = &[

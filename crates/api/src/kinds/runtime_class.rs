@@ -1,7 +1,8 @@
 //! RuntimeClass: which container runtime handler runs a pod.
 
+use crate::names::dns1123_label;
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
 pub static RUNTIME_CLASS: Resource =
     Resource::cluster("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", "runtimeclass")
@@ -10,6 +11,21 @@ pub static RUNTIME_CLASS: Resource =
 struct RuntimeClassRules;
 
 impl Rules for RuntimeClassRules {
+    fn validate(&self, class: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        if problems.needs(class, &Path::default(), "handler") {
+            let handler = class.text("handler");
+            problems.form(&Path::default(), "handler", handler, dns1123_label(handler, false));
+        }
+        problems.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        problems.immutable(new, old, &Path::default(), "handler");
+        problems.into_vec()
+    }
+
     fn create_on_update(&self) -> bool {
         true
     }

@@ -2,10 +2,12 @@
 
 mod print;
 mod update;
+mod validate;
 
 use serde_json::json;
 
-use crate::{Column, Fields, PROXY_VERBS, Resource, Rules, Subresource, Value};
+use crate::names::dns1123_label;
+use crate::{Column, FieldError, Fields, PROXY_VERBS, Resource, Rules, Subresource, Value};
 
 pub static SERVICE: Resource = Resource::namespaced("", "v1", "Service", "services", "service")
     .short(&["svc"])
@@ -64,6 +66,18 @@ impl Rules for ServiceRules {
         update::keep_allocations(new.ensure("spec"), &old["spec"]);
         update::drop_what_the_type_forbids(new, &old["spec"]);
         default_families(new.ensure("spec"));
+    }
+
+    fn validate(&self, service: &Value) -> Vec<FieldError> {
+        validate::validate(service).into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        validate::validate_update(new, old).into_vec()
+    }
+
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        dns1123_label(name, prefix)
     }
 
     fn create_on_update(&self) -> bool {

@@ -1,7 +1,8 @@
 //! ServiceCIDR: a range of addresses for services.
 
+use crate::names::cidr;
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
 
 pub static SERVICE_CIDR: Resource =
@@ -14,6 +15,23 @@ struct ServiceCidrRules;
 impl Rules for ServiceCidrRules {
     fn prepare_create(&self, range: &mut Value) {
         range.set("status", json!({}));
+    }
+
+    fn validate(&self, range: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&range["spec"], Path::new("spec").child("cidrs"));
+        let cidrs = spec.list("cidrs");
+        if cidrs.is_empty() {
+            problems.required(&path, "", "at least one CIDR required");
+        }
+        if cidrs.len() > 2 {
+            problems.invalid(&path, "", spec.clone(), "may only hold up to 2 values");
+        }
+        for (index, text) in cidrs.iter().enumerate() {
+            let text = text.as_str().unwrap_or_default();
+            problems.form(&path.index(index), "", text, cidr(text));
+        }
+        problems.into_vec()
     }
 
     fn columns(&self) -> &'static [Column] {

@@ -1,7 +1,8 @@
 //! StorageClass: how volumes of a kind are made.
 
+use crate::names::label_key;
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
 pub static STORAGE_CLASS: Resource =
     Resource::cluster("storage.k8s.io", "v1", "StorageClass", "storageclasses", "storageclass")
@@ -14,6 +15,39 @@ impl Rules for StorageClassRules {
     fn default(&self, class: &mut Value) {
         class.fill("reclaimPolicy", "Delete");
         class.fill("volumeBindingMode", "Immediate");
+    }
+
+    fn validate(&self, class: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let path = Path::default();
+        if problems.needs(class, &path, "provisioner") {
+            let provisioner = class.text("provisioner");
+            problems.form(
+                &path,
+                "provisioner",
+                provisioner,
+                label_key(&provisioner.to_lowercase()),
+            );
+        }
+        problems.optional_one_of(class, &path, "reclaimPolicy", &["Delete", "Retain"]);
+        problems.one_of(
+            class,
+            &path,
+            "volumeBindingMode",
+            &["Immediate", "WaitForFirstConsumer"],
+        );
+        problems.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+            if new[field] != old[field] {
+                let detail = format!("updates to {field} are forbidden.");
+                problems.forbidden(&Path::default(), field, detail);
+            }
+        }
+        problems.into_vec()
     }
 
     fn columns(&self) -> &'static [Column] {

@@ -9,7 +9,7 @@ mod security;
 mod volume;
 
 use crate::metadata::validate_annotations;
-use crate::names::{dns1123_label, dns1123_subdomain, label_key};
+use crate::names::{dns1123_label, dns1123_subdomain, ip_address, label_key};
 use crate::{Fields, Path, Problems, Value, validate_labels};
 
 pub(crate) use scheduling::validate_node_selector;
@@ -183,14 +183,7 @@ fn validate_host_aliases(spec: &Value, path: &Path, problems: &mut Problems) {
 
 fn validate_address(address: &Value, path: &Path, field: &str, problems: &mut Problems) {
     let text = address.as_str().unwrap_or_default();
-    if text.parse::<std::net::IpAddr>().is_err() {
-        problems.invalid(
-            path,
-            field,
-            text,
-            "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
-        );
-    }
+    problems.form(path, field, text, ip_address(text));
 }
 
 #[cfg(test)]

@@ -87,3 +87,43 @@ fn the_listing_shows_addresses_and_ports() {
     expect!["web | LoadBalancer | 10.0.0.5 | 192.0.2.1 | 80:30080/TCP | <unknown> | app=web"]
         .assert_eq(&line(&service));
 }
+
+#[test]
+fn what_a_service_cannot_be_is_told() {
+    let check = |spec: Value, expect: Expect| {
+        let problems = SERVICE.rules.validate(&created(spec));
+        expect.assert_eq(&problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    };
+    check(json!({"ports": [{"port": 80}]}), expect![""]);
+    check(json!({"clusterIP": "None"}), expect![""]);
+    check(json!({}), expect!["spec.ports: Required value"]);
+    check(
+        json!({"ports": [{"port": 80}, {"port": 80, "name": "web", "nodePort": 30000}], "clusterIP": "10.0.0.300"}),
+        expect![[r#"
+            spec.clusterIPs[0]: Invalid value: "10.0.0.300": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)
+            spec.ports[0].name: Required value
+            spec.ports[1].nodePort: Forbidden: may not be used when `type` is 'ClusterIP'
+            spec.ports[1]: Duplicate value: {"port":80,"protocol":"TCP"}"#]],
+    );
+    check(
+        json!({"type": "ExternalName"}),
+        expect!["spec.externalName: Required value"],
+    );
+    check(
+        json!({"type": "Balancer", "ports": [{"port": 80}]}),
+        expect![[
+            r#"spec.type: Unsupported value: "Balancer": supported values: "ClusterIP", "ExternalName", "LoadBalancer", "NodePort""#
+        ]],
+    );
+}
+
+#[test]
+fn a_services_address_stays() {
+    let mut old = created(json!({"ports": [{"port": 80}]}));
+    old["spec"]["clusterIP"] = "10.0.0.5".into();
+    old["spec"]["clusterIPs"] = json!(["10.0.0.5"]);
+    let new = updated(&old, json!({"ports": [{"port": 80}], "clusterIP": "10.0.0.6"}));
+    let problems = SERVICE.rules.validate_update(&new, &old);
+    expect![[r#"spec.clusterIPs[0]: Invalid value: ["10.0.0.6"]: may not change once set"#]]
+        .assert_eq(&problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+}

@@ -42,7 +42,7 @@ fn align_addresses(new: &mut Value, old: &Value) {
         new["clusterIPs"] != old["clusterIPs"],
     );
     match (single, list) {
-        (true, false) => match new.text("clusterIP") {
+        (true, changed) if !changed || new.list("clusterIPs").is_empty() => match new.text("clusterIP") {
             "" => {
                 new.remove("clusterIPs");
             }
