@@ -42,6 +42,11 @@ pub fn validate_metadata(resource: &Resource, object: &Value) -> Vec<FieldError>
     }
     problems.extend(validate_common(metadata, &path));
     problems.extend(validate_finalizers(metadata, &path.child("finalizers")));
+    problems.extend(validate_qualified_finalizers(
+        resource,
+        metadata,
+        &path.child("finalizers"),
+    ));
     problems
 }
 
@@ -234,6 +239,18 @@ fn validate_finalizers(metadata: &Value, path: &Path) -> Vec<FieldError> {
         problems.push(FieldError::invalid(path, metadata["finalizers"].clone(), detail));
     }
     problems
+}
+
+/// Finalizers of built-in kinds have a domain, but for the few that came before that rule.
+fn validate_qualified_finalizers(resource: &Resource, metadata: &Value, path: &Path) -> Vec<FieldError> {
+    let is_built_in = crate::kinds::find(resource.group, resource.version, resource.plural).is_some();
+    let standard = ["kubernetes", ORPHAN, FOREGROUND];
+    let finalizers = metadata.list("finalizers").iter().filter_map(Value::as_str).enumerate();
+    let unqualified = finalizers.filter(|(_, name)| is_built_in && !name.contains('/') && !standard.contains(name));
+    let detail = "name is neither a standard finalizer name nor is it fully qualified";
+    unqualified
+        .map(|(index, name)| FieldError::invalid(&path.index(index), name, detail))
+        .collect()
 }
 
 /// An object on its way out can only lose finalizers.

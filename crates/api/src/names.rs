@@ -11,6 +11,9 @@ const DNS1123_LABEL: &str = "a lowercase RFC 1123 label must consist of lower ca
 const DNS1123_SUBDOMAIN: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' \
      or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is \
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+const DNS_SEARCH_PATH: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', \
+     '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation \
+     is '_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')";
 const DNS1035_LABEL: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
      alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
      validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
@@ -59,6 +62,16 @@ pub fn dns1035_label(name: &str, prefix: bool) -> Vec<String> {
     let mut problems = too_long(&name, LABEL_BYTES);
     if !is_dns1123_label(&name) || name.starts_with(|first: char| first.is_ascii_digit()) {
         problems.push(DNS1035_LABEL.to_owned());
+    }
+    problems
+}
+
+/// A subdomain that may have underscores, as search paths of a resolver do.
+pub fn dns_search_path(name: &str) -> Vec<String> {
+    let mut problems = too_long(name, SUBDOMAIN_BYTES);
+    let is_label = |label: &str| is_dns1123_label(&label.strip_prefix('_').unwrap_or(label).replace('_', "-"));
+    if !name.split('.').all(is_label) {
+        problems.push(DNS_SEARCH_PATH.to_owned());
     }
     problems
 }

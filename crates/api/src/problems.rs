@@ -12,6 +12,14 @@ impl Problems {
         self.0
     }
 
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub fn extend(&mut self, problems: impl IntoIterator<Item = FieldError>) {
         self.0.extend(problems);
     }

@@ -27,7 +27,11 @@ pub fn validate_running(spec: &Value, kind: &str, title: &str, path: &Path, prob
 pub fn validate_selector(spec: &Value, kind: &str, path: &Path, problems: &mut Problems) {
     let selector = &spec["selector"];
     if !selector.is_object() {
-        return problems.required(path, "selector", "");
+        // Upstream takes a missing selector of a DaemonSet for one that picks nothing.
+        if kind != "daemonset" {
+            problems.required(path, "selector", "");
+        }
+        return reject_labels(spec, path, problems);
     }
     problems.extend(validate_label_selector(selector, &path.child("selector")));
     let parsed: LabelSelector = serde_json::from_value(selector.clone()).unwrap_or_default();
@@ -40,17 +44,17 @@ pub fn validate_selector(spec: &Value, kind: &str, path: &Path, problems: &mut P
 
 /// The labels of the template are those that the selector asks for.
 pub fn validate_selected(spec: &Value, selector: &Selector, path: &Path, problems: &mut Problems) {
-    let labels = &spec["template"]["metadata"]["labels"];
-    let held: BTreeMap<String, String> = serde_json::from_value(labels.clone()).unwrap_or_default();
+    let labels = spec["template"]["metadata"]["labels"].clone();
+    let held: BTreeMap<String, String> = serde_json::from_value(labels).unwrap_or_default();
     if !selector.matches(&held) {
-        let path = path.child("template").child("metadata");
-        problems.invalid(
-            &path,
-            "labels",
-            labels.clone(),
-            "`selector` does not match template `labels`",
-        );
+        reject_labels(spec, path, problems);
     }
+}
+
+fn reject_labels(spec: &Value, path: &Path, problems: &mut Problems) {
+    let labels = spec["template"]["metadata"]["labels"].clone();
+    let path = path.child("template").child("metadata");
+    problems.invalid(&path, "labels", labels, "`selector` does not match template `labels`");
 }
 
 /// The selector of an existing workload stays, or its pods would be nobody's.

@@ -3,6 +3,8 @@
 use crate::names::dns1123_subdomain;
 use crate::print::{self, AGE, NAME, or_none};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value, Verb};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::json;
 
 pub static CERTIFICATE_SIGNING_REQUEST: Resource = Resource::cluster(
@@ -34,7 +36,11 @@ impl Rules for CertificateSigningRequestRules {
     fn validate(&self, request: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         let (spec, path) = (&request["spec"], Path::new("spec"));
-        problems.needs(spec, &path, "request");
+        let request = spec.text("request");
+        let decoded = BASE64.decode(request).unwrap_or_default();
+        if !decoded.starts_with(b"-----BEGIN CERTIFICATE REQUEST-----") {
+            problems.invalid(&path, "request", request, "PEM block type must be CERTIFICATE REQUEST");
+        }
         if spec.list("usages").is_empty() {
             problems.required(&path, "usages", "");
         }

@@ -17,6 +17,9 @@ struct ControllerRevisionRules;
 impl Rules for ControllerRevisionRules {
     fn validate(&self, revision: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
+        if !revision.has("data") {
+            problems.required(&Path::default(), "data", "data is mandatory");
+        }
         problems.not_negative(revision, &Path::default(), "revision");
         problems.into_vec()
     }

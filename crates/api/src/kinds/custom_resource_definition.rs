@@ -65,10 +65,19 @@ impl Rules for CustomResourceDefinitionRules {
             problems.form(&path, "group", group, dns1123_subdomain(group, false));
         }
         problems.one_of(spec, &path, "scope", &["Cluster", "Namespaced"]);
-        for field in ["plural", "kind"] {
+        for field in ["plural", "singular", "kind", "listKind"] {
             problems.needs(names, &path.child("names"), field);
         }
         validate_versions(spec, &path, &mut problems);
+        if definition["status"].list("storedVersions").is_empty() {
+            let stored = definition["status"]["storedVersions"].clone();
+            problems.invalid(
+                &Path::new("status"),
+                "storedVersions",
+                stored,
+                "must have at least one stored version",
+            );
+        }
         problems.into_vec()
     }
 

@@ -129,7 +129,10 @@ fn validate_strategy(strategy: &Value, path: &Path, problems: &mut Problems) {
                 _ => {}
             }
         }
-        _ => problems.one_of(strategy, path, "type", &["RollingUpdate", "OnDelete"]),
+        _ => {
+            let kinds = &["RollingUpdate", "OnDelete"];
+            problems.extend([FieldError::not_supported(path, strategy.clone(), kinds)]);
+        }
     }
 }
 

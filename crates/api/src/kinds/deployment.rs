@@ -128,7 +128,10 @@ fn validate_strategy(strategy: &Value, path: &Path, problems: &mut Problems) {
                 );
             }
         }
-        _ => problems.one_of(strategy, path, "type", &["Recreate", "RollingUpdate"]),
+        _ => {
+            let kinds = &["Recreate", "RollingUpdate"];
+            problems.extend([FieldError::not_supported(path, strategy.clone(), kinds)]);
+        }
     }
 }
 

@@ -97,12 +97,16 @@ fn validate_endpoints(slice: &Value, problems: &mut Problems) {
         }
         for (index, address) in addresses.iter().enumerate() {
             let address = address.as_str().unwrap_or_default();
-            let path = path.child("addresses").index(index);
-            match slice.text("addressType") {
-                "FQDN" => problems.form(&path, "", address, dns1123_subdomain(address, false)),
-                "IPv4" if address.contains(':') => problems.invalid(&path, "", address, "must be an IPv4 address"),
-                "IPv6" if !address.contains(':') => problems.invalid(&path, "", address, "must be an IPv6 address"),
-                _ => problems.form(&path, "", address, endpoint_address(address)),
+            let (list, path) = (path.child("addresses"), path.child("addresses").index(index));
+            match (slice.text("addressType"), address.contains(':')) {
+                ("FQDN", _) => problems.form(&path, "", address, dns1123_subdomain(address, false)),
+                (family, is_v6) => {
+                    problems.form(&path, "", address, endpoint_address(address));
+                    let fits = is_v6 == (family == "IPv6");
+                    if !fits && matches!(family, "IPv4" | "IPv6") {
+                        problems.invalid(&list, "", address, format!("must be an {family} address"));
+                    }
+                }
             }
         }
         if let Some(name) = endpoint["hostname"].as_str() {

@@ -77,7 +77,11 @@ fn validate_subset(subset: &Value, path: &Path, problems: &mut Problems) {
     for list in ["addresses", "notReadyAddresses"] {
         for (index, address) in subset.list(list).iter().enumerate() {
             let ip = address.text("ip");
-            problems.form(&path.child(list).index(index), "ip", ip, endpoint_address(ip));
+            let path = path.child(list).index(index);
+            problems.form(&path, "ip", ip, endpoint_address(ip));
+            if ip.parse::<std::net::IpAddr>().is_err() {
+                problems.invalid(&path, "ip", ip, "must be a valid IP address");
+            }
         }
     }
     for (index, port) in subset.list("ports").iter().enumerate() {

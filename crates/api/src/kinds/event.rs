@@ -1,7 +1,8 @@
 //! Event: something that happened to an object, under its two names.
 
+use crate::names::label_key;
 use crate::print;
-use crate::{Column, Fields, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
 pub static EVENT: Resource = Resource::namespaced("", "v1", "Event", "events", "event")
     .short(&["ev"])
@@ -18,6 +19,10 @@ struct EventsEventRules;
 impl Rules for EventRules {
     fn create_on_update(&self) -> bool {
         true
+    }
+
+    fn validate(&self, event: &Value) -> Vec<FieldError> {
+        validate(event, "reportingComponent").into_vec()
     }
 
     fn field(&self, event: &Value, path: &str) -> Option<String> {
@@ -48,6 +53,36 @@ impl Rules for EventsEventRules {
         true
     }
 
+    fn validate(&self, event: &Value) -> Vec<FieldError> {
+        let mut core = event.clone();
+        crate::convert(&mut core, "v1");
+        validate(&core, "reportingController").into_vec()
+    }
+
+    /// What only the older form has must not be set in the newer one.
+    fn validate_create(&self, event: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let path = Path::default();
+        if !event.has("eventTime") {
+            problems.required(&path, "eventTime", "");
+        }
+        if !matches!(event.text("type"), "Normal" | "Warning") {
+            problems.invalid(&path, "type", "", format!("has invalid value: {}", event.text("type")));
+        }
+        for (field, core) in [
+            ("deprecatedFirstTimestamp", "firstTimestamp"),
+            ("deprecatedLastTimestamp", "lastTimestamp"),
+        ] {
+            if event.has(field) {
+                problems.invalid(&path, core, "", "needs to be unset");
+            }
+        }
+        if event.number("deprecatedCount") != 0 {
+            problems.invalid(&path, "count", "", "needs to be unset");
+        }
+        problems.into_vec()
+    }
+
     fn field(&self, event: &Value, path: &str) -> Option<String> {
         if let Some(field) = path.strip_prefix("regarding.") {
             return reference(&event["regarding"], field);
@@ -67,6 +102,50 @@ impl Rules for EventsEventRules {
         crate::convert(&mut core, "v1");
         cells(&core, now)
     }
+}
+
+const NAME_BYTES: usize = 128;
+const NOTE_BYTES: usize = 1024;
+
+/// An event with a time of its own comes from the newer interface, which asks for more.
+fn validate(event: &Value, controller_field: &str) -> Problems {
+    let mut problems = Problems::default();
+    let path = Path::default();
+    let of = event["involvedObject"].text("namespace");
+    let namespace = event["metadata"].text("namespace");
+    let is_new = event.has("eventTime");
+    let fits = match (is_new, of) {
+        (false, "") => matches!(namespace, "" | "default"),
+        (false, of) => of == namespace,
+        (true, "") => matches!(namespace, "default" | "kube-system"),
+        (true, _) => true,
+    };
+    if !fits {
+        let path = Path::new("involvedObject");
+        problems.invalid(&path, "namespace", of, "does not match event.namespace");
+    }
+    if !is_new {
+        return problems;
+    }
+    let controller = event.text("reportingComponent");
+    if controller.is_empty() {
+        problems.required(&path, controller_field, "");
+    }
+    problems.form(&path, controller_field, controller, label_key(controller));
+    for field in ["reportingInstance", "action", "reason"] {
+        problems.needs(event, &path, field);
+    }
+    for (field, most) in [
+        ("reportingInstance", NAME_BYTES),
+        ("action", NAME_BYTES),
+        ("reason", NAME_BYTES),
+        ("message", NOTE_BYTES),
+    ] {
+        if event.text(field).len() > most {
+            problems.invalid(&path, field, "", format!("can have at most {most} characters"));
+        }
+    }
+    problems
 }
 
 fn reference(reference: &Value, field: &str) -> Option<String> {

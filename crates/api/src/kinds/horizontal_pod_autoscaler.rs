@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::names::path_segment;
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value};
 
@@ -176,8 +177,10 @@ fn validate_bounds(autoscaler: &Value) -> Vec<FieldError> {
     if let Some(least) = least.filter(|least| *least < 1) {
         problems.invalid(&path, "minReplicas", least, "must be greater than or equal to 1");
     }
-    if most < 1 {
-        problems.invalid(&path, "maxReplicas", most, "must be greater than 0");
+    match most {
+        0 => problems.required(&path, "maxReplicas", "must be set and greater than 0"),
+        ..0 => problems.invalid(&path, "maxReplicas", most, "must be greater than or equal to 1"),
+        _ => {}
     }
     if least.is_some_and(|least| most < least) {
         problems.invalid(
@@ -188,8 +191,16 @@ fn validate_bounds(autoscaler: &Value) -> Vec<FieldError> {
         );
     }
     let (target, path) = (&spec["scaleTargetRef"], path.child("scaleTargetRef"));
-    problems.needs(target, &path, "kind");
-    problems.needs(target, &path, "name");
+    for field in ["kind", "name"] {
+        if problems.needs(target, &path, field) {
+            let text = target.text(field);
+            problems.form(&path, field, text, path_segment(text, false));
+        }
+    }
+    let version = target.text("apiVersion");
+    if !version.contains('/') && target.text("kind") != "ReplicationController" {
+        problems.invalid(&path, "apiVersion", version, "apiVersion must specify API group");
+    }
     problems.into_vec()
 }
 

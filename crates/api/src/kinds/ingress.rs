@@ -1,6 +1,6 @@
 //! Ingress: rules by which requests from outside reach services.
 
-use crate::names::{dns1035_label, dns1123_subdomain, port_name, port_number};
+use crate::names::{dns1123_label, dns1123_subdomain, port_name, port_number};
 use crate::pod_spec::validate_optional_name;
 use crate::print::{self, AGE, NAME, or_none};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
@@ -129,7 +129,7 @@ fn validate_backend(backend: &Value, path: &Path, problems: &mut Problems) {
     let service_path = path.child("service");
     if problems.needs(service, &service_path, "name") {
         let name = service.text("name");
-        problems.form(&service_path, "name", name, dns1035_label(name, false));
+        problems.form(&service_path, "name", name, dns1123_label(name, false));
     }
     let (name, number) = (service["port"].text("name"), service["port"].number("number"));
     match (name, number) {

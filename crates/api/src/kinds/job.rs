@@ -176,6 +176,9 @@ fn generate_selector(job: &mut Value) {
     }
     let uid = job["metadata"].text("uid").to_owned();
     let name = job["metadata"].text("name").to_owned();
+    // Labels that a job took over from its template stay those of its template.
+    let shared =
+        job["metadata"].has("labels") && job["metadata"]["labels"] == job["spec"]["template"]["metadata"]["labels"];
     let spec = job.ensure("spec");
     let labels = spec.ensure("template").ensure("metadata").ensure("labels");
     for label in NAME_LABELS {
@@ -184,7 +187,11 @@ fn generate_selector(job: &mut Value) {
     for label in UID_LABELS {
         labels.set(label, uid.as_str());
     }
+    let labels = labels.clone();
     spec.ensure("selector").ensure("matchLabels").fill(UID_LABELS[0], uid);
+    if shared {
+        job.ensure("metadata").set("labels", labels);
+    }
 }
 
 fn state(job: &Value) -> &'static str {
@@ -249,7 +256,7 @@ pub(super) fn validate_job_spec(spec: &Value, path: &Path, problems: &mut Proble
             let detail = format!("must be less than or equal to {INDEXED_PARALLELISM} when completion mode is Indexed");
             problems.invalid(path, "parallelism", spec.number("parallelism"), detail);
         }
-    } else {
+    } else if spec.text("completionMode") == "NonIndexed" {
         for field in ["backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"] {
             if spec.has(field) {
                 problems.invalid(path, field, spec[field].clone(), "requires indexed completion mode");

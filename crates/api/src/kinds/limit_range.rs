@@ -1,6 +1,9 @@
 //! LimitRange: bounds and defaults for what pods and claims of a namespace ask for.
 
-use crate::{Fields, Resource, Rules, Value};
+use crate::names::label_key;
+use crate::pod_spec::resources::read;
+use crate::pod_spec::{validate_any_resource, validate_resource};
+use crate::{FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
 pub static LIMIT_RANGE: Resource = Resource::namespaced("", "v1", "LimitRange", "limitranges", "limitrange")
     .short(&["limits"])
@@ -15,6 +18,22 @@ impl Rules for LimitRangeRules {
                 default_container_limit(limit);
             }
         }
+    }
+
+    fn validate(&self, range: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let mut kinds = Vec::new();
+        for (index, limit) in range["spec"].list("limits").iter().enumerate() {
+            let path = Path::new("spec").child("limits").index(index);
+            let kind = limit.text("type");
+            validate_type(kind, &path, &mut problems);
+            if kinds.contains(&kind) {
+                problems.duplicate(&path, "type", kind);
+            }
+            kinds.push(kind);
+            validate_limit(limit, &path, &mut problems);
+        }
+        problems.into_vec()
     }
 
     fn create_on_update(&self) -> bool {
@@ -34,6 +53,76 @@ fn default_container_limit(limit: &mut Value) {
         };
         for (resource, quantity) in amounts {
             limit.ensure(to).fill(&resource, quantity);
+        }
+    }
+}
+
+const TYPES: [&str; 3] = ["Pod", "Container", "PersistentVolumeClaim"];
+const AMOUNTS: [&str; 5] = ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"];
+
+fn validate_type(kind: &str, path: &Path, problems: &mut Problems) {
+    let found = label_key(kind);
+    if found.is_empty() && !kind.contains('/') && !TYPES.contains(&kind) {
+        problems.invalid(path, "type", kind, "must be a standard limit type or fully qualified");
+    }
+    problems.form(path, "type", kind, found);
+}
+
+fn validate_limit(limit: &Value, path: &Path, problems: &mut Problems) {
+    let kind = limit.text("type");
+    for field in AMOUNTS {
+        if kind == "Pod" && matches!(field, "default" | "defaultRequest") {
+            if limit.entries(field).next().is_some() {
+                problems.forbidden(path, field, "may not be specified when `type` is 'Pod'");
+            }
+            continue;
+        }
+        for (resource, _) in limit.entries(field) {
+            let path = path.child(field).key(resource);
+            match kind {
+                "Pod" | "Container" => validate_resource(resource, &path, problems),
+                _ => validate_any_resource(resource, &path, problems),
+            }
+        }
+    }
+    let storage = |field: &str| limit[field].has("storage");
+    if kind == "PersistentVolumeClaim" && !storage("min") && !storage("max") {
+        let detail = "either minimum or maximum storage value is required, but neither was provided";
+        problems.required(path, "limits", detail);
+    }
+    validate_order(limit, path, problems);
+}
+
+/// From the least over the default request and the default limit to the most, amounts only grow.
+fn validate_order(limit: &Value, path: &Path, problems: &mut Problems) {
+    let title = |field: &str| match field {
+        "min" => "min",
+        "max" => "max",
+        "defaultRequest" => "default request",
+        _ => "default",
+    };
+    let pairs = [
+        ("min", "max", "min"),
+        ("min", "defaultRequest", "defaultRequest"),
+        ("defaultRequest", "max", "defaultRequest"),
+        ("defaultRequest", "default", "defaultRequest"),
+        ("min", "default", "default"),
+        ("default", "max", "default"),
+    ];
+    for (low, high, blamed) in pairs {
+        let (lows, highs) = (read(limit, low), read(limit, high));
+        for (resource, least) in &lows {
+            let Some(most) = highs.get(resource).filter(|most| least > *most) else {
+                continue;
+            };
+            let high_title = if (low, high) == ("defaultRequest", "default") {
+                "default limit"
+            } else {
+                title(high)
+            };
+            let detail = format!("{} value {least} is greater than {high_title} value {most}", title(low));
+            let value = limit[blamed].text(resource).to_owned();
+            problems.invalid(&path.child(blamed).key(resource), "", value, detail);
         }
     }
 }

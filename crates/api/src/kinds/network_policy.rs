@@ -131,8 +131,10 @@ fn validate_peer(peer: &Value, path: &Path, problems: &mut Problems) {
     }
     if block.is_object() {
         let path = path.child("ipBlock");
-        if problems.needs(block, &path, "cidr") {
-            problems.form(&path, "cidr", block.text("cidr"), cidr(block.text("cidr")));
+        let found = cidr(block.text("cidr"));
+        if !problems.needs(block, &path, "cidr") || !found.is_empty() {
+            problems.form(&path, "cidr", block.text("cidr"), found);
+            return;
         }
         for (index, except) in block.list("except").iter().enumerate() {
             let except = except.as_str().unwrap_or_default();

@@ -31,7 +31,11 @@ impl Rules for PersistentVolumeRules {
     }
 
     fn prepare_create(&self, volume: &mut Value) {
+        let created = volume["metadata"]["creationTimestamp"].clone();
         volume.set("status", json!({"phase": "Pending"}));
+        if !created.is_null() {
+            volume.ensure("status").set("lastPhaseTransitionTime", created);
+        }
     }
 
     fn validate(&self, volume: &Value) -> Vec<FieldError> {
@@ -39,7 +43,15 @@ impl Rules for PersistentVolumeRules {
         let (spec, path) = (&volume["spec"], Path::new("spec"));
         validate_access_modes(spec, "", &path, &mut problems);
         match spec["capacity"].text("storage") {
-            "" => problems.required(&path, "capacity", ""),
+            "" => {
+                let capacity = spec["capacity"].clone();
+                problems.required(&path, "capacity", "");
+                problems.extend([FieldError::not_supported(
+                    &path.child("capacity"),
+                    capacity,
+                    &["storage"],
+                )]);
+            }
             size => validate_size(size, &path.child("capacity").key("storage"), &mut problems),
         }
         problems.optional_one_of(

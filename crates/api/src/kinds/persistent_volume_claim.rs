@@ -161,7 +161,10 @@ pub(super) fn validate_access_modes(spec: &Value, missing: &str, path: &Path, pr
             &ACCESS_MODES,
         )]);
     }
-    if modes.len() > 1 && modes.iter().any(|mode| mode == "ReadWriteOncePod") {
+    let known = modes
+        .iter()
+        .filter(|mode| mode.as_str().is_some_and(|mode| ACCESS_MODES.contains(&mode)));
+    if known.count() > 1 && modes.iter().any(|mode| mode == "ReadWriteOncePod") {
         let detail = "may not use ReadWriteOncePod with other access modes";
         problems.forbidden(path, "accessModes", detail);
     }

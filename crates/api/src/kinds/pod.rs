@@ -5,7 +5,7 @@ mod print;
 use serde_json::json;
 
 use crate::names::dns1123_subdomain;
-use crate::pod_spec::{Context, default_pod_spec, validate_pod_spec, validate_pod_update};
+use crate::pod_spec::{Context, default_pod_spec, resources, validate_pod_spec, validate_pod_update};
 use crate::{
     Column, FieldError, Fields, Generation, PROXY_VERBS, Path, Problems, Resource, Rules, Subresource, Value, Verb,
 };
@@ -37,6 +37,7 @@ impl Rules for PodRules {
                 request_what_is_limited(container);
             }
         }
+        request_for_the_pod(spec);
         spec.fill("enableServiceLinks", true);
         if spec.flag("hostNetwork") {
             for list in ["containers", "initContainers"] {
@@ -54,6 +55,14 @@ impl Rules for PodRules {
     fn prepare_create(&self, pod: &mut Value) {
         let class = quality_of_service(&pod["spec"]);
         pod.set("status", json!({"phase": "Pending", "qosClass": class}));
+        if !pod["spec"].list("schedulingGates").is_empty() {
+            let condition = json!({
+                "type": "PodScheduled", "status": "False", "reason": "SchedulingGated",
+                "message": "Scheduling is blocked due to non-empty scheduling gates",
+                "lastProbeTime": null, "lastTransitionTime": pod["metadata"]["creationTimestamp"],
+            });
+            pod.ensure("status").set("conditions", vec![condition]);
+        }
     }
 
     fn prepare_status_update(&self, pod: &mut Value, old: &Value) {
@@ -232,6 +241,23 @@ fn request_what_is_limited(container: &mut Value) {
     let requests = resources.ensure("requests");
     for (resource, quantity) in limits {
         requests.fill(&resource, quantity);
+    }
+}
+
+/// A pod that limits itself as a whole requests what its containers do, and the limit where they say nothing.
+fn request_for_the_pod(spec: &mut Value) {
+    let limits = resources::read(&spec["resources"], "limits");
+    if limits.is_empty() {
+        return;
+    }
+    let of_containers = resources::of_containers(spec, "requests");
+    let shared = of_containers
+        .iter()
+        .filter(|(resource, _)| matches!(resource.as_str(), "cpu" | "memory"));
+    let known = limits.iter().filter(|(resource, _)| resources::is_pod_level(resource));
+    let requests = spec.ensure("resources").ensure("requests");
+    for (resource, quantity) in shared.chain(known) {
+        requests.fill(resource, quantity.to_string());
     }
 }
 

@@ -1,7 +1,7 @@
 //! PriorityLevelConfiguration: how many requests of a level run at a time, and how the others wait.
 
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Generation, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
 
 pub static PRIORITY_LEVEL_CONFIGURATION: Resource = Resource::cluster(
@@ -44,6 +44,18 @@ impl Rules for PriorityLevelConfigurationRules {
 
     fn prepare_create(&self, level: &mut Value) {
         level.set("status", json!({}));
+    }
+
+    fn validate(&self, level: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        problems.one_of(&level["spec"], &Path::new("spec"), "type", &["Exempt", "Limited"]);
+        let (spec, path) = (&level["spec"], Path::new("spec"));
+        match (spec.text("type"), spec.has("limited")) {
+            ("Limited", false) => problems.required(&path, "limited", "must not be empty when type is Limited"),
+            ("Exempt", true) => problems.forbidden(&path, "limited", "must be nil if the type is not Limited"),
+            _ => {}
+        }
+        problems.into_vec()
     }
 
     fn generation(&self) -> Generation {

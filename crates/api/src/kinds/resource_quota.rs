@@ -1,7 +1,9 @@
 //! ResourceQuota: how much a namespace may use.
 
+use crate::pod_spec::resources::read;
+use crate::pod_spec::{validate_any_resource, validate_resource_amount};
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
 
 pub static RESOURCE_QUOTA: Resource =
@@ -15,6 +17,36 @@ struct ResourceQuotaRules;
 impl Rules for ResourceQuotaRules {
     fn prepare_create(&self, quota: &mut Value) {
         quota.set("status", json!({}));
+    }
+
+    fn validate(&self, quota: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&quota["spec"], Path::new("spec"));
+        for (resource, amount) in &read(spec, "hard") {
+            let path = path.child("hard").key(resource);
+            validate_any_resource(resource, &path, &mut problems);
+            if !resource.contains('/') && !is_quota_resource(resource) {
+                problems.invalid(&path, "", resource.as_str(), "must be a standard resource for quota");
+            }
+            validate_resource_amount(resource, amount, &path, &mut problems);
+        }
+        let is_known = |scope: &&Value| scope.as_str().is_some_and(|scope| SCOPES.contains(&scope));
+        if !spec.list("scopes").iter().all(|scope| is_known(&scope)) {
+            problems.invalid(&path, "scopes", spec["scopes"].clone(), "unsupported scope");
+        }
+        let holds = |scope: &str| spec.list("scopes").iter().any(|held| held == scope);
+        for (one, other) in [("BestEffort", "NotBestEffort"), ("Terminating", "NotTerminating")] {
+            if holds(one) && holds(other) {
+                problems.invalid(&path, "scopes", spec["scopes"].clone(), "conflicting scopes");
+            }
+        }
+        problems.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        problems.immutable(&new["spec"], &old["spec"], &Path::new("spec"), "scopes");
+        problems.into_vec()
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -35,6 +67,39 @@ impl Rules for ResourceQuotaRules {
         };
         vec![print::name(quota), shown(false), shown(true), print::age(quota, now)]
     }
+}
+
+const SCOPES: [&str; 7] = [
+    "BestEffort",
+    "CrossNamespacePodAffinity",
+    "NotBestEffort",
+    "NotTerminating",
+    "PriorityClass",
+    "Terminating",
+    "VolumeAttributesClass",
+];
+
+/// Amounts that can be summed up over a namespace. `count/…` and the like have a domain and are not looked at here.
+fn is_quota_resource(resource: &str) -> bool {
+    let of_kind = [
+        "configmaps",
+        "persistentvolumeclaims",
+        "pods",
+        "replicationcontrollers",
+        "resourcequotas",
+        "secrets",
+        "services",
+        "services.loadbalancers",
+        "services.nodeports",
+        "requests.storage",
+    ];
+    let name = resource
+        .strip_prefix("requests.")
+        .or(resource.strip_prefix("limits."))
+        .unwrap_or(resource);
+    of_kind.contains(&resource)
+        || matches!(name, "cpu" | "memory" | "ephemeral-storage")
+        || name.starts_with("hugepages-")
 }
 
 const COLUMNS: &[Column] = &[

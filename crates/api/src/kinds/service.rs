@@ -124,6 +124,12 @@ fn default_families(spec: &mut Value) {
     if !has_cluster_ip(spec) {
         return;
     }
+    // A headless service without a selector takes whatever endpoints it is given.
+    let takes_both = spec.text("clusterIP") == "None" && spec.entries("selector").next().is_none();
+    if takes_both && !spec.has("ipFamilyPolicy") && spec.list("ipFamilies").is_empty() {
+        spec.set("ipFamilyPolicy", "RequireDualStack");
+        spec.set("ipFamilies", json!(["IPv4", "IPv6"]));
+    }
     spec.fill("ipFamilyPolicy", "SingleStack");
     if spec.list("ipFamilies").is_empty() {
         let families: Vec<&str> = match spec.list("clusterIPs") {

@@ -26,6 +26,7 @@ impl Rules for ServiceCidrRules {
         }
         if cidrs.len() > 2 {
             problems.invalid(&path, "", spec.clone(), "may only hold up to 2 values");
+            return problems.into_vec();
         }
         for (index, text) in cidrs.iter().enumerate() {
             let text = text.as_str().unwrap_or_default();

@@ -35,6 +35,8 @@ impl Rules for StatefulSetRules {
         spec.fill("replicas", 1);
         spec.fill("revisionHistoryLimit", 10);
         for claim in spec.list_mut("volumeClaimTemplates") {
+            claim.fill("apiVersion", "v1");
+            claim.fill("kind", "PersistentVolumeClaim");
             default_claim(claim);
         }
         default_template(spec);

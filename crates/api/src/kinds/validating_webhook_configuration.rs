@@ -1,8 +1,8 @@
 //! ValidatingWebhookConfiguration: webhooks that may refuse objects.
 
-use super::mutating_webhook_configuration::{COLUMNS, default_webhook};
+use super::mutating_webhook_configuration::{COLUMNS, default_webhook, validate_webhooks};
 use crate::print;
-use crate::{Column, Fields, Generation, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Generation, Resource, Rules, Value};
 
 pub static VALIDATING_WEBHOOK_CONFIGURATION: Resource = Resource::cluster(
     "admissionregistration.k8s.io",
@@ -21,6 +21,10 @@ impl Rules for ValidatingWebhookConfigurationRules {
         for webhook in configuration.list_mut("webhooks") {
             default_webhook(webhook);
         }
+    }
+
+    fn validate(&self, configuration: &Value) -> Vec<FieldError> {
+        validate_webhooks(configuration).into_vec()
     }
 
     fn generation(&self) -> Generation {

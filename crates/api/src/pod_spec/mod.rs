@@ -11,4 +11,7 @@ pub use defaults::{default_container, default_pod_spec, default_template};
 pub use image::pull_policy;
 pub use update::validate_pod_update;
 pub use validate::{Context, validate_pod_spec, validate_template};
-pub(crate) use validate::{validate_node_selector, validate_optional_name, validate_required_texts};
+pub(crate) use validate::{
+    validate_any_resource, validate_node_selector, validate_optional_name, validate_required_texts, validate_resource,
+    validate_resource_amount,
+};

@@ -9,9 +9,13 @@ mod security;
 mod volume;
 
 use crate::metadata::validate_annotations;
-use crate::names::{dns1123_label, dns1123_subdomain, ip_address, label_key};
+use crate::names::{dns_search_path, dns1123_label, dns1123_subdomain, ip_address, label_key};
 use crate::{Fields, Path, Problems, Value, validate_labels};
 
+pub(crate) use resource::{
+    validate_amount as validate_resource_amount, validate_any_name as validate_any_resource,
+    validate_name as validate_resource,
+};
 pub(crate) use scheduling::validate_node_selector;
 pub(super) use scheduling::validate_tolerations;
 pub(crate) use volume::{validate_optional_name, validate_required_texts};
@@ -154,9 +158,7 @@ fn validate_dns(spec: &Value, path: &Path, problems: &mut Problems) {
     }
     for (index, search) in searches.iter().enumerate().filter(|(_, search)| **search != ".") {
         let name = search.strip_suffix('.').unwrap_or(search);
-        // Underscores are no names of hosts but do occur in search paths.
-        let found = dns1123_subdomain(&name.replace('_', "-x"), false);
-        problems.form(&path.child("searches").index(index), "", name, found);
+        problems.form(&path.child("searches").index(index), "", name, dns_search_path(name));
     }
     for (index, option) in config.list("options").iter().enumerate() {
         if option.text("name").is_empty() {

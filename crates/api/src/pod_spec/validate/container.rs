@@ -66,7 +66,7 @@ fn validate_common(context: &Context, container: &Value, path: &Path, problems: 
         container,
         path,
         "terminationMessagePolicy",
-        &["FallbackToLogsOnError", "File"],
+        &["File", "FallbackToLogsOnError"],
     );
     problems.one_of(container, path, "imagePullPolicy", &PULL_POLICIES);
     validate_ports(context, container, path, problems);

@@ -7,9 +7,10 @@ const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 pub fn validate(spec: &Value, container: &Value, path: &Path, problems: &mut Problems) {
     let volume = |name: &str| spec.list("volumes").iter().find(|volume| volume.text("name") == name);
     let devices = container.list("volumeDevices");
+    let list_path = path.child("volumeMounts");
     let mut paths = Vec::new();
     for (index, mount) in container.list("volumeMounts").iter().enumerate() {
-        let path = path.child("volumeMounts").index(index);
+        let path = list_path.index(index);
         let (name, place) = (mount.text("name"), mount.text("mountPath"));
         problems.needs(mount, &path, "name");
         if volume(name).is_none() {
@@ -31,6 +32,7 @@ pub fn validate(spec: &Value, container: &Value, path: &Path, problems: &mut Pro
                 "must not already exist as a path in volumeDevices",
             );
         }
+        validate_sub_path(mount, &list_path, problems);
         validate_mount(container, mount, &path, problems);
     }
     for (index, device) in devices.iter().enumerate() {
@@ -49,10 +51,14 @@ pub fn validate(spec: &Value, container: &Value, path: &Path, problems: &mut Pro
     }
 }
 
+/// Upstream names the list here and not the mount, so that clients know no other path.
+fn validate_sub_path(mount: &Value, path: &Path, problems: &mut Problems) {
+    validate_descending(mount.text("subPath"), path, "subPath", problems);
+    validate_descending(mount.text("subPathExpr"), path, "subPathExpr", problems);
+}
+
 fn validate_mount(container: &Value, mount: &Value, path: &Path, problems: &mut Problems) {
     let (sub_path, expression) = (mount.text("subPath"), mount.text("subPathExpr"));
-    validate_descending(sub_path, path, "subPath", problems);
-    validate_descending(expression, path, "subPathExpr", problems);
     if !sub_path.is_empty() && !expression.is_empty() {
         problems.invalid(
             path,

@@ -82,25 +82,64 @@ pub fn validate_reference(reference: &Value, in_container: bool, path: &Path, pr
     }
 }
 
-fn validate_name(resource: &str, path: &Path, problems: &mut Problems) {
-    problems.form(path, "", resource, label_key(resource));
+pub fn validate_name(resource: &str, path: &Path, problems: &mut Problems) {
+    validate_any_name(resource, path, problems);
     let standard = matches!(resource, "cpu" | "memory" | "ephemeral-storage") || resource.starts_with("hugepages-");
     if !resource.contains('/') && !standard {
         problems.invalid(path, "", resource, "must be a standard resource for containers");
     }
 }
 
+/// A resource's name anywhere, quotas and limits of namespaces included.
+pub fn validate_any_name(resource: &str, path: &Path, problems: &mut Problems) {
+    let found = label_key(resource);
+    if found.is_empty() && !resource.contains('/') && !is_standard(resource) {
+        problems.invalid(
+            path,
+            "",
+            resource,
+            "must be a standard resource type or fully qualified",
+        );
+    }
+    problems.form(path, "", resource, found);
+}
+
+fn is_standard(resource: &str) -> bool {
+    let counted = [
+        "configmaps",
+        "persistentvolumeclaims",
+        "pods",
+        "replicationcontrollers",
+        "resourcequotas",
+        "secrets",
+        "services",
+        "services.loadbalancers",
+        "services.nodeports",
+    ];
+    is_divisible(resource) || counted.contains(&resource)
+}
+
 /// Resources with a domain are counted in whole pieces.
-fn validate_amount(resource: &str, quantity: &Quantity, path: &Path, problems: &mut Problems) {
+pub fn validate_amount(resource: &str, quantity: &Quantity, path: &Path, problems: &mut Problems) {
     if quantity.is_negative() {
         problems.invalid(path, "", quantity.to_string(), "must be greater than or equal to 0");
     }
     let is_extended = resource
         .split_once('/')
         .is_some_and(|(domain, _)| !domain.contains("kubernetes.io"));
-    if is_extended && quantity.milli_value() % 1000 != 0 {
+    let is_counted = !resource.contains('/') && is_standard(resource) && !is_divisible(resource);
+    if (is_extended || is_counted) && quantity.milli_value() % 1000 != 0 {
         problems.invalid(path, "", quantity.to_string(), "must be an integer");
     }
+}
+
+/// Whether there can be a part of one.
+fn is_divisible(resource: &str) -> bool {
+    let name = resource
+        .strip_prefix("requests.")
+        .or(resource.strip_prefix("limits."))
+        .unwrap_or(resource);
+    matches!(name, "cpu" | "memory" | "ephemeral-storage" | "storage") || name.starts_with("hugepages-")
 }
 
 /// Whether containers may ask for more in sum than there is.

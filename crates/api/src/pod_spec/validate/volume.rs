@@ -60,13 +60,18 @@ pub fn validate_volumes(spec: &Value, path: &Path, problems: &mut Problems) {
     for (index, volume) in spec.list("volumes").iter().enumerate() {
         let path = path.child("volumes").index(index);
         let name = volume.text("name");
+        let before = problems.len();
         if problems.needs(volume, &path, "name") {
             problems.form(&path, "name", name, dns1123_label(name, false));
-            if !names.insert(name) {
+            if names.contains(name) {
                 problems.duplicate(&path, "name", name);
             }
         }
         validate_source(volume, &path, problems);
+        // A volume that is not fine does not take a name.
+        if problems.len() == before {
+            names.insert(name);
+        }
     }
 }
 
@@ -82,7 +87,7 @@ fn validate_source(volume: &Value, path: &Path, problems: &mut Problems) {
     let path = path.child(kind);
     validate_required_texts(kind, source, &path, problems);
     match kind.as_str() {
-        "hostPath" => {
+        "hostPath" if !source.text("path").is_empty() => {
             validate_no_backsteps(source.text("path"), &path, "path", problems);
             problems.optional_one_of(source, &path, "type", &HOST_PATH_TYPES);
         }
