@@ -1,7 +1,6 @@
 //! CSIStorageCapacity: how much room a storage class has somewhere.
 
-use crate::print::{self, NAME};
-use crate::{Column, Fields, Resource, Rules, Value};
+use crate::{FieldError, Path, Problems, Resource, Rules, Value};
 
 pub static CSI_STORAGE_CAPACITY: Resource = Resource::namespaced(
     "storage.k8s.io",
@@ -15,22 +14,17 @@ pub static CSI_STORAGE_CAPACITY: Resource = Resource::namespaced(
 struct CsiStorageCapacityRules;
 
 impl Rules for CsiStorageCapacityRules {
-    fn columns(&self) -> &'static [Column] {
-        COLUMNS
+    fn validate(&self, capacity: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        problems.needs(capacity, &Path::default(), "storageClassName");
+        problems.into_vec()
     }
 
-    fn cells(&self, capacity: &Value, _now: i64) -> Vec<Value> {
-        let room = capacity["capacity"].as_str().unwrap_or("<unset>");
-        vec![
-            print::name(capacity),
-            capacity.text("storageClassName").into(),
-            room.into(),
-        ]
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        for field in ["nodeTopology", "storageClassName"] {
+            problems.immutable(new, old, &Path::default(), field);
+        }
+        problems.into_vec()
     }
 }
-
-const COLUMNS: &[Column] = &[
-    NAME,
-    print::text("StorageClassName", "The class that the room is for."),
-    print::text("Capacity", "The room there is."),
-];

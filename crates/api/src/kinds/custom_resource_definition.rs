@@ -54,15 +54,13 @@ impl Rules for CustomResourceDefinitionRules {
         let mut problems = Problems::default();
         let (spec, path) = (&definition["spec"], Path::new("spec"));
         let names = &spec["names"];
-        let expected = format!("{}.{}", names.text("plural"), spec.text("group"));
-        let name = definition["metadata"].text("name");
-        if name != expected {
-            let detail = "must be spec.names.plural+\".\"+spec.group";
-            problems.invalid(&Path::new("metadata"), "name", name, detail);
-        }
         if problems.needs(spec, &path, "group") {
             let group = spec.text("group");
-            problems.form(&path, "group", group, dns1123_subdomain(group, false));
+            let found = dns1123_subdomain(group, false);
+            if found.is_empty() && !group.contains('.') {
+                problems.invalid(&path, "group", group, "should be a domain with at least one dot");
+            }
+            problems.form(&path, "group", group, found);
         }
         problems.one_of(spec, &path, "scope", &["Cluster", "Namespaced"]);
         for field in ["plural", "singular", "kind", "listKind"] {
@@ -77,6 +75,18 @@ impl Rules for CustomResourceDefinitionRules {
                 stored,
                 "must have at least one stored version",
             );
+        }
+        problems.into_vec()
+    }
+
+    fn validate_create(&self, definition: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, names) = (&definition["spec"], &definition["spec"]["names"]);
+        let expected = format!("{}.{}", names.text("plural"), spec.text("group"));
+        let name = definition["metadata"].text("name");
+        if name != expected {
+            let detail = "must be spec.names.plural+\".\"+spec.group";
+            problems.invalid(&Path::new("metadata"), "name", name, detail);
         }
         problems.into_vec()
     }

@@ -87,7 +87,8 @@ impl Rules for PersistentVolumeRules {
             let detail = "spec.persistentvolumesource is immutable after creation";
             problems.forbidden(&path, "persistentvolumesource", detail);
         }
-        problems.immutable(new, old, &path, "volumeMode");
+        // Upstream leaves the spec out of this path.
+        problems.immutable(new, old, &Path::default(), "volumeMode");
         if old.has("nodeAffinity") {
             problems.immutable(new, old, &path, "nodeAffinity");
         }

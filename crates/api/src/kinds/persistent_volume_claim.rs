@@ -69,12 +69,10 @@ impl Rules for PersistentVolumeClaimRules {
         let size = |of: &Value| of.text("storage").parse::<Quantity>().unwrap_or(Quantity::ZERO);
         let requested = size(&new["spec"]["resources"]["requests"]);
         let path = path.child("resources").child("requests");
-        if requested < size(&old["spec"]["resources"]["requests"]) {
-            if requested <= size(&old["status"]["capacity"]) && old["status"].text("phase") == "Bound" {
-                problems.forbidden(&path, "storage", "field can not be less than status.capacity");
-            } else if old["status"].text("phase") != "Bound" {
-                problems.forbidden(&path, "storage", "field can not be less than previous value");
-            }
+        // A request that could not be met may be lowered again, but not below what there is.
+        let shrinks = requested < size(&old["spec"]["resources"]["requests"]);
+        if shrinks && requested <= size(&old["status"]["capacity"]) {
+            problems.forbidden(&path, "storage", "field can not be less than status.capacity");
         }
         problems.into_vec()
     }

@@ -1,7 +1,7 @@
 //! PriorityClass: a number by name, by which pods are preferred.
 
 use crate::print::{self, AGE, NAME};
-use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
 pub static PRIORITY_CLASS: Resource = Resource::cluster(
     "scheduling.k8s.io",
@@ -53,8 +53,9 @@ impl Rules for PriorityClassRules {
         problems.into_vec()
     }
 
-    fn generation(&self) -> Generation {
-        Generation::Spec
+    /// Upstream numbers the first state and never counts on.
+    fn prepare_create(&self, class: &mut Value) {
+        class.ensure("metadata").set("generation", 1);
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -84,5 +85,5 @@ const COLUMNS: &[Column] = &[
     print::integer("Value", "The priority of pods of this class."),
     print::boolean("Global-Default", "Whether pods without a class get this one."),
     AGE,
-    print::text("PreemptionPolicy", "Whether pods of this class push others out.").wide(),
+    print::text("PreemptionPolicy", "Whether pods of this class push others out."),
 ];

@@ -42,10 +42,7 @@ impl Rules for StorageClassRules {
     fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
-            if new[field] != old[field] {
-                let detail = format!("updates to {field} are forbidden.");
-                problems.forbidden(&Path::default(), field, detail);
-            }
+            problems.immutable(new, old, &Path::default(), field);
         }
         problems.into_vec()
     }

@@ -40,7 +40,10 @@ impl Rules for VolumeAttachmentRules {
 
 const COLUMNS: &[Column] = &[
     NAME,
-    print::text("Attacher", "The driver that attaches it."),
+    Column {
+        format: "name",
+        ..print::text("Attacher", "The driver that attaches it.")
+    },
     print::text("PV", "The volume."),
     print::text("Node", "The node."),
     print::boolean("Attached", "Whether it is there."),

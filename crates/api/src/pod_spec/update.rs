@@ -72,8 +72,9 @@ fn validate_removed_gates(new: &Value, old: &Value, path: &Path, problems: &mut 
     let before = old.list("schedulingGates");
     for (index, gate) in new.list("schedulingGates").iter().enumerate() {
         if !before.contains(gate) {
-            let path = path.child("schedulingGates").index(index);
-            problems.forbidden(&path, "", "only deletion is allowed, but found new scheduling gate");
+            let name = gate.text("name");
+            let detail = format!("only deletion is allowed, but found new scheduling gate '{name}'");
+            problems.forbidden(&path.child("schedulingGates").index(index), "name", detail);
         }
     }
 }

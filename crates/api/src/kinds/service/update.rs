@@ -93,6 +93,7 @@ pub fn drop_what_the_type_forbids(service: &mut Value, old: &Value) {
         }
         drop_same(spec, "ipFamilies");
         drop_same(spec, "ipFamilyPolicy");
+        drop_same(spec, "internalTrafficPolicy");
     }
     let node_ports =
         |spec: &Value| -> Vec<i64> { spec.list("ports").iter().map(|port| port.number("nodePort")).collect() };
