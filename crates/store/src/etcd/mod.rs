@@ -7,6 +7,7 @@ mod channel;
 mod client;
 mod codec;
 mod feed;
+mod head;
 mod lease;
 mod watch;
 mod wire;
@@ -28,6 +29,7 @@ pub use self::codec::{Codec, CodecError, Identity};
 
 use self::client::{Client, LoadError};
 use self::feed::{Feed, Progress};
+use self::head::Head;
 use self::lease::Leases;
 use self::watch::Watch;
 use self::wire::Scope;
@@ -96,6 +98,7 @@ pub async fn connect(options: EtcdOptions) -> Result<Arc<Etcd>, StoreError> {
         client,
         progress,
         leases: Leases::default(),
+        head: Head::default(),
     }))
 }
 
@@ -104,6 +107,7 @@ pub struct Etcd {
     client: Client,
     progress: Arc<Progress>,
     leases: Leases,
+    head: Head,
 }
 
 async fn first_load(client: &Client) -> Result<State, StoreError> {
@@ -139,6 +143,10 @@ async fn compact_regularly(client: Client, shared: Arc<Shared>, interval: Durati
 }
 
 impl Etcd {
+    async fn head(&self) -> Result<Revision, StoreError> {
+        self.head.revision(async || self.client.head().await).await
+    }
+
     /// Waits until the state includes everything up to `revision`.
     async fn catch_up(&self, revision: Revision) -> Result<(), StoreError> {
         let deadline = Instant::now() + FEED_PATIENCE;
@@ -177,7 +185,7 @@ impl Etcd {
     /// Makes what another server has written known here, before its revision is called the future.
     async fn ensure_known(&self, revision: Revision) -> Result<(), StoreError> {
         if revision > self.shared.state().revision {
-            self.catch_up(self.client.head().await?).await?;
+            self.catch_up(self.head().await?).await?;
         }
         let current = self.shared.state().revision;
         if revision > current {
@@ -233,7 +241,7 @@ impl Store for Etcd {
 
     async fn latest(&self) -> Result<Arc<dyn Snapshot>, StoreError> {
         self.shared.check_open()?;
-        self.catch_up(self.client.head().await?).await?;
+        self.catch_up(self.head().await?).await?;
         Ok(self.shared.state())
     }
 
