@@ -1,1 +1,20 @@
-//! The kubelet.
+//! The kubelet: makes the containers on this node be what the pods bound to it say.
+//!
+//! Start with [`plan`], the pure heart: what a pod should be and what is known of it in, what to do next out. Around
+//! it, `worker` runs one task per pod that carries plans out, `status` computes what the API is told, `container` and
+//! `volumes` make configurations and files, `probe` asks containers how they are, `node` speaks for the machine and
+//! `server` answers on port 10250.
+//!
+//! This crate drives any [`cri::Runtime`] and must not know which one it is. It meets the rest of the system only
+//! through the API, and depends neither on the API server nor on the store.
+
+mod container;
+mod limits;
+mod moment;
+mod observed;
+mod plan;
+mod pod;
+mod status;
+#[cfg(test)]
+mod testing;
+mod text;

@@ -1,0 +1,182 @@
+//! What this kubelet has learned and is doing about a pod, beyond what the runtime reports.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::limits;
+use crate::moment::Moment;
+
+/// Lost when the kubelet restarts; everything in it is found out again.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// Set once, when the pod has to end although the API still wants it, or no longer knows it.
+    pub stop: Option<Stop>,
+    /// When its end began; the grace period counts from here.
+    pub ending_since: Option<Moment>,
+    pub volumes: Volumes,
+    pub sandbox: Option<Failure>,
+    pub containers: BTreeMap<String, ContainerProgress>,
+    /// What is being done right now.
+    pub busy: BTreeMap<Task, Busy>,
+}
+
+/// Why a pod has to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// It is no longer in the API, so its containers are killed and everything of it is removed.
+    Gone,
+    /// `activeDeadlineSeconds` have passed.
+    Deadline,
+    /// It cannot run here, or no longer: `reason` and `message` of its status.
+    Rejected { reason: String, message: String },
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Volumes {
+    /// A kubelet that was here before may have mounted them.
+    #[default]
+    Unknown,
+    Unmounted,
+    Mounted,
+    Failed(Failure),
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ContainerProgress {
+    pub image: Image,
+    /// Why the last attempt to create or start it failed.
+    pub failure: Option<Failure>,
+    pub backoff: Option<Backoff>,
+    pub verdicts: Verdicts,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Image {
+    /// To be looked for, and pulled if need be, before the next start.
+    #[default]
+    Unknown,
+    /// The runtime has it, under this reference.
+    Ready(String),
+    Failed(Failure),
+}
+
+/// Something failed and will be tried again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Failure {
+    /// As a container's waiting reason shows it.
+    pub reason: String,
+    pub message: String,
+    pub failed_at: Moment,
+    pub delay: Duration,
+}
+
+impl Failure {
+    /// A failure whose wait follows that of the one before.
+    pub fn after(before: Option<&Failure>, first: Duration, max: Duration, now: Moment) -> Failure {
+        Failure {
+            failed_at: now,
+            delay: before.map_or(first, |before| (before.delay * 2).clamp(first, max)),
+            ..Failure::default()
+        }
+    }
+
+    pub fn because(mut self, reason: &str, message: impl Into<String>) -> Failure {
+        self.reason = reason.to_owned();
+        self.message = message.into();
+        self
+    }
+
+    pub fn retry_at(&self) -> Moment {
+        self.failed_at.plus(self.delay)
+    }
+}
+
+/// How long a container that ends again and again waits for its next start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    pub delay: Duration,
+    pub updated_at: Moment,
+}
+
+impl Backoff {
+    /// The wait after an end at `finished_at`, if there is one: the first restart after a quiet time is immediate.
+    pub fn wait_until(backoff: Option<Backoff>, finished_at: Moment, now: Moment) -> Option<Moment> {
+        let backoff = backoff.filter(|backoff| !backoff.is_forgotten(finished_at))?;
+        let until = finished_at.plus(backoff.delay);
+        (now < until).then_some(until)
+    }
+
+    /// The backoff once a container that ended at `finished_at` has been started again.
+    pub fn next(backoff: Option<Backoff>, finished_at: Moment, now: Moment) -> Backoff {
+        let known = backoff.filter(|backoff| !backoff.is_forgotten(finished_at));
+        let delay = known.map_or(limits::CRASH_BACKOFF, |known| {
+            (known.delay * 2).min(limits::CRASH_BACKOFF_MAX)
+        });
+        Backoff { delay, updated_at: now }
+    }
+
+    /// A container that ran for twice the longest wait starts afresh.
+    fn is_forgotten(&self, finished_at: Moment) -> bool {
+        finished_at.since(self.updated_at) > limits::CRASH_BACKOFF_MAX * 2
+    }
+}
+
+/// What the probes of one instance have found so far. Nothing found means: not started, not ready, not unhealthy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdicts {
+    pub container_id: String,
+    pub started: bool,
+    pub ready: bool,
+    pub unhealthy: Option<Unhealthy>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unhealthy {
+    Liveness,
+    Startup,
+}
+
+/// What is done about one thing at a time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Task {
+    Volumes,
+    Sandbox,
+    Image(String),
+    /// Creating and starting a container, with its postStart hook.
+    Start(String),
+    Kill(String),
+    Remove(String),
+    Delete,
+    Cleanup,
+}
+
+/// How long a task may still go on; only killing has an end known beforehand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Busy {
+    pub until: Option<Moment>,
+}
+
+impl Progress {
+    pub fn is_busy(&self, task: &Task) -> bool {
+        self.busy.contains_key(task)
+    }
+
+    /// A container is being created or started, or its postStart hook runs.
+    pub fn is_starting(&self, container: &str) -> bool {
+        self.is_busy(&Task::Start(container.to_owned()))
+    }
+
+    pub fn container(&self, name: &str) -> Option<&ContainerProgress> {
+        self.containers.get(name)
+    }
+
+    pub fn container_mut(&mut self, name: &str) -> &mut ContainerProgress {
+        self.containers.entry(name.to_owned()).or_default()
+    }
+
+    /// What the probes say about an instance; findings about an earlier one do not count.
+    pub fn verdicts(&self, name: &str, container_id: &str) -> Option<&Verdicts> {
+        let verdicts = &self.containers.get(name)?.verdicts;
+        (verdicts.container_id == container_id).then_some(verdicts)
+    }
+}

@@ -1,0 +1,289 @@
+//! A container as its pod describes it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Visitor};
+
+use super::{ContainerKind, RestartPolicy, SecurityContext};
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Container {
+    pub name: String,
+    pub image: String,
+    pub command: Vec<String>,
+    pub args: Vec<String>,
+    pub working_dir: String,
+    pub ports: Vec<ContainerPort>,
+    pub env_from: Vec<EnvFrom>,
+    pub env: Vec<EnvVar>,
+    pub resources: Resources,
+    pub volume_mounts: Vec<VolumeMount>,
+    pub volume_devices: Vec<VolumeDevice>,
+    pub liveness_probe: Option<Probe>,
+    pub readiness_probe: Option<Probe>,
+    pub startup_probe: Option<Probe>,
+    pub lifecycle: Lifecycle,
+    pub termination_message_path: String,
+    pub termination_message_policy: TerminationMessagePolicy,
+    pub image_pull_policy: PullPolicy,
+    pub security_context: SecurityContext,
+    pub restart_policy: Option<RestartPolicy>,
+    pub stdin: bool,
+    pub stdin_once: bool,
+    pub tty: bool,
+    /// Only ephemeral containers: whose process namespace to share.
+    pub target_container_name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ContainerPort {
+    pub name: String,
+    pub container_port: u16,
+    pub host_port: u16,
+    #[serde(rename = "hostIP")]
+    pub host_ip: String,
+    pub protocol: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Resources {
+    pub limits: BTreeMap<String, String>,
+    pub requests: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct EnvFrom {
+    pub prefix: String,
+    pub config_map_ref: Option<ObjectReference>,
+    pub secret_ref: Option<ObjectReference>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ObjectReference {
+    pub name: String,
+    pub optional: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct EnvVar {
+    pub name: String,
+    pub value: String,
+    pub value_from: Option<EnvSource>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct EnvSource {
+    pub field_ref: Option<FieldRef>,
+    pub resource_field_ref: Option<ResourceFieldRef>,
+    pub config_map_key_ref: Option<KeyRef>,
+    pub secret_key_ref: Option<KeyRef>,
+    pub file_key_ref: Option<serde_json::Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct FieldRef {
+    pub field_path: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ResourceFieldRef {
+    pub container_name: String,
+    pub resource: String,
+    pub divisor: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct KeyRef {
+    pub name: String,
+    pub key: String,
+    pub optional: bool,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct VolumeMount {
+    pub name: String,
+    pub mount_path: String,
+    pub read_only: bool,
+    pub recursive_read_only: Option<String>,
+    pub sub_path: String,
+    pub sub_path_expr: String,
+    pub mount_propagation: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct VolumeDevice {
+    pub name: String,
+    pub device_path: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Lifecycle {
+    pub post_start: Option<Handler>,
+    pub pre_stop: Option<Handler>,
+    pub stop_signal: Option<String>,
+}
+
+/// What a probe or a hook does. Exactly one is set, as the API server has checked.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Handler {
+    pub exec: Option<ExecAction>,
+    pub http_get: Option<HttpGet>,
+    pub tcp_socket: Option<TcpSocket>,
+    pub grpc: Option<GrpcAction>,
+    pub sleep: Option<SleepAction>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ExecAction {
+    pub command: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct HttpGet {
+    pub path: String,
+    pub port: PortRef,
+    pub host: String,
+    pub scheme: String,
+    pub http_headers: Vec<HttpHeader>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct HttpHeader {
+    pub name: String,
+    pub value: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct TcpSocket {
+    pub port: PortRef,
+    pub host: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct GrpcAction {
+    pub port: u16,
+    pub service: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SleepAction {
+    pub seconds: i64,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Probe {
+    #[serde(flatten)]
+    pub handler: Handler,
+    pub initial_delay_seconds: i32,
+    pub timeout_seconds: i32,
+    pub period_seconds: i32,
+    pub success_threshold: i32,
+    pub failure_threshold: i32,
+    pub termination_grace_period_seconds: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum TerminationMessagePolicy {
+    #[default]
+    File,
+    FallbackToLogsOnError,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum PullPolicy {
+    #[default]
+    IfNotPresent,
+    Always,
+    Never,
+}
+
+/// An `IntOrString` that names a port by number or by the name it has in `ports`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortRef {
+    Number(i64),
+    Name(String),
+}
+
+impl Default for PortRef {
+    fn default() -> PortRef {
+        PortRef::Number(0)
+    }
+}
+
+impl<'de> Deserialize<'de> for PortRef {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<PortRef, D::Error> {
+        struct Either;
+        impl Visitor<'_> for Either {
+            type Value = PortRef;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a port's number or name")
+            }
+            fn visit_i64<E>(self, number: i64) -> Result<PortRef, E> {
+                Ok(PortRef::Number(number))
+            }
+            fn visit_u64<E>(self, number: u64) -> Result<PortRef, E> {
+                Ok(PortRef::Number(i64::try_from(number).unwrap_or(i64::MAX)))
+            }
+            fn visit_str<E>(self, name: &str) -> Result<PortRef, E> {
+                Ok(PortRef::Name(name.to_owned()))
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl Container {
+    pub fn init_kind(&self) -> ContainerKind {
+        match self.restart_policy {
+            Some(RestartPolicy::Always) => ContainerKind::Sidecar,
+            _ => ContainerKind::Init,
+        }
+    }
+
+    /// The number behind a port's name; the error is for the user.
+    pub fn port(&self, port: &PortRef) -> Result<u16, String> {
+        let number = match port {
+            PortRef::Number(number) => u16::try_from(*number).ok(),
+            PortRef::Name(name) => {
+                let named = self.ports.iter().find(|port| port.name == *name);
+                let named = named.ok_or_else(|| format!("couldn't find port: {name:?} in container {:?}", self.name))?;
+                Some(named.container_port)
+            }
+        };
+        number
+            .filter(|number| *number > 0)
+            .ok_or_else(|| format!("invalid port number: {port:?}"))
+    }
+
+    /// Changes when the container must be replaced: its name or its image.
+    pub fn hash(&self) -> String {
+        // FNV-1a, 32 bit: the value only has to be stable between versions of Karve.
+        let bytes = self.name.bytes().chain([0]).chain(self.image.bytes());
+        let hash = bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        format!("{hash:x}")
+    }
+}

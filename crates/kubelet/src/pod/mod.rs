@@ -1,0 +1,286 @@
+//! What the kubelet reads of a pod: a narrow projection of the object, decoded once per change and never written back.
+
+mod container;
+pub mod quantity;
+pub mod resources;
+mod security;
+mod volume;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use crate::moment::Moment;
+pub use container::*;
+pub use security::*;
+pub use volume::*;
+
+/// The grace period of a pod that names none.
+const DEFAULT_GRACE_SECONDS: i64 = 30;
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Pod {
+    pub metadata: Metadata,
+    pub spec: PodSpec,
+    pub status: KnownStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Metadata {
+    pub name: String,
+    pub namespace: String,
+    pub uid: String,
+    pub resource_version: String,
+    pub generation: i64,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    pub creation_timestamp: Option<Moment>,
+    pub deletion_timestamp: Option<Moment>,
+    pub deletion_grace_period_seconds: Option<i64>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodSpec {
+    pub init_containers: Vec<Container>,
+    pub containers: Vec<Container>,
+    pub ephemeral_containers: Vec<Container>,
+    pub volumes: Vec<Volume>,
+    pub restart_policy: RestartPolicy,
+    pub termination_grace_period_seconds: Option<i64>,
+    pub active_deadline_seconds: Option<i64>,
+    pub dns_policy: DnsPolicy,
+    pub dns_config: Option<DnsConfig>,
+    pub node_name: String,
+    pub service_account_name: String,
+    pub host_network: bool,
+    #[serde(rename = "hostPID")]
+    pub host_pid: bool,
+    #[serde(rename = "hostIPC")]
+    pub host_ipc: bool,
+    pub host_users: Option<bool>,
+    pub share_process_namespace: bool,
+    pub security_context: PodSecurityContext,
+    pub image_pull_secrets: Vec<LocalReference>,
+    pub hostname: String,
+    pub subdomain: String,
+    #[serde(rename = "setHostnameAsFQDN")]
+    pub set_hostname_as_fqdn: bool,
+    pub host_aliases: Vec<HostAlias>,
+    pub readiness_gates: Vec<ReadinessGate>,
+    pub enable_service_links: Option<bool>,
+    pub runtime_class_name: Option<String>,
+    pub overhead: BTreeMap<String, String>,
+    pub priority: i32,
+    pub priority_class_name: String,
+    /// Requests and limits of the pod as a whole.
+    pub resources: Resources,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum RestartPolicy {
+    #[default]
+    Always,
+    OnFailure,
+    Never,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum DnsPolicy {
+    #[default]
+    ClusterFirst,
+    ClusterFirstWithHostNet,
+    Default,
+    None,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DnsConfig {
+    pub nameservers: Vec<String>,
+    pub searches: Vec<String>,
+    pub options: Vec<DnsOption>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct DnsOption {
+    pub name: String,
+    pub value: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LocalReference {
+    pub name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct HostAlias {
+    pub ip: String,
+    pub hostnames: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ReadinessGate {
+    pub condition_type: String,
+}
+
+/// The parts of a pod's status that outlive what the runtime remembers.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct KnownStatus {
+    pub phase: String,
+    pub reason: String,
+    pub message: String,
+    pub start_time: Option<Moment>,
+    pub qos_class: String,
+    #[serde(rename = "podIP")]
+    pub pod_ip: String,
+    #[serde(rename = "podIPs")]
+    pub pod_ips: Vec<KnownIp>,
+    pub conditions: Vec<KnownCondition>,
+    pub init_container_statuses: Vec<KnownContainer>,
+    pub container_statuses: Vec<KnownContainer>,
+    pub ephemeral_container_statuses: Vec<KnownContainer>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct KnownIp {
+    pub ip: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct KnownCondition {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    pub reason: String,
+    pub message: String,
+    pub last_transition_time: Option<Moment>,
+}
+
+/// A container's status as last written; raw, because only the runtime's silence makes us repeat it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct KnownContainer {
+    pub name: String,
+    pub restart_count: u32,
+    pub ready: bool,
+    pub started: Option<bool>,
+    pub image: String,
+    #[serde(rename = "imageID")]
+    pub image_id: String,
+    #[serde(rename = "containerID")]
+    pub container_id: String,
+    pub state: KnownState,
+    pub last_state: KnownState,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct KnownState {
+    pub terminated: Option<crate::status::Terminated>,
+}
+
+/// Which of a pod's lists a container stands in, and what that means for its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ContainerKind {
+    /// Runs to completion before the next one starts.
+    Init,
+    /// An init container with `restartPolicy: Always`: started in order, then kept running beside the others.
+    Sidecar,
+    App,
+    /// Added to a running pod for debugging; started once, and of no influence on the pod.
+    Ephemeral,
+}
+
+impl Pod {
+    pub fn decode(bytes: &[u8]) -> Result<Pod, serde_json::Error> {
+        serde_json::from_slice(bytes)
+    }
+
+    /// `namespace/name`.
+    pub fn key(&self) -> String {
+        format!("{}/{}", self.metadata.namespace, self.metadata.name)
+    }
+
+    /// The object's name in marks.
+    pub fn mark_name(&self) -> String {
+        format!("pods/{}/{}", self.metadata.namespace, self.metadata.name)
+    }
+
+    /// How upstream names a pod in messages: `name_namespace(uid)`.
+    pub fn full_name(&self) -> String {
+        format!("{}_{}({})", self.metadata.name, self.metadata.namespace, self.metadata.uid)
+    }
+
+    /// All containers with what they are, in the order in which they start.
+    pub fn all_containers(&self) -> impl Iterator<Item = (ContainerKind, &Container)> {
+        let init = self.spec.init_containers.iter().map(|c| (c.init_kind(), c));
+        let app = self.spec.containers.iter().map(|c| (ContainerKind::App, c));
+        let ephemeral = self.spec.ephemeral_containers.iter();
+        init.chain(app).chain(ephemeral.map(|c| (ContainerKind::Ephemeral, c)))
+    }
+
+    pub fn container(&self, name: &str) -> Option<(ContainerKind, &Container)> {
+        self.all_containers().find(|(_, container)| container.name == name)
+    }
+
+    pub fn known_container(&self, name: &str) -> Option<&KnownContainer> {
+        let status = &self.status;
+        let all = status.init_container_statuses.iter().chain(&status.container_statuses);
+        all.chain(&status.ephemeral_container_statuses)
+            .find(|known| known.name == name)
+    }
+
+    pub fn is_deleting(&self) -> bool {
+        self.metadata.deletion_timestamp.is_some()
+    }
+
+    /// The phase in the API is final: what has ended never runs again.
+    pub fn is_terminal(&self) -> bool {
+        matches!(self.status.phase.as_str(), "Succeeded" | "Failed")
+    }
+
+    /// How long its containers may take to end, as the deletion or else the pod says.
+    pub fn grace(&self) -> Duration {
+        let seconds = self
+            .metadata
+            .deletion_grace_period_seconds
+            .or(self.spec.termination_grace_period_seconds)
+            .unwrap_or(DEFAULT_GRACE_SECONDS);
+        Duration::from_secs(seconds.max(0) as u64)
+    }
+
+    /// What a restart policy means for this container: sidecars always restart, ephemeral containers never do.
+    pub fn restart_policy_of(&self, kind: ContainerKind, container: &Container) -> RestartPolicy {
+        match kind {
+            ContainerKind::Sidecar => RestartPolicy::Always,
+            ContainerKind::Ephemeral => RestartPolicy::Never,
+            // An init container that has succeeded is done, whatever the pod's policy.
+            ContainerKind::Init => match container.restart_policy.unwrap_or(self.spec.restart_policy) {
+                RestartPolicy::Never => RestartPolicy::Never,
+                _ => RestartPolicy::OnFailure,
+            },
+            ContainerKind::App => container.restart_policy.unwrap_or(self.spec.restart_policy),
+        }
+    }
+
+    /// The name the pod has for itself, as `hostname` prints it; the kernel allows 63 bytes.
+    pub fn hostname(&self) -> String {
+        let name = match self.spec.hostname.as_str() {
+            "" => &self.metadata.name,
+            hostname => hostname,
+        };
+        let cut = name.len().min(63);
+        name[..cut].trim_end_matches(['-', '.']).to_owned()
+    }
+}

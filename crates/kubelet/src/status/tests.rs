@@ -1,0 +1,285 @@
+//! Statuses as documentation: what a user sees of a pod in each situation.
+
+use expect_test::{Expect, expect};
+use serde_json::{Value, json};
+
+use super::{Surroundings, compute, patch};
+use crate::testing::{NOW, Scene};
+
+fn around() -> Surroundings {
+    Surroundings {
+        host_ips: vec!["192.0.2.1".to_owned()],
+        runtime_name: "karve".to_owned(),
+    }
+}
+
+fn status(scene: &str) -> super::PodStatus {
+    let scene = Scene::parse(scene);
+    compute(scene.view(), &around(), &scene.pod.status.conditions, NOW)
+}
+
+/// Phase, conditions and containers, a line each.
+fn check(scene: &str, expected: Expect) {
+    let status = status(scene);
+    let mut text = format!("{:?} {}\n", status.phase, status.reason).replace(" \n", "\n");
+    for condition in &status.conditions {
+        let line = format!("{}={} {} {}", condition.kind, condition.status, condition.reason, condition.message);
+        text += line.trim_end();
+        text += "\n";
+    }
+    let containers = status.init_container_statuses.iter().chain(&status.container_statuses);
+    for container in containers {
+        let state = serde_json::to_string(&container.state).unwrap();
+        let last = serde_json::to_string(&container.last_state).unwrap();
+        text += &format!(
+            "{}: {state} last {last} ready={} started={} restarts={}\n",
+            container.name, container.ready, container.started, container.restart_count
+        );
+    }
+    expected.assert_eq(&text.replace("2023-11-14T", ""));
+}
+
+#[test]
+fn a_new_pod_is_pending() {
+    check(
+        "pod: {spec: {initContainers: [{name: init}], containers: [{name: web}]}}",
+        expect![[r#"
+            Pending
+            PodReadyToStartContainers=False
+            Initialized=False ContainersNotInitialized containers with incomplete status: [init]
+            Ready=False ContainersNotReady containers with unready status: [web]
+            ContainersReady=False ContainersNotReady containers with unready status: [web]
+            PodScheduled=True
+            init: {"waiting":{"reason":"PodInitializing"}} last {} ready=false started=false restarts=0
+            web: {"waiting":{"reason":"ContainerCreating"}} last {} ready=false started=false restarts=0
+        "#]],
+    );
+}
+
+#[test]
+fn a_running_pod_is_ready_when_its_probes_say_so() {
+    let pod = "pod: {spec: {containers: [{name: web, readinessProbe: {}}]}}
+sandboxes: [{id: s0}]
+containers: [{name: web, state: running}]
+";
+    check(pod, expect![[r#"
+        Running
+        PodReadyToStartContainers=True
+        Initialized=True
+        Ready=False ContainersNotReady containers with unready status: [web]
+        ContainersReady=False ContainersNotReady containers with unready status: [web]
+        PodScheduled=True
+        web: {"running":{"startedAt":"22:13:19Z"}} last {} ready=false started=true restarts=0
+    "#]]);
+    check(&format!("{pod}ready: [web]"), expect![[r#"
+        Running
+        PodReadyToStartContainers=True
+        Initialized=True
+        Ready=True
+        ContainersReady=True
+        PodScheduled=True
+        web: {"running":{"startedAt":"22:13:19Z"}} last {} ready=true started=true restarts=0
+    "#]]);
+}
+
+#[test]
+fn a_readiness_gate_holds_back_ready_alone() {
+    check(
+        r#"
+pod: {spec: {readinessGates: [{conditionType: example.com/lb}], containers: [{name: web}]}}
+sandboxes: [{id: s0}]
+containers: [{name: web, state: running}]
+"#,
+        expect![[r#"
+            Running
+            PodReadyToStartContainers=True
+            Initialized=True
+            Ready=False ReadinessGatesNotReady corresponding condition of pod readiness gate "example.com/lb" does not exist.
+            ContainersReady=True
+            PodScheduled=True
+            web: {"running":{"startedAt":"22:13:19Z"}} last {} ready=true started=true restarts=0
+        "#]],
+    );
+}
+
+#[test]
+fn a_crashing_container_waits_and_shows_its_last_end() {
+    check(
+        r#"
+pod: {spec: {containers: [{name: web}]}}
+sandboxes: [{id: s0}]
+containers: [{name: web, state: 1, attempt: 2, ago: 4}]
+backoff: {web: 20}
+"#,
+        expect![[r#"
+            Running
+            PodReadyToStartContainers=True
+            Initialized=True
+            Ready=False ContainersNotReady containers with unready status: [web]
+            ContainersReady=False ContainersNotReady containers with unready status: [web]
+            PodScheduled=True
+            web: {"waiting":{"reason":"CrashLoopBackOff","message":"back-off 20s restarting failed container=web pod=web_default(uid-1)"}} last {"terminated":{"exitCode":1,"reason":"Error","startedAt":"22:13:15Z","finishedAt":"22:13:16Z","containerID":"karve://web-2"}} ready=false started=false restarts=2
+        "#]],
+    );
+}
+
+#[test]
+fn a_failed_pull_is_shown_as_such_and_then_as_back_off() {
+    check(
+        r#"
+pod: {spec: {containers: [{name: web, image: nowhere/x}]}}
+sandboxes: [{id: s0}]
+image_failures: {web: "ErrImagePull: not found"}
+"#,
+        expect![[r#"
+            Pending
+            PodReadyToStartContainers=True
+            Initialized=True
+            Ready=False ContainersNotReady containers with unready status: [web]
+            ContainersReady=False ContainersNotReady containers with unready status: [web]
+            PodScheduled=True
+            web: {"waiting":{"reason":"ImagePullBackOff","message":"Back-off pulling image \"nowhere/x\": ErrImagePull: not found"}} last {} ready=false started=false restarts=0
+        "#]],
+    );
+}
+
+#[test]
+fn a_finished_pod_has_succeeded_or_failed() {
+    let pod = |code: i32| {
+        format!(
+            "pod: {{spec: {{restartPolicy: Never, containers: [{{name: job}}]}}}}
+sandboxes: [{{id: s0, lost: true}}]
+containers: [{{name: job, state: {code}}}]"
+        )
+    };
+    check(&pod(0), expect![[r#"
+        Succeeded
+        PodReadyToStartContainers=False
+        Initialized=True PodCompleted
+        Ready=False PodCompleted
+        ContainersReady=False PodCompleted
+        PodScheduled=True
+        job: {"terminated":{"exitCode":0,"reason":"Completed","startedAt":"22:13:19Z","finishedAt":"22:13:20Z","containerID":"karve://job-0"}} last {} ready=false started=false restarts=0
+    "#]]);
+    check(&pod(2), expect![[r#"
+        Failed
+        PodReadyToStartContainers=False
+        Initialized=True
+        Ready=False PodFailed
+        ContainersReady=False PodFailed
+        PodScheduled=True
+        job: {"terminated":{"exitCode":2,"reason":"Error","startedAt":"22:13:19Z","finishedAt":"22:13:20Z","containerID":"karve://job-0"}} last {} ready=false started=false restarts=0
+    "#]]);
+}
+
+#[test]
+fn a_pod_past_its_deadline_has_failed_while_it_still_ends() {
+    check(
+        r#"
+pod: {spec: {containers: [{name: web}]}}
+sandboxes: [{id: s0}]
+containers: [{name: web, state: running}]
+stop: deadline
+"#,
+        expect![[r#"
+            Failed DeadlineExceeded
+            PodReadyToStartContainers=True
+            Initialized=True
+            Ready=False PodFailed
+            ContainersReady=False PodFailed
+            PodScheduled=True
+            web: {"running":{"startedAt":"22:13:19Z"}} last {} ready=true started=true restarts=0
+        "#]],
+    );
+}
+
+#[test]
+fn a_completed_init_container_is_ready_and_kept_when_the_runtime_forgets_it() {
+    check(
+        r#"
+pod:
+  spec: {initContainers: [{name: init}], containers: [{name: web}]}
+  status:
+    initContainerStatuses:
+    - {name: init, ready: true, containerID: "karve://i", restartCount: 1, state: {terminated: {exitCode: 0, reason: Completed}}}
+sandboxes: [{id: s0}]
+containers: [{name: web, state: running}]
+"#,
+        expect![[r#"
+            Running
+            PodReadyToStartContainers=True
+            Initialized=True
+            Ready=True
+            ContainersReady=True
+            PodScheduled=True
+            init: {"terminated":{"exitCode":0,"reason":"Completed","startedAt":null,"finishedAt":null}} last {} ready=true started=false restarts=1
+            web: {"running":{"startedAt":"22:13:19Z"}} last {} ready=true started=true restarts=0
+        "#]],
+    );
+}
+
+#[test]
+fn a_patch_names_only_what_changed() {
+    let scene = "pod: {metadata: {generation: 1}, spec: {containers: [{name: web}]}}
+sandboxes: [{id: s0}]
+containers: [{name: web, state: running}]";
+    let wanted = status(scene);
+    let mut current = serde_json::to_value(&wanted).unwrap();
+    assert_eq!(patch::patch("uid-1", &current, &wanted), None);
+
+    current["conditions"][2]["status"] = json!("False");
+    current["conditions"][2]["reason"] = json!("ContainersNotReady");
+    current["nominatedNodeName"] = json!("somebody else's");
+    current["reason"] = json!("Outdated");
+    current["podIPs"] = json!([{"ip": "10.0.0.9"}]);
+    let patch: Value = patch::patch("uid-1", &current, &wanted).unwrap();
+    expect![[r#"
+        {
+          "metadata": {
+            "uid": "uid-1"
+          },
+          "status": {
+            "conditions": [
+              {
+                "lastProbeTime": null,
+                "lastTransitionTime": "2023-11-14T22:13:20Z",
+                "message": null,
+                "observedGeneration": 1,
+                "reason": null,
+                "status": "True",
+                "type": "Ready"
+              }
+            ],
+            "podIPs": [
+              {
+                "ip": "10.0.0.5"
+              },
+              {
+                "$patch": "replace"
+              }
+            ],
+            "reason": null
+          }
+        }"#]]
+    .assert_eq(&serde_json::to_string_pretty(&patch).unwrap());
+}
+
+#[test]
+fn a_condition_keeps_its_time_while_its_status_stays() {
+    let scene = r#"
+pod:
+  spec: {containers: [{name: web}]}
+  status:
+    conditions:
+    - {type: Ready, status: "True", lastTransitionTime: "2023-01-01T00:00:00Z"}
+    - {type: ContainersReady, status: "False", lastTransitionTime: "2023-01-01T00:00:00Z"}
+sandboxes: [{id: s0}]
+containers: [{name: web, state: running}]
+"#;
+    let times: Vec<_> = status(scene)
+        .conditions
+        .iter()
+        .map(|condition| format!("{} {}", condition.kind, condition.last_transition_time.seconds()))
+        .collect();
+    assert_eq!(times[2..4], ["Ready 2023-01-01T00:00:00Z", "ContainersReady 2023-11-14T22:13:20Z"]);
+}
