@@ -11,10 +11,13 @@
 mod container;
 mod limits;
 mod moment;
+mod objects;
 mod observed;
+mod paths;
 mod plan;
 mod pod;
 mod status;
 #[cfg(test)]
 mod testing;
 mod text;
+mod volumes;

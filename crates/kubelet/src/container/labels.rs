@@ -1,6 +1,6 @@
 //! The names under which upstream's kubelet, and crictl, find a pod's sandboxes and containers in the runtime.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use crate::pod::{Container, Pod};
 
@@ -18,28 +18,28 @@ pub const POD_TERMINATION_GRACE: &str = "io.kubernetes.pod.terminationGracePerio
 /// Where the pod came from: the API server or a file on the node.
 pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
 
-pub fn sandbox_labels(pod: &Pod) -> HashMap<String, String> {
-    let mut labels: HashMap<_, _> = pod.metadata.labels.clone().into_iter().collect();
+pub fn sandbox_labels(pod: &Pod) -> BTreeMap<String, String> {
+    let mut labels = pod.metadata.labels.clone();
     labels.extend(identity(pod));
     labels
 }
 
-pub fn sandbox_annotations(pod: &Pod) -> HashMap<String, String> {
-    let mut annotations: HashMap<_, _> = pod.metadata.annotations.clone().into_iter().collect();
+pub fn sandbox_annotations(pod: &Pod) -> BTreeMap<String, String> {
+    let mut annotations = pod.metadata.annotations.clone();
     annotations
         .entry(CONFIG_SOURCE.to_owned())
         .or_insert_with(|| "api".to_owned());
     annotations
 }
 
-pub fn container_labels(pod: &Pod, container: &Container) -> HashMap<String, String> {
-    let mut labels: HashMap<_, _> = identity(pod).into();
+pub fn container_labels(pod: &Pod, container: &Container) -> BTreeMap<String, String> {
+    let mut labels: BTreeMap<_, _> = identity(pod).into();
     labels.insert(CONTAINER_NAME.to_owned(), container.name.clone());
     labels
 }
 
-pub fn container_annotations(pod: &Pod, container: &Container, attempt: u32) -> HashMap<String, String> {
-    let mut annotations = HashMap::from([
+pub fn container_annotations(pod: &Pod, container: &Container, attempt: u32) -> BTreeMap<String, String> {
+    let mut annotations = BTreeMap::from([
         (CONTAINER_HASH.to_owned(), container.hash()),
         (CONTAINER_RESTART_COUNT.to_owned(), attempt.to_string()),
         (CONTAINER_MESSAGE_PATH.to_owned(), container.termination_message_path.clone()),

@@ -51,7 +51,7 @@ fn a_new_pod_is_pending() {
             ContainersReady=False ContainersNotReady containers with unready status: [web]
             PodScheduled=True
             init: {"waiting":{"reason":"PodInitializing"}} last {} ready=false started=false restarts=0
-            web: {"waiting":{"reason":"ContainerCreating"}} last {} ready=false started=false restarts=0
+            web: {"waiting":{"reason":"PodInitializing"}} last {} ready=false started=false restarts=0
         "#]],
     );
 }

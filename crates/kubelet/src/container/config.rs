@@ -1,0 +1,139 @@
+//! A container's configuration.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use cri::v1;
+
+use super::env::Environment;
+use super::resources::{self, Machine};
+use super::security::{self, ImageUser};
+use super::labels;
+use crate::paths::Paths;
+use crate::pod::{Container, Pod, VolumeMount};
+
+/// What was found out for one start of a container.
+#[derive(Clone, Debug, Default)]
+pub struct ContainerContext {
+    pub attempt: u32,
+    /// The image as the runtime knows it.
+    pub image_ref: String,
+    pub image_user: ImageUser,
+    pub environment: Environment,
+    pub machine: Machine,
+    /// Where each volume is on the host.
+    pub volumes: BTreeMap<String, PathBuf>,
+    /// Where the subpath of the mount with this index is on the host.
+    pub subpaths: BTreeMap<usize, PathBuf>,
+    /// The pod's hosts file, unless the container brings its own.
+    pub hosts_file: Option<PathBuf>,
+    pub message_file: Option<PathBuf>,
+    /// The container whose processes this ephemeral one wants to see.
+    pub target_id: String,
+}
+
+pub fn config(pod: &Pod, container: &Container, context: &ContainerContext) -> Result<v1::ContainerConfig, String> {
+    let environment = &context.environment;
+    let expand = |texts: &[String]| texts.iter().map(|text| environment.expand(text)).collect();
+    if let Some(device) = container.volume_devices.first() {
+        return Err(format!("block device {:?} is not supported by this node", device.name));
+    }
+    Ok(v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata {
+            name: container.name.clone(),
+            attempt: context.attempt,
+        }),
+        image: Some(v1::ImageSpec {
+            image: context.image_ref.clone(),
+            user_specified_image: container.image.clone(),
+            ..v1::ImageSpec::default()
+        }),
+        command: expand(&container.command),
+        args: expand(&container.args),
+        working_dir: container.working_dir.clone(),
+        envs: environment.iter().map(|(key, value)| variable(key, value)).collect(),
+        mounts: mounts(container, context)?,
+        labels: labels::container_labels(pod, container),
+        annotations: labels::container_annotations(pod, container, context.attempt),
+        log_path: Paths::relative_log(&container.name, context.attempt),
+        stdin: container.stdin,
+        stdin_once: container.stdin_once,
+        tty: container.tty,
+        linux: Some(v1::LinuxContainerConfig {
+            resources: Some(resources::of_container(pod, container, context.machine)),
+            security_context: Some(security::container(pod, container, &context.image_user, &context.target_id)?),
+        }),
+        stop_signal: stop_signal(container)?,
+        ..v1::ContainerConfig::default()
+    })
+}
+
+fn mounts(container: &Container, context: &ContainerContext) -> Result<Vec<v1::Mount>, String> {
+    let mut mounts = Vec::new();
+    for (index, mount) in container.volume_mounts.iter().enumerate() {
+        mounts.push(volume_mount(index, mount, container, context)?);
+    }
+    let mut file = |host: &Option<PathBuf>, path: &str| {
+        let taken = container.volume_mounts.iter().any(|mount| mount.mount_path == path);
+        if let (Some(host), false, false) = (host, taken, path.is_empty()) {
+            mounts.push(v1::Mount {
+                container_path: path.to_owned(),
+                host_path: host.to_string_lossy().into_owned(),
+                ..v1::Mount::default()
+            });
+        }
+    };
+    file(&context.hosts_file, "/etc/hosts");
+    file(&context.message_file, &container.termination_message_path);
+    Ok(mounts)
+}
+
+fn volume_mount(
+    index: usize,
+    mount: &VolumeMount,
+    container: &Container,
+    context: &ContainerContext,
+) -> Result<v1::Mount, String> {
+    let volume = context.volumes.get(&mount.name);
+    let host_path = context.subpaths.get(&index).or(volume).ok_or_else(|| {
+        let (mount, container) = (&mount.name, &container.name);
+        format!("cannot find volume {mount:?} to mount into container {container:?}")
+    })?;
+    let propagation = match mount.mount_propagation.as_deref() {
+        None | Some("None") => v1::MountPropagation::PropagationPrivate,
+        Some("HostToContainer") => v1::MountPropagation::PropagationHostToContainer,
+        Some("Bidirectional") => v1::MountPropagation::PropagationBidirectional,
+        Some(other) => return Err(format!("invalid MountPropagation mode: {other:?}")),
+    };
+    if mount.recursive_read_only.as_deref() == Some("Enabled") {
+        return Err("recursiveReadOnly: Enabled is not supported by this node".to_owned());
+    }
+    // A relative path stands for one below the root.
+    let container_path = match mount.mount_path.starts_with('/') {
+        true => mount.mount_path.clone(),
+        false => format!("/{}", mount.mount_path),
+    };
+    Ok(v1::Mount {
+        container_path,
+        host_path: host_path.to_string_lossy().into_owned(),
+        readonly: mount.read_only,
+        propagation: propagation.into(),
+        ..v1::Mount::default()
+    })
+}
+
+fn stop_signal(container: &Container) -> Result<i32, String> {
+    match container.lifecycle.stop_signal.as_deref() {
+        None | Some("") => Ok(v1::Signal::RuntimeDefault.into()),
+        Some(name) => v1::Signal::from_str_name(name)
+            .map(Into::into)
+            .ok_or_else(|| format!("unknown stop signal {name:?}")),
+    }
+}
+
+fn variable(key: &str, value: &str) -> v1::KeyValue {
+    v1::KeyValue {
+        key: key.to_owned(),
+        value: value.as_bytes().to_vec(),
+    }
+}

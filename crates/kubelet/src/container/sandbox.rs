@@ -1,0 +1,89 @@
+//! The sandbox's configuration.
+
+use cri::v1;
+
+use super::dns::{self, ClusterDns, Resolver};
+use super::{labels, resources, security};
+use crate::paths::Paths;
+use crate::pod::Pod;
+use crate::pod::resources::pod_compute;
+
+/// What sandboxes take from the node.
+#[derive(Clone, Debug)]
+pub struct SandboxContext<'a> {
+    pub paths: &'a Paths,
+    pub host_resolver: &'a Resolver,
+    pub cluster_dns: &'a ClusterDns,
+    pub node_name: &'a str,
+    pub cgroup_parent: String,
+}
+
+pub fn config(pod: &Pod, attempt: u32, context: &SandboxContext<'_>) -> Result<v1::PodSandboxConfig, String> {
+    if pod.spec.host_users == Some(false) {
+        return Err("hostUsers: false is not supported by this node: pods share the host's user namespace".to_owned());
+    }
+    let metadata = &pod.metadata;
+    Ok(v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: metadata.name.clone(),
+            uid: metadata.uid.clone(),
+            namespace: metadata.namespace.clone(),
+            attempt,
+        }),
+        hostname: hostname(pod, context)?,
+        log_directory: context.paths.pod_logs(pod).to_string_lossy().into_owned(),
+        dns_config: Some(dns::config(pod, context.host_resolver, context.cluster_dns)),
+        port_mappings: port_mappings(pod),
+        labels: labels::sandbox_labels(pod),
+        annotations: labels::sandbox_annotations(pod),
+        linux: Some(v1::LinuxPodSandboxConfig {
+            cgroup_parent: context.cgroup_parent.clone(),
+            security_context: Some(security::sandbox(pod)),
+            sysctls: sysctls(pod),
+            overhead: None,
+            resources: Some(resources::of_compute(pod_compute(pod))),
+        }),
+    })
+}
+
+/// A pod on the host's network has the host's name.
+fn hostname(pod: &Pod, context: &SandboxContext<'_>) -> Result<String, String> {
+    if pod.spec.host_network {
+        return Ok(String::new());
+    }
+    let domain = dns::domain_name(pod, &context.cluster_dns.domain);
+    match domain.filter(|_| pod.spec.set_hostname_as_fqdn) {
+        Some(name) if name.len() > 64 => Err(format!(
+            "failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is too long (64 characters is \
+             the max, {} characters requested)",
+            name.len()
+        )),
+        Some(name) => Ok(name),
+        None => Ok(pod.hostname()),
+    }
+}
+
+fn port_mappings(pod: &Pod) -> Vec<v1::PortMapping> {
+    if pod.spec.host_network {
+        return Vec::new();
+    }
+    let ports = pod.all_containers().flat_map(|(_, container)| &container.ports);
+    let mapping = |port: &crate::pod::ContainerPort| v1::PortMapping {
+        protocol: match port.protocol.as_str() {
+            "UDP" => v1::Protocol::Udp,
+            "SCTP" => v1::Protocol::Sctp,
+            _ => v1::Protocol::Tcp,
+        }
+        .into(),
+        container_port: i32::from(port.container_port),
+        host_port: i32::from(port.host_port),
+        host_ip: port.host_ip.clone(),
+    };
+    ports.filter(|port| port.host_port > 0).map(mapping).collect()
+}
+
+fn sysctls(pod: &Pod) -> std::collections::BTreeMap<String, String> {
+    let sysctls = &pod.spec.security_context.sysctls;
+    // Upstream accepts slashes for dots; runtimes want dots.
+    sysctls.iter().map(|sysctl| (sysctl.name.replace('/', "."), sysctl.value.clone())).collect()
+}

@@ -1,0 +1,237 @@
+//! Security contexts as the CRI takes them.
+
+use cri::v1;
+
+use crate::pod::{Container, Pod, Profile, SelinuxOptions};
+
+/// Who an image runs as by itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageUser {
+    pub uid: Option<i64>,
+    pub name: String,
+}
+
+/// What the container's processes may not see, or not change, of the host in `/proc` and `/sys`.
+const MASKED_PATHS: &[&str] = &[
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+];
+const READONLY_PATHS: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
+pub fn container(
+    pod: &Pod,
+    container: &Container,
+    image_user: &ImageUser,
+    target_id: &str,
+) -> Result<v1::LinuxContainerSecurityContext, String> {
+    let (own, pods) = (&container.security_context, &pod.spec.security_context);
+    let run_as_user = own.run_as_user.or(pods.run_as_user);
+    verify_non_root(pod, container, run_as_user, image_user)?;
+    let hidden = own.proc_mount.as_deref() != Some("Unmasked") && !own.privileged;
+    let paths = |paths: &[&str]| match hidden {
+        true => paths.iter().map(|path| (*path).to_owned()).collect(),
+        false => Vec::new(),
+    };
+    // Without a user of the pod's, the image's applies: by number if it has one, or else by name.
+    let by_name = run_as_user.is_none() && image_user.uid.is_none();
+    Ok(v1::LinuxContainerSecurityContext {
+        capabilities: Some(v1::Capability {
+            add_capabilities: own.capabilities.add.clone(),
+            drop_capabilities: own.capabilities.drop.clone(),
+            add_ambient_capabilities: Vec::new(),
+        }),
+        privileged: own.privileged,
+        namespace_options: Some(namespaces(pod, target_id)),
+        selinux_options: own.se_linux_options.as_ref().or(pods.se_linux_options.as_ref()).map(selinux),
+        run_as_user: run_as_user.or(image_user.uid).map(int),
+        run_as_username: if by_name { image_user.name.clone() } else { String::new() },
+        run_as_group: own.run_as_group.or(pods.run_as_group).map(int),
+        readonly_rootfs: own.read_only_root_filesystem,
+        supplemental_groups: groups(pod),
+        supplemental_groups_policy: groups_policy(pod),
+        no_new_privs: own.allow_privilege_escalation == Some(false),
+        masked_paths: paths(MASKED_PATHS),
+        readonly_paths: paths(READONLY_PATHS),
+        seccomp: Some(seccomp(own.seccomp_profile.as_ref().or(pods.seccomp_profile.as_ref()), own.privileged)),
+        apparmor: own.app_armor_profile.as_ref().or(pods.app_armor_profile.as_ref()).map(profile),
+        ..v1::LinuxContainerSecurityContext::default()
+    })
+}
+
+pub fn sandbox(pod: &Pod) -> v1::LinuxSandboxSecurityContext {
+    let pods = &pod.spec.security_context;
+    // A sandbox must be privileged for a privileged container to be allowed in it.
+    let privileged = pod.all_containers().any(|(_, container)| container.security_context.privileged);
+    v1::LinuxSandboxSecurityContext {
+        namespace_options: Some(namespaces(pod, "")),
+        selinux_options: pods.se_linux_options.as_ref().map(selinux),
+        run_as_user: pods.run_as_user.map(int),
+        run_as_group: pods.run_as_group.filter(|_| pods.run_as_user.is_some()).map(int),
+        supplemental_groups: groups(pod),
+        supplemental_groups_policy: groups_policy(pod),
+        privileged,
+        // The pause process is the runtime's own, so it gets the runtime's profile whatever the pod says.
+        seccomp: Some(v1::SecurityProfile {
+            profile_type: v1::security_profile::ProfileType::RuntimeDefault.into(),
+            localhost_ref: String::new(),
+        }),
+        ..v1::LinuxSandboxSecurityContext::default()
+    }
+}
+
+/// `target_id` is the container whose processes an ephemeral container wants to see.
+fn namespaces(pod: &Pod, target_id: &str) -> v1::NamespaceOption {
+    use v1::NamespaceMode::{Container, Node, Pod as Shared, Target};
+    let spec = &pod.spec;
+    let pid = match (spec.host_pid, spec.share_process_namespace, target_id) {
+        (true, ..) => Node,
+        (_, true, _) => Shared,
+        (_, _, "") => Container,
+        _ => Target,
+    };
+    let host_or_pod = |host: bool| if host { Node } else { Shared };
+    v1::NamespaceOption {
+        network: host_or_pod(spec.host_network).into(),
+        pid: pid.into(),
+        ipc: host_or_pod(spec.host_ipc).into(),
+        target_id: target_id.to_owned(),
+        userns_options: None,
+    }
+}
+
+fn verify_non_root(pod: &Pod, container: &Container, user: Option<i64>, image: &ImageUser) -> Result<(), String> {
+    let own = container.security_context.run_as_non_root;
+    if own.or(pod.spec.security_context.run_as_non_root) != Some(true) {
+        return Ok(());
+    }
+    let place = format!("(pod: {:?}, container: {})", pod.full_name(), container.name);
+    match (user, image.uid) {
+        (Some(0), _) => Err(format!("container's runAsUser breaks non-root policy {place}")),
+        (Some(_), _) => Ok(()),
+        (None, Some(0)) => Err(format!("container has runAsNonRoot and image will run as root {place}")),
+        (None, Some(_)) => Ok(()),
+        (None, None) if image.name.is_empty() => {
+            Err(format!("container has runAsNonRoot and image will run as root {place}"))
+        }
+        (None, None) => Err(format!(
+            "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root {place}",
+            image.name
+        )),
+    }
+}
+
+fn groups(pod: &Pod) -> Vec<i64> {
+    let context = &pod.spec.security_context;
+    context.supplemental_groups.iter().copied().chain(context.fs_group).collect()
+}
+
+fn groups_policy(pod: &Pod) -> i32 {
+    match pod.spec.security_context.supplemental_groups_policy.as_deref() {
+        Some("Strict") => v1::SupplementalGroupsPolicy::Strict.into(),
+        _ => v1::SupplementalGroupsPolicy::Merge.into(),
+    }
+}
+
+/// Without a profile a container is unconfined, as upstream's kubelet leaves it by default.
+fn seccomp(wanted: Option<&Profile>, privileged: bool) -> v1::SecurityProfile {
+    match wanted {
+        Some(wanted) if !privileged => profile(wanted),
+        _ => v1::SecurityProfile {
+            profile_type: v1::security_profile::ProfileType::Unconfined.into(),
+            localhost_ref: String::new(),
+        },
+    }
+}
+
+fn profile(wanted: &Profile) -> v1::SecurityProfile {
+    use v1::security_profile::ProfileType;
+    let kind = match wanted.kind.as_str() {
+        "RuntimeDefault" => ProfileType::RuntimeDefault,
+        "Localhost" => ProfileType::Localhost,
+        _ => ProfileType::Unconfined,
+    };
+    v1::SecurityProfile {
+        profile_type: kind.into(),
+        localhost_ref: wanted.localhost_profile.clone().unwrap_or_default(),
+    }
+}
+
+fn selinux(options: &SelinuxOptions) -> v1::SeLinuxOption {
+    v1::SeLinuxOption {
+        user: options.user.clone(),
+        role: options.role.clone(),
+        r#type: options.kind.clone(),
+        level: options.level.clone(),
+    }
+}
+
+fn int(value: i64) -> v1::Int64Value {
+    v1::Int64Value { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn context(spec: &str, image: ImageUser) -> Result<v1::LinuxContainerSecurityContext, String> {
+        let pod: Pod =
+            serde_saphyr::from_str(&format!("metadata: {{name: p, namespace: n, uid: u}}\nspec: {spec}")).unwrap();
+        container(&pod, &pod.spec.containers[0], &image, "")
+    }
+
+    fn uid(uid: i64) -> ImageUser {
+        ImageUser {
+            uid: Some(uid),
+            name: String::new(),
+        }
+    }
+
+    #[test]
+    fn the_containers_user_stands_before_the_pods_and_the_images() {
+        let user = |spec: &str| context(spec, uid(7)).unwrap().run_as_user.unwrap().value;
+        assert_eq!(user("{containers: [{name: a}]}"), 7);
+        assert_eq!(user("{securityContext: {runAsUser: 5}, containers: [{name: a}]}"), 5);
+        assert_eq!(
+            user("{securityContext: {runAsUser: 5}, containers: [{name: a, securityContext: {runAsUser: 6}}]}"),
+            6
+        );
+    }
+
+    #[test]
+    fn non_root_is_verified_against_the_image() {
+        let spec = "{containers: [{name: a, securityContext: {runAsNonRoot: true}}]}";
+        assert!(context(spec, uid(7)).is_ok());
+        assert_eq!(
+            context(spec, uid(0)).unwrap_err(),
+            "container has runAsNonRoot and image will run as root (pod: \"p_n(u)\", container: a)"
+        );
+        let named = ImageUser {
+            uid: None,
+            name: "www".to_owned(),
+        };
+        assert_eq!(
+            context(spec, named).unwrap_err(),
+            "container has runAsNonRoot and image has non-numeric user (www), cannot verify user is non-root (pod: \
+             \"p_n(u)\", container: a)"
+        );
+    }
+
+    #[test]
+    fn privileged_containers_see_everything() {
+        let plain = context("{containers: [{name: a}]}", uid(0)).unwrap();
+        assert!(!plain.masked_paths.is_empty());
+        let privileged = "{containers: [{name: a, securityContext: {privileged: true}}]}";
+        let privileged = context(privileged, uid(0)).unwrap();
+        assert!(privileged.privileged && privileged.masked_paths.is_empty());
+    }
+}

@@ -1,0 +1,118 @@
+//! ConfigMaps and Secrets as pods refer to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+
+use crate::pod::{Container, Pod, Volume};
+
+/// The data of a ConfigMap or Secret, decoded: text and binary values alike.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Data {
+    pub values: BTreeMap<String, Vec<u8>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    ConfigMap,
+    Secret,
+}
+
+/// The objects that something refers to, by name; those that do not exist are known to be absent.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    pub objects: BTreeMap<(Kind, String), Option<Arc<Data>>>,
+}
+
+impl Kind {
+    /// As messages call it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Kind::ConfigMap => "ConfigMap",
+            Kind::Secret => "Secret",
+        }
+    }
+
+    pub fn resource(self) -> &'static str {
+        match self {
+            Kind::ConfigMap => "configmaps",
+            Kind::Secret => "secrets",
+        }
+    }
+}
+
+impl Found {
+    /// The object, or upstream's words for its absence.
+    pub fn get(&self, kind: Kind, name: &str) -> Result<&Data, String> {
+        match self.objects.get(&(kind, name.to_owned())) {
+            Some(Some(data)) => Ok(data),
+            _ => Err(format!("{} {name:?} not found", kind.title().to_lowercase())),
+        }
+    }
+
+    pub fn exists(&self, kind: Kind, name: &str) -> bool {
+        matches!(self.objects.get(&(kind, name.to_owned())), Some(Some(_)))
+    }
+}
+
+impl Data {
+    pub fn decode(kind: Kind, bytes: &[u8]) -> Result<Data, serde_json::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Object {
+            #[serde(default)]
+            data: Option<BTreeMap<String, String>>,
+            #[serde(default)]
+            binary_data: Option<BTreeMap<String, String>>,
+        }
+        let object: Object = serde_json::from_slice(bytes)?;
+        let mut values = BTreeMap::new();
+        let (text, binary) = match kind {
+            Kind::ConfigMap => (object.data, object.binary_data),
+            Kind::Secret => (None, object.data),
+        };
+        values.extend(text.into_iter().flatten().map(|(key, value)| (key, value.into_bytes())));
+        for (key, value) in binary.into_iter().flatten() {
+            let value = STANDARD.decode(value).map_err(serde::de::Error::custom)?;
+            values.insert(key, value);
+        }
+        Ok(Data { values })
+    }
+}
+
+/// What a container's environment refers to.
+pub fn of_environment(container: &Container) -> BTreeSet<(Kind, String)> {
+    let mut names = BTreeSet::new();
+    for source in &container.env_from {
+        names.extend(source.config_map_ref.iter().map(|r| (Kind::ConfigMap, r.name.clone())));
+        names.extend(source.secret_ref.iter().map(|r| (Kind::Secret, r.name.clone())));
+    }
+    for source in container.env.iter().filter_map(|variable| variable.value_from.as_ref()) {
+        names.extend(source.config_map_key_ref.iter().map(|r| (Kind::ConfigMap, r.name.clone())));
+        names.extend(source.secret_key_ref.iter().map(|r| (Kind::Secret, r.name.clone())));
+    }
+    names
+}
+
+/// What a volume is made from.
+pub fn of_volume(volume: &Volume) -> BTreeSet<(Kind, String)> {
+    let mut names = BTreeSet::new();
+    names.extend(volume.config_map.iter().map(|s| (Kind::ConfigMap, s.name.clone())));
+    names.extend(volume.secret.iter().map(|s| (Kind::Secret, s.secret_name.clone())));
+    for source in volume.projected.iter().flat_map(|projected| &projected.sources) {
+        names.extend(source.config_map.iter().map(|s| (Kind::ConfigMap, s.name.clone())));
+        names.extend(source.secret.iter().map(|s| (Kind::Secret, s.secret_name.clone())));
+    }
+    names
+}
+
+/// Everything a pod refers to.
+pub fn of_pod(pod: &Pod) -> BTreeSet<(Kind, String)> {
+    let containers = pod.all_containers().flat_map(|(_, container)| of_environment(container));
+    let volumes = pod.spec.volumes.iter().flat_map(of_volume);
+    let pulls = pod.spec.image_pull_secrets.iter().map(|secret| (Kind::Secret, secret.name.clone()));
+    containers.chain(volumes).chain(pulls).collect()
+}

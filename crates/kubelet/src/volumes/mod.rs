@@ -1,0 +1,89 @@
+//! A pod's volumes: directories on the host that containers are given.
+
+pub mod atomic;
+pub mod mount;
+pub mod payload;
+pub mod subpath;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use crate::moment::Moment;
+use crate::paths::Paths;
+use crate::pod::{Pod, Volume};
+use payload::Sources;
+
+/// Makes every volume of a pod be as it should; called again, it brings them up to date. Blocks on the file system.
+/// The result says where each volume is; the error is for the user and names the volume.
+pub fn set_up(paths: &Paths, sources: &Sources<'_>, now: Moment) -> Result<BTreeMap<String, PathBuf>, String> {
+    let all = sources.pod.spec.volumes.iter();
+    all.map(|volume| {
+        let path = one(paths, volume, sources, now);
+        let name = &volume.name;
+        let path = path.map_err(|error| format!("MountVolume.SetUp failed for volume {name:?} : {error}"))?;
+        Ok((name.clone(), path))
+    })
+    .collect()
+}
+
+/// Where a volume is, whether it is set up or not.
+pub fn path_of(paths: &Paths, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
+    if let Some(source) = &volume.host_path {
+        return Some(PathBuf::from(&source.path));
+    }
+    Some(paths.volume(&pod.metadata.uid, plugin(volume)?, &volume.name))
+}
+
+/// Unmounts what was mounted for a pod and removes its volumes. Blocks on the file system.
+pub fn tear_down(paths: &Paths, uid: &str) -> Result<(), String> {
+    let pod = paths.pod(uid);
+    if !pod.exists() {
+        return Ok(());
+    }
+    mount::unmount_below(&pod)?;
+    for directory in [paths.subpaths(uid), paths.volumes(uid)] {
+        match std::fs::remove_dir_all(&directory) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(format!("cannot remove {}: {error}", directory.display())),
+        }
+    }
+    Ok(())
+}
+
+fn one(paths: &Paths, volume: &Volume, sources: &Sources<'_>, now: Moment) -> Result<PathBuf, String> {
+    let pod = sources.pod;
+    let group = pod.spec.security_context.fs_group.and_then(|group| u32::try_from(group).ok());
+    let path = path_of(paths, pod, volume).ok_or_else(|| unsupported(volume))?;
+    if let Some(files) = payload::payload(volume, sources) {
+        let stamp = format!("{}_{}", now.seconds().replace(['-', ':', 'T', 'Z'], ""), now.0 % 1000);
+        let written = atomic::write(&path, &files?, group, &stamp);
+        written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    } else if let Some(source) = &volume.empty_dir {
+        if !path.exists() || source.medium == "Memory" {
+            mount::empty_dir(&path, source, group)?;
+        }
+    } else if let Some(source) = &volume.host_path {
+        mount::host_path(source)?;
+    }
+    Ok(path)
+}
+
+/// Upstream's name of the volume's type.
+fn plugin(volume: &Volume) -> Option<&'static str> {
+    Some(match volume {
+        volume if volume.empty_dir.is_some() => "empty-dir",
+        volume if volume.config_map.is_some() => "configmap",
+        volume if volume.secret.is_some() => "secret",
+        volume if volume.downward_api.is_some() => "downward-api",
+        volume if volume.projected.is_some() => "projected",
+        // A volume without a source is an empty directory.
+        volume if volume.other.is_empty() => "empty-dir",
+        _ => return None,
+    })
+}
+
+fn unsupported(volume: &Volume) -> String {
+    let kinds: Vec<&str> = volume.other.keys().map(String::as_str).collect();
+    format!("volumes of type {} are not supported by this node", kinds.join(", "))
+}
