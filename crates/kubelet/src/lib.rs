@@ -9,15 +9,24 @@
 //! through the API, and depends neither on the API server nor on the store.
 
 mod container;
+mod cgroup;
+mod inventory;
 mod limits;
+mod news;
 mod moment;
 mod objects;
 mod observed;
+mod owners;
 mod paths;
 mod plan;
 mod pod;
+mod pods;
+mod probe;
+mod shared;
 mod status;
 #[cfg(test)]
 mod testing;
 mod text;
+mod tls;
 mod volumes;
+mod worker;

@@ -86,7 +86,19 @@ pub fn plan(view: PodView<'_>, now: Moment) -> Plan {
         running::plan(view, now, &mut plan);
     }
     plan.actions.retain(|action| !view.progress.covers(action, now));
+    hold_back(view, now, &mut plan);
     plan
+}
+
+/// Leaves out what has just failed.
+fn hold_back(view: PodView<'_>, now: Moment, plan: &mut Plan) {
+    for action in std::mem::take(&mut plan.actions) {
+        let failure = action.task().and_then(|task| view.progress.failed.get(&task));
+        match failure.map(Failure::retry_at).filter(|at| now < *at) {
+            Some(at) => plan.wake(at),
+            None => plan.push(action),
+        }
+    }
 }
 
 /// The deadline counts from the moment the kubelet first knew the pod.

@@ -18,6 +18,8 @@ pub struct Progress {
     pub containers: BTreeMap<String, ContainerProgress>,
     /// What is being done right now.
     pub busy: BTreeMap<Task, Busy>,
+    /// What failed and is not tried again before its time.
+    pub failed: BTreeMap<Task, Failure>,
 }
 
 /// Why a pod has to end.
@@ -137,7 +139,7 @@ pub enum Unhealthy {
 }
 
 /// What is done about one thing at a time.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Task {
     Volumes,
     Sandbox,

@@ -5,7 +5,6 @@ pub mod mount;
 pub mod payload;
 pub mod subpath;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use crate::moment::Moment;
@@ -13,17 +12,14 @@ use crate::paths::Paths;
 use crate::pod::{Pod, Volume};
 use payload::Sources;
 
-/// Makes every volume of a pod be as it should; called again, it brings them up to date. Blocks on the file system.
-/// The result says where each volume is; the error is for the user and names the volume.
-pub fn set_up(paths: &Paths, sources: &Sources<'_>, now: Moment) -> Result<BTreeMap<String, PathBuf>, String> {
-    let all = sources.pod.spec.volumes.iter();
-    all.map(|volume| {
-        let path = one(paths, volume, sources, now);
-        let name = &volume.name;
-        let path = path.map_err(|error| format!("MountVolume.SetUp failed for volume {name:?} : {error}"))?;
-        Ok((name.clone(), path))
-    })
-    .collect()
+/// Makes a volume be as it should; called again, it brings it up to date. Blocks on the file system. The result is its
+/// name and where it is; the error is for the user and names the volume.
+pub fn set_up(paths: &Paths, volume: &Volume, sources: &Sources<'_>, now: Moment) -> Result<(String, PathBuf), String> {
+    let name = &volume.name;
+    match one(paths, volume, sources, now) {
+        Ok(path) => Ok((name.clone(), path)),
+        Err(error) => Err(format!("MountVolume.SetUp failed for volume {name:?} : {error}")),
+    }
 }
 
 /// Where a volume is, whether it is set up or not.

@@ -1,5 +1,7 @@
 //! ConfigMaps and Secrets as pods refer to them.
 
+pub mod follow;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

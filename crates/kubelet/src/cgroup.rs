@@ -1,0 +1,227 @@
+//! Pods' cgroups: one per pod below one per quality of service, on cgroup v1 and v2.
+//!
+//! The runtime puts containers below a pod's cgroup; the kubelet makes it, limits it and removes it. Everything lies
+//! below one root of its own, so that several nodes can share a machine.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::container::resources::{quota, shares};
+use crate::pod::Pod;
+use crate::pod::resources::{Qos, pod_compute, qos};
+
+#[derive(Clone, Debug)]
+pub struct Cgroups {
+    /// The place of all pods, such as `/kubepods`, as a path within each hierarchy.
+    root: String,
+    hierarchies: Vec<Hierarchy>,
+}
+
+#[derive(Clone, Debug)]
+struct Hierarchy {
+    mount: PathBuf,
+    /// The controllers of a v1 hierarchy; v2 has them all in one.
+    controllers: Vec<String>,
+    unified: bool,
+}
+
+impl Cgroups {
+    /// `root` is where this node's cgroups lie: `/` for a node that has the machine to itself.
+    pub fn detect(root: &str) -> Cgroups {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        Cgroups {
+            root: format!("{}/kubepods", root.trim_end_matches('/')),
+            hierarchies: hierarchies(&mounts),
+        }
+    }
+
+    /// The pod's cgroup as the CRI's `cgroup_parent` names it.
+    pub fn parent(&self, pod: &Pod) -> String {
+        let uid = &pod.metadata.uid;
+        match qos(pod) {
+            Qos::Guaranteed => format!("{}/pod{uid}", self.root),
+            Qos::Burstable => format!("{}/burstable/pod{uid}", self.root),
+            Qos::BestEffort => format!("{}/besteffort/pod{uid}", self.root),
+        }
+    }
+
+    /// Makes the pod's cgroup with its limits. Blocks on the file system.
+    pub fn create(&self, pod: &Pod) -> io::Result<()> {
+        let parent = self.parent(pod);
+        let compute = pod_compute(pod);
+        for hierarchy in &self.hierarchies {
+            let path = hierarchy.make(&parent)?;
+            let memory = compute.memory_limit.map(|limit| limit.to_string());
+            if hierarchy.unified {
+                let max = quota(compute.cpu_limit_milli).map(|quota| format!("{quota} 100000"));
+                hierarchy.set(&path, "cpu", "cpu.weight", Some(weight(compute.cpu_request_milli)));
+                hierarchy.set(&path, "cpu", "cpu.max", max);
+                hierarchy.set(&path, "memory", "memory.max", memory);
+                continue;
+            }
+            let quota = quota(compute.cpu_limit_milli).map(|quota| quota.to_string());
+            hierarchy.set(&path, "cpu", "cpu.shares", Some(shares(compute.cpu_request_milli).to_string()));
+            hierarchy.set(&path, "cpu", "cpu.cfs_quota_us", quota);
+            hierarchy.set(&path, "memory", "memory.limit_in_bytes", memory);
+        }
+        Ok(())
+    }
+
+    /// Removes the pod's cgroup, whichever quality of service it was made for. Blocks on the file system.
+    pub fn remove(&self, uid: &str) -> io::Result<()> {
+        for hierarchy in &self.hierarchies {
+            for class in ["", "/burstable", "/besteffort"] {
+                remove_tree(&hierarchy.path(&format!("{}{class}/pod{uid}", self.root)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Hierarchy {
+    fn path(&self, cgroup: &str) -> PathBuf {
+        self.mount.join(cgroup.trim_start_matches('/'))
+    }
+
+    fn make(&self, cgroup: &str) -> io::Result<PathBuf> {
+        let path = self.path(cgroup);
+        if self.unified {
+            self.delegate(cgroup);
+        }
+        fs::create_dir_all(&path)?;
+        if self.controllers.iter().any(|controller| controller == "cpuset") {
+            self.inherit_cpuset(cgroup);
+        }
+        Ok(path)
+    }
+
+    /// Hands the controllers down to every level above the pod.
+    fn delegate(&self, cgroup: &str) {
+        let available = fs::read_to_string(self.mount.join("cgroup.controllers")).unwrap_or_default();
+        let wanted = available.split_whitespace().filter(|name| ["cpu", "cpuset", "memory", "pids", "io", "hugetlb"].contains(name));
+        let wanted: Vec<String> = wanted.map(|name| format!("+{name}")).collect();
+        let mut level = self.mount.clone();
+        for part in cgroup.trim_start_matches('/').split('/') {
+            for controller in &wanted {
+                // A controller that cannot be delegated is one the pod does without.
+                let _ = fs::write(level.join("cgroup.subtree_control"), controller);
+            }
+            level.push(part);
+            if fs::create_dir_all(&level).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// A new cpuset cgroup is empty on v1, and nothing can run in it until it is told what its parent has.
+    fn inherit_cpuset(&self, cgroup: &str) {
+        let mut level = self.mount.clone();
+        for part in cgroup.trim_start_matches('/').split('/') {
+            let above = level.clone();
+            level.push(part);
+            for file in ["cpuset.cpus", "cpuset.mems"] {
+                let own = fs::read_to_string(level.join(file)).unwrap_or_default();
+                if own.trim().is_empty() {
+                    let inherited = fs::read_to_string(above.join(file)).unwrap_or_default();
+                    let _ = fs::write(level.join(file), inherited.trim());
+                }
+            }
+        }
+    }
+
+    /// Sets a limit where this hierarchy has the controller. A kernel that refuses leaves the pod to its containers'
+    /// own limits.
+    fn set(&self, path: &Path, controller: &str, file: &str, value: Option<String>) {
+        let Some(value) = value else { return };
+        if !self.unified && !self.controllers.iter().any(|own| own == controller) {
+            return;
+        }
+        if let Err(error) = fs::write(path.join(file), &value) {
+            tracing::debug!(%error, path = %path.display(), file, value, "a pod's cgroup could not be limited");
+        }
+    }
+}
+
+/// Removing a cgroup means removing its directories from the innermost out; its files go by themselves.
+fn remove_tree(path: &Path) -> io::Result<()> {
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            remove_tree(&entry.path())?;
+        }
+    }
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn hierarchies(mounts: &str) -> Vec<Hierarchy> {
+    let parse = |line: &str| {
+        let (before, after) = line.split_once(" - ")?;
+        let mount = before.split(' ').nth(4)?;
+        let mut after = after.split(' ');
+        let (kind, _, options) = (after.next()?, after.next()?, after.next()?);
+        let controllers: Vec<String> = options.split(',').map(str::to_owned).collect();
+        match kind {
+            "cgroup2" => Some(Hierarchy {
+                mount: PathBuf::from(mount),
+                controllers: Vec::new(),
+                unified: true,
+            }),
+            "cgroup" => Some(Hierarchy {
+                mount: PathBuf::from(mount),
+                controllers,
+                unified: false,
+            }),
+            _ => None,
+        }
+    };
+    let mut found: Vec<Hierarchy> = mounts.lines().filter_map(parse).collect();
+    // Beside v1 hierarchies a unified one has no controllers, and runtimes leave it alone.
+    if found.iter().any(|hierarchy| !hierarchy.unified) {
+        found.retain(|hierarchy| !hierarchy.unified);
+    }
+    found
+}
+
+/// Shares of v1, from 2 to 262144, as weights of v2, from 1 to 10000.
+fn weight(cpu_milli: i64) -> String {
+    (1 + (shares(cpu_milli) - 2) * 9999 / 262_142).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hierarchies_are_read_from_the_mounts() {
+        let v1 = "\
+30 29 0:26 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw
+31 29 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct
+32 29 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
+";
+        let found = hierarchies(v1);
+        assert_eq!(found.len(), 2);
+        assert!(found[0].controllers.contains(&"cpu".to_owned()));
+        let v2 = "30 29 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        assert!(hierarchies(v2)[0].unified);
+    }
+
+    #[test]
+    fn pods_lie_below_their_quality_of_service() {
+        let cgroups = Cgroups {
+            root: "/node1/kubepods".to_owned(),
+            hierarchies: Vec::new(),
+        };
+        let pod: Pod = serde_saphyr::from_str("{metadata: {uid: u}, spec: {containers: [{name: a}]}}").unwrap();
+        assert_eq!(cgroups.parent(&pod), "/node1/kubepods/besteffort/podu");
+        assert_eq!(weight(1000), "39");
+    }
+}

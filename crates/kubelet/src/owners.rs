@@ -1,0 +1,34 @@
+//! Which pod each sandbox and container of the runtime belongs to.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use crate::worker::Place;
+
+#[derive(Default)]
+pub struct Owners(Mutex<HashMap<String, Owner>>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    pub uid: String,
+    pub place: Place,
+}
+
+impl Owners {
+    pub fn put(&self, id: &str, uid: &str, place: Place) {
+        let owner = Owner {
+            uid: uid.to_owned(),
+            place,
+        };
+        self.0.lock().insert(id.to_owned(), owner);
+    }
+
+    pub fn get(&self, id: &str) -> Option<Owner> {
+        self.0.lock().get(id).cloned()
+    }
+
+    pub fn forget_pod(&self, uid: &str) {
+        self.0.lock().retain(|_, owner| owner.uid != uid);
+    }
+}

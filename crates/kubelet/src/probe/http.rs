@@ -1,0 +1,148 @@
+//! HTTP probes, and the HTTP requests of lifecycle hooks.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Uri, header};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{Answer, tcp};
+use crate::limits;
+use crate::pod::HttpGet;
+
+const MAX_REDIRECTS: usize = 10;
+
+/// An answer's status, where it points to, and the beginning of its body.
+pub struct Fetched {
+    pub status: u16,
+    location: Option<String>,
+    pub body: String,
+}
+
+pub async fn ask(action: &HttpGet, address: &str, port: u16, timeout: Duration) -> Answer {
+    match tokio::time::timeout(timeout, follow(action, address, port, timeout)).await {
+        Ok(Ok(fetched)) if (200..400).contains(&fetched.status) => Answer::Success,
+        Ok(Ok(fetched)) => Answer::Failure(format!("HTTP probe failed with statuscode: {}", fetched.status)),
+        Ok(Err(error)) => Answer::Failure(error),
+        Err(_) => Answer::Failure(format!(
+            "Get {:?}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
+            url(action, address, port)
+        )),
+    }
+}
+
+/// Follows redirects within the host; one that leads elsewhere is an answer in itself.
+async fn follow(action: &HttpGet, address: &str, port: u16, timeout: Duration) -> Result<Fetched, String> {
+    let mut target = url(action, address, port);
+    for _ in 0..=MAX_REDIRECTS {
+        let uri: Uri = target.parse().map_err(|error| format!("invalid URL {target:?}: {error}"))?;
+        let fetched = fetch(&uri, action, timeout)
+            .await
+            .map_err(|error| format!("Get {target:?}: {error}"))?;
+        let redirected = (300..400).contains(&fetched.status).then_some(fetched.location.as_ref()).flatten();
+        match redirected.and_then(|location| resolve(&uri, location)) {
+            Some(next) => target = next,
+            None => return Ok(fetched),
+        }
+    }
+    Err(format!("Get {target:?}: stopped after {MAX_REDIRECTS} redirects"))
+}
+
+pub fn url(action: &HttpGet, address: &str, port: u16) -> String {
+    let scheme = match action.scheme.as_str() {
+        "HTTPS" | "https" => "https",
+        _ => "http",
+    };
+    let host = Some(action.host.as_str()).filter(|host| !host.is_empty()).unwrap_or(address);
+    let host = match host.contains(':') && !host.starts_with('[') {
+        true => format!("[{host}]"),
+        false => host.to_owned(),
+    };
+    let slash = if action.path.starts_with('/') { "" } else { "/" };
+    format!("{scheme}://{host}:{port}{slash}{}", action.path)
+}
+
+/// The redirect's target if it is on the same host.
+fn resolve(from: &Uri, location: &str) -> Option<String> {
+    if location.starts_with('/') && !location.starts_with("//") {
+        return Some(format!("{}://{}{location}", from.scheme_str()?, from.authority()?));
+    }
+    let to: Uri = location.parse().ok()?;
+    (to.host()? == from.host()?).then(|| location.to_owned())
+}
+
+/// One GET with the probe's headers.
+pub async fn fetch(uri: &Uri, action: &HttpGet, timeout: Duration) -> Result<Fetched, String> {
+    let host = uri.host().unwrap_or_default();
+    let secure = uri.scheme_str() == Some("https");
+    let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    let stream = tcp::connect(host, port, timeout).await?;
+    if !secure {
+        return send(stream, uri, action).await;
+    }
+    let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).map_err(|error| error.to_string())?;
+    let connector = tokio_rustls::TlsConnector::from(trusting_tls()?);
+    let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
+    send(stream, uri, action).await
+}
+
+async fn send<S>(stream: S, uri: &Uri, action: &HttpGet) -> Result<Fetched, String>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| error.to_string())?;
+    let driver = tokio::spawn(connection);
+    let answer = sender.send_request(request(uri, action)?).await;
+    let answer = answer.map_err(|error| describe(&error))?;
+    let status = answer.status().as_u16();
+    let location = answer.headers().get(header::LOCATION);
+    let location = location.and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let body = http_body_util::Limited::new(answer.into_body(), limits::PROBE_OUTPUT_BYTES);
+    // A body that is too long, or cut off, does not change what the status said.
+    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    driver.abort();
+    Ok(Fetched {
+        status,
+        location,
+        body: String::from_utf8_lossy(&body).into_owned(),
+    })
+}
+
+fn request(uri: &Uri, action: &HttpGet) -> Result<Request<Empty<Bytes>>, String> {
+    let path = uri.path_and_query().map_or("/", |path| path.as_str());
+    let mut request = Request::builder().uri(path);
+    let mut headers = vec![
+        ("Host", uri.authority().map_or("", |authority| authority.as_str())),
+        ("User-Agent", "kube-probe/1.36"),
+        ("Accept", "*/*"),
+        ("Connection", "close"),
+    ];
+    // A header of the probe's own replaces ours; an empty one only removes it.
+    headers.retain(|(name, _)| !action.http_headers.iter().any(|own| own.name.eq_ignore_ascii_case(name)));
+    let own = action.http_headers.iter().filter(|header| !header.value.is_empty());
+    headers.extend(own.map(|header| (header.name.as_str(), header.value.as_str())));
+    for (name, value) in headers {
+        request = request.header(name, value);
+    }
+    request.body(Empty::new()).map_err(|error| error.to_string())
+}
+
+fn describe(error: &hyper::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => source.to_string(),
+        None if error.is_incomplete_message() => "EOF".to_owned(),
+        None => error.to_string(),
+    }
+}
+
+/// TLS without verification: a probe asks whether a server answers, not who it is.
+fn trusting_tls() -> Result<Arc<rustls::ClientConfig>, String> {
+    static CONFIG: OnceLock<Result<Arc<rustls::ClientConfig>, String>> = OnceLock::new();
+    CONFIG.get_or_init(|| crate::tls::trusting_client().map(Arc::new)).clone()
+}

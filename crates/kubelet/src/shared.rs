@@ -1,0 +1,121 @@
+//! What all workers of one kubelet share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use client::{Cache, Client, EventRecorder, EventType, Object, ObjectReference};
+use cri::Runtime;
+use parking_lot::RwLock;
+use tokio::sync::Semaphore;
+
+use crate::cgroup::Cgroups;
+use crate::container::dns::{ClusterDns, Resolver};
+use crate::container::fields::Facts;
+use crate::container::resources::Machine;
+use crate::container::sandbox::SandboxContext;
+use crate::container::services::Service;
+use crate::limits;
+use crate::objects::follow::Follower;
+use crate::owners::Owners;
+use crate::paths::Paths;
+use crate::pod::{ContainerKind, Pod};
+use crate::status::Surroundings;
+
+pub struct Shared {
+    pub client: Client,
+    pub runtime: Arc<dyn Runtime>,
+    pub events: EventRecorder,
+    pub objects: Follower,
+    pub owners: Owners,
+    pub services: Arc<Cache<Service>>,
+    pub paths: Paths,
+    pub cgroups: Cgroups,
+    pub cluster_dns: ClusterDns,
+    pub host_resolver: Resolver,
+    pub node_name: String,
+    pub around: Surroundings,
+    pub machine: Machine,
+    /// What pods may use of this node; containers without limits are told it.
+    pub allocatable: RwLock<BTreeMap<String, String>>,
+    pub starts: Semaphore,
+    pub pulls: Semaphore,
+    pub status_writes: Semaphore,
+}
+
+impl Shared {
+    pub fn semaphores() -> (Semaphore, Semaphore, Semaphore) {
+        (
+            Semaphore::new(limits::STARTS_AT_ONCE),
+            Semaphore::new(limits::PULLS_AT_ONCE),
+            Semaphore::new(limits::STATUS_WRITES_AT_ONCE),
+        )
+    }
+
+    pub fn facts(&self, pod_ips: Vec<String>) -> Facts {
+        Facts {
+            pod_ips,
+            host_ips: self.around.host_ips.clone(),
+            allocatable: self.allocatable.read().clone(),
+        }
+    }
+
+    pub fn sandbox_context(&self, pod: &Pod) -> SandboxContext<'_> {
+        SandboxContext {
+            paths: &self.paths,
+            host_resolver: &self.host_resolver,
+            cluster_dns: &self.cluster_dns,
+            node_name: &self.node_name,
+            cgroup_parent: self.cgroups.parent(pod),
+        }
+    }
+
+    pub fn normal(&self, pod: &Pod, container: &str, reason: &str, message: impl Into<String>) {
+        let about = reference(pod, container);
+        self.events.event(&about, EventType::Normal, reason, message);
+    }
+
+    pub fn warning(&self, pod: &Pod, container: &str, reason: &str, message: impl Into<String>) {
+        let about = reference(pod, container);
+        self.events.event(&about, EventType::Warning, reason, message);
+    }
+}
+
+/// The pod, or one of its containers, as events name it.
+fn reference(pod: &Pod, container: &str) -> ObjectReference {
+    let metadata = &pod.metadata;
+    let field = pod.container(container).map(|(kind, container)| {
+        let list = match kind {
+            ContainerKind::Init | ContainerKind::Sidecar => "initContainers",
+            ContainerKind::App => "containers",
+            ContainerKind::Ephemeral => "ephemeralContainers",
+        };
+        format!("spec.{list}{{{}}}", container.name)
+    });
+    ObjectReference {
+        api_version: "v1".to_owned(),
+        kind: "Pod".to_owned(),
+        namespace: metadata.namespace.clone(),
+        name: metadata.name.clone(),
+        uid: metadata.uid.clone(),
+        resource_version: metadata.resource_version.clone(),
+        field_path: field.unwrap_or_default(),
+    }
+}
+
+impl Object for Service {
+    fn decode(object: &bytes::Bytes) -> Result<Service, serde_json::Error> {
+        serde_json::from_slice(object)
+    }
+
+    fn namespace(&self) -> &str {
+        &self.metadata.namespace
+    }
+
+    fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.metadata.resource_version
+    }
+}

@@ -1,0 +1,344 @@
+//! Carrying out what was planned: each action becomes a task that reports its end to the worker.
+
+use std::sync::Arc;
+
+use client::DeleteOptions;
+use cri::v1;
+
+use super::kill::{self, Kill};
+use super::start::{self, Start};
+use super::{Done, Message, Place, Worker, image, inspect, volumes};
+use crate::container::sandbox;
+use crate::moment::Moment;
+use crate::observed::Sandbox;
+use crate::plan::{Action, Backoff, Busy, Task};
+use crate::pod::Pod;
+use crate::shared::Shared;
+
+impl Worker {
+    pub(super) fn act(&mut self, action: Action, now: Moment) {
+        tracing::debug!(pod = self.pod.key(), %action, "next");
+        match action {
+            Action::Stop(stop) => self.progress.stop = Some(stop),
+            Action::CancelPull { container } => self.cancel(Task::Image(container)),
+            Action::MountVolumes => self.mount(),
+            Action::UnmountVolumes => self.unmount(),
+            Action::CreateSandbox { attempt } => self.create_sandbox(attempt),
+            Action::StopSandbox { id } => self.stop_sandbox(id),
+            Action::RemoveSandbox { id } => self.remove_sandbox(id),
+            Action::EnsureImage { container } => self.ensure_image(container),
+            Action::StartContainer { container, attempt } => self.start(container, attempt, now),
+            Action::KillContainer {
+                id,
+                container,
+                grace,
+                reason,
+            } => {
+                let instance = self.observed.instance(&id);
+                let kill = Kill {
+                    running: instance.is_some_and(|instance| instance.is_running()),
+                    address: self.address(),
+                    id,
+                    container,
+                    grace,
+                    reason,
+                };
+                self.kill(kill, now);
+            }
+            Action::RemoveContainer { id } => self.remove_container(id),
+            Action::DeletePod => self.delete_pod(),
+            Action::Cleanup => self.clean_up(),
+        }
+    }
+
+    /// Runs a task unless one like it runs already.
+    fn spawn(&mut self, task: Task, busy: Busy, work: impl Future<Output = Done> + Send + 'static) {
+        let (sender, key) = (self.sender.clone(), task.clone());
+        let running = tokio::spawn(async move {
+            let done = work.await;
+            let _ = sender.send(Message::Done(key, done)).await;
+        });
+        self.progress.busy.insert(task.clone(), busy);
+        // A task that is replaced, such as a kill with a longer grace period, must not report.
+        if let Some(replaced) = self.tasks.insert(task, running.abort_handle()) {
+            replaced.abort();
+        }
+    }
+
+    fn cancel(&mut self, task: Task) {
+        if let Some(running) = self.tasks.remove(&task) {
+            running.abort();
+        }
+        self.progress.busy.remove(&task);
+    }
+
+    fn mount(&mut self) {
+        let (shared, pod, tokens) = (self.shared.clone(), self.pod.clone(), self.tokens.clone());
+        let pod_ips = self.pod_ips();
+        self.spawn(Task::Volumes, Busy::default(), async move {
+            Done::Mounted(volumes::set_up(&shared, &pod, &tokens, pod_ips).await)
+        });
+    }
+
+    fn unmount(&mut self) {
+        let (shared, uid) = (self.shared.clone(), self.pod.metadata.uid.clone());
+        self.spawn(Task::Volumes, Busy::default(), async move {
+            let torn_down = blocking(move || crate::volumes::tear_down(&shared.paths, &uid));
+            Done::Unmounted(torn_down.await)
+        });
+    }
+
+    fn create_sandbox(&mut self, attempt: u32) {
+        if attempt > 0 {
+            let message = "Pod sandbox changed, it will be killed and re-created.";
+            self.shared.normal(&self.pod, "", "SandboxChanged", message);
+        }
+        let (shared, pod) = (self.shared.clone(), self.pod.clone());
+        let stale: Vec<String> = self.observed.sandboxes.iter().map(|sandbox| sandbox.id.clone()).collect();
+        self.spawn(Task::Sandbox, Busy::default(), async move {
+            Done::SandboxCreated(create_sandbox(&shared, &pod, attempt, stale).await)
+        });
+    }
+
+    fn stop_sandbox(&mut self, id: String) {
+        let (shared, sender) = (self.shared.clone(), self.sender.clone());
+        self.spawn(Task::Kill(id.clone()), Busy::default(), async move {
+            let request = v1::StopPodSandboxRequest {
+                pod_sandbox_id: id.clone(),
+            };
+            let stopped = shared.runtime.stop_pod_sandbox(request).await;
+            if let Err(error) = stopped {
+                return Done::Plain(Err(format!("cannot stop sandbox {id}: {error}")));
+            }
+            report_sandbox(&shared, &sender, &id).await;
+            Done::Plain(Ok(()))
+        });
+    }
+
+    fn remove_sandbox(&mut self, id: String) {
+        let (shared, sender) = (self.shared.clone(), self.sender.clone());
+        self.spawn(Task::Remove(id.clone()), Busy::default(), async move {
+            let request = v1::RemovePodSandboxRequest {
+                pod_sandbox_id: id.clone(),
+            };
+            match shared.runtime.remove_pod_sandbox(request).await {
+                Err(error) if !error.is_not_found() => Done::Plain(Err(format!("cannot remove sandbox {id}: {error}"))),
+                _ => {
+                    let _ = sender.send(Message::Vanished(id)).await;
+                    Done::Plain(Ok(()))
+                }
+            }
+        });
+    }
+
+    fn ensure_image(&mut self, container: String) {
+        let (shared, pod) = (self.shared.clone(), self.pod.clone());
+        self.spawn(Task::Image(container.clone()), Busy::default(), async move {
+            let Some((_, spec)) = pod.container(&container) else {
+                return Done::Plain(Ok(()));
+            };
+            let image = image::ensure(&shared, &pod, spec).await;
+            Done::Image(container, image)
+        });
+    }
+
+    fn start(&mut self, container: String, attempt: u32, now: Moment) {
+        let sandbox = self.observed.current_sandbox().cloned();
+        let (Some(sandbox), Some(image)) = (sandbox, self.images.get(&container).cloned()) else {
+            return;
+        };
+        let ended = self.observed.latest(&container).and_then(|latest| {
+            let exit = latest.exit()?;
+            Some(exit.finished_at.unwrap_or(latest.created_at))
+        });
+        let progress = self.progress.container_mut(&container);
+        if let Some(finished_at) = ended {
+            progress.backoff = Some(Backoff::next(progress.backoff, finished_at, now));
+        }
+        let target = self.pod.container(&container).map(|(_, spec)| spec.target_container_name.clone());
+        let target = target.and_then(|target| self.observed.current(&target));
+        let start = Start {
+            container: container.clone(),
+            attempt,
+            image,
+            sandbox,
+            pod_ips: self.pod_ips(),
+            volumes: self.volumes.clone(),
+            target_id: target.map(|instance| instance.id.clone()).unwrap_or_default(),
+        };
+        let (shared, pod, sender) = (self.shared.clone(), self.pod.clone(), self.sender.clone());
+        self.spawn(Task::Start(container.clone()), Busy::default(), async move {
+            Done::Started(container, start::run(&shared, &pod, start, sender).await)
+        });
+    }
+
+    fn kill(&mut self, kill: Kill, now: Moment) {
+        let busy = Busy {
+            until: Some(now.plus(kill.grace)),
+        };
+        let (shared, pod, sender) = (self.shared.clone(), self.pod.clone(), self.sender.clone());
+        let sandbox_id = self.observed.instance(&kill.id).map(|instance| instance.sandbox_id.clone());
+        self.spawn(Task::Kill(kill.id.clone()), busy, async move {
+            if let Err(error) = kill::run(&shared, &pod, &kill).await {
+                return Done::Plain(Err(format!("cannot stop container {}: {error}", kill.id)));
+            }
+            report_container(&shared, &sender, &kill.id, &sandbox_id.unwrap_or_default()).await;
+            Done::Plain(Ok(()))
+        });
+    }
+
+    fn remove_container(&mut self, id: String) {
+        let (shared, sender) = (self.shared.clone(), self.sender.clone());
+        let instance = self.observed.instance(&id);
+        let log = instance.and_then(|instance| {
+            let (_, container) = self.pod.container(&instance.name)?;
+            Some(shared.paths.container_log(&self.pod, container, instance.attempt))
+        });
+        self.spawn(Task::Remove(id.clone()), Busy::default(), async move {
+            let request = v1::RemoveContainerRequest {
+                container_id: id.clone(),
+            };
+            match shared.runtime.remove_container(request).await {
+                Err(error) if !error.is_not_found() => Done::Plain(Err(format!("cannot remove container {id}: {error}"))),
+                _ => {
+                    if let Some(log) = log {
+                        // Without its container a log is of no use; that there is none is just as well.
+                        let _ = tokio::fs::remove_file(log).await;
+                    }
+                    let _ = sender.send(Message::Vanished(id)).await;
+                    Done::Plain(Ok(()))
+                }
+            }
+        });
+    }
+
+    /// The last word about a pod is written before its object is deleted.
+    fn delete_pod(&mut self) {
+        if !self.reporter.is_settled() {
+            return;
+        }
+        let (shared, pod) = (self.shared.clone(), self.pod.clone());
+        self.spawn(Task::Delete, Busy::default(), async move {
+            let pods = shared.client.resource(&api::kinds::pod::POD);
+            let api = pods.in_namespace(pod.metadata.namespace.clone());
+            let options = DeleteOptions {
+                grace_period_seconds: Some(0),
+                uid: Some(pod.metadata.uid.clone()),
+                ..DeleteOptions::default()
+            };
+            match api.delete(&pod.metadata.name, &options).await {
+                // Finalizers may keep the object, and then there is nothing left for us to do but to see it go.
+                Ok(_) => std::future::pending().await,
+                Err(error) if error.is_not_found() || error.is_conflict() => std::future::pending().await,
+                Err(error) => Done::Plain(Err(format!("cannot delete the pod: {error}"))),
+            }
+        });
+    }
+
+    fn clean_up(&mut self) {
+        self.cancel(Task::Delete);
+        let (shared, pod) = (self.shared.clone(), self.pod.clone());
+        self.spawn(Task::Cleanup, Busy::default(), async move {
+            Done::Cleaned(blocking(move || clean_up(&shared, &pod)).await)
+        });
+    }
+
+    pub(super) fn look(&mut self, id: String, place: Place) {
+        let (shared, sender) = (self.shared.clone(), self.sender.clone());
+        tokio::spawn(async move {
+            match place {
+                Place::Sandbox => report_sandbox(&shared, &sender, &id).await,
+                Place::ContainerIn(sandbox) => report_container(&shared, &sender, &id, &sandbox).await,
+            }
+        });
+    }
+}
+
+async fn create_sandbox(shared: &Arc<Shared>, pod: &Arc<Pod>, attempt: u32, stale: Vec<String>) -> Result<Sandbox, String> {
+    for id in stale {
+        // Its addresses must be free before the next one asks for some.
+        let request = v1::StopPodSandboxRequest { pod_sandbox_id: id };
+        shared.runtime.stop_pod_sandbox(request).await.map_err(|error| error.to_string())?;
+    }
+    let config = sandbox::config(pod, attempt, &shared.sandbox_context(pod))?;
+    {
+        let (shared, pod) = (shared.clone(), pod.clone());
+        blocking(move || prepare(&shared, &pod)).await?;
+    }
+    // The semaphore is never closed.
+    let _permit = shared.starts.acquire().await;
+    let request = v1::RunPodSandboxRequest {
+        config: Some(config),
+        runtime_handler: String::new(),
+    };
+    let answer = shared.runtime.run_pod_sandbox(request).await.map_err(|error| error.to_string())?;
+    let id = answer.pod_sandbox_id;
+    shared.owners.put(&id, &pod.metadata.uid, Place::Sandbox);
+    let sandbox = inspect::sandbox(&*shared.runtime, &id).await.map_err(|error| error.to_string())?;
+    trace::mark("kubelet/sandbox-ready", pod.mark_name(), pod.metadata.uid.clone());
+    sandbox.ok_or_else(|| format!("sandbox {id} vanished after it was created"))
+}
+
+/// What a sandbox needs on the host. Blocks on the file system.
+fn prepare(shared: &Shared, pod: &Pod) -> Result<(), String> {
+    if let Some(class) = &pod.spec.runtime_class_name {
+        return Err(format!("runtimeClassName {class:?} is not supported by this node"));
+    }
+    let logs = shared.paths.pod_logs(pod);
+    for directory in [shared.paths.pod(&pod.metadata.uid), logs] {
+        std::fs::create_dir_all(&directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+    }
+    // A new sandbox has new addresses.
+    let hosts = shared.paths.hosts_file(&pod.metadata.uid);
+    match std::fs::remove_file(&hosts) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(format!("cannot remove {}: {error}", hosts.display()));
+        }
+        _ => {}
+    }
+    shared.cgroups.create(pod).map_err(|error| format!("cannot make the pod's cgroup: {error}"))
+}
+
+/// Removes what is left of a pod. Blocks on the file system.
+fn clean_up(shared: &Shared, pod: &Pod) -> Result<(), String> {
+    let uid = &pod.metadata.uid;
+    crate::volumes::tear_down(&shared.paths, uid)?;
+    for directory in [shared.paths.pod(uid), shared.paths.pod_logs(pod)] {
+        match std::fs::remove_dir_all(&directory) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(format!("cannot remove {}: {error}", directory.display()));
+            }
+            _ => {}
+        }
+    }
+    shared.owners.forget_pod(uid);
+    shared.cgroups.remove(uid).map_err(|error| format!("cannot remove the pod's cgroup: {error}"))
+}
+
+async fn report_container(shared: &Shared, sender: &tokio::sync::mpsc::Sender<Message>, id: &str, sandbox_id: &str) {
+    let message = match inspect::container(&*shared.runtime, id, sandbox_id).await {
+        Ok(Some(instance)) => Message::Container(instance),
+        Ok(None) => Message::Vanished(id.to_owned()),
+        Err(error) => {
+            tracing::warn!(%error, container = id, "the runtime cannot say how a container is");
+            return;
+        }
+    };
+    let _ = sender.send(message).await;
+}
+
+async fn report_sandbox(shared: &Shared, sender: &tokio::sync::mpsc::Sender<Message>, id: &str) {
+    let message = match inspect::sandbox(&*shared.runtime, id).await {
+        Ok(Some(sandbox)) => Message::Sandbox(sandbox),
+        Ok(None) => Message::Vanished(id.to_owned()),
+        Err(error) => {
+            tracing::warn!(%error, sandbox = id, "the runtime cannot say how a sandbox is");
+            return;
+        }
+    };
+    let _ = sender.send(message).await;
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
+}

@@ -1,0 +1,167 @@
+//! Telling the API how a pod is: one write at a time, only what changed, the newest state when the last one is done.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use client::Patch;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::limits;
+use crate::moment::Moment;
+use crate::plan::Failure;
+use crate::pod::{KnownCondition, Pod};
+use crate::shared::Shared;
+use crate::status::{Phase, PodStatus, patch};
+
+/// A pod that is only being started is not written about at once, for a moment later there is more to tell.
+const FIRST_WRITE_DELAY: Duration = Duration::from_millis(50);
+
+pub struct Reporter {
+    first_seen: Moment,
+    /// The conditions as last computed; they date the next ones.
+    pub conditions: Vec<KnownCondition>,
+    /// The newest status known to be in the API.
+    base: Base,
+    /// What was compared last: the wanted status and the base's revision.
+    compared: Option<u64>,
+    /// Whether the API lacks something that was computed.
+    pending: bool,
+    writing: bool,
+    failure: Option<Failure>,
+}
+
+#[derive(Default)]
+struct Base {
+    revision: u64,
+    status: Bytes,
+}
+
+/// An object as far as the reporter reads it.
+#[derive(Deserialize)]
+pub struct Written<'a> {
+    #[serde(borrow)]
+    status: Option<&'a RawValue>,
+    metadata: WrittenMetadata,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WrittenMetadata {
+    resource_version: String,
+}
+
+impl Reporter {
+    pub fn new(pod: &Pod, now: Moment) -> Reporter {
+        Reporter {
+            first_seen: now,
+            conditions: pod.status.conditions.clone(),
+            base: Base::default(),
+            compared: None,
+            pending: false,
+            writing: false,
+            failure: None,
+        }
+    }
+
+    /// Takes note of an object that the API has.
+    pub fn saw(&mut self, object: &[u8]) {
+        let Ok(written) = serde_json::from_slice::<Written<'_>>(object) else {
+            return;
+        };
+        let revision = written.metadata.resource_version.parse().unwrap_or(0);
+        if revision >= self.base.revision {
+            let status = written.status.map_or("{}", RawValue::get);
+            self.base = Base {
+                revision,
+                status: Bytes::copy_from_slice(status.as_bytes()),
+            };
+        }
+    }
+
+    /// Everything computed so far is in the API.
+    pub fn is_settled(&self) -> bool {
+        !self.pending && !self.writing
+    }
+
+    /// The patch to write now, if there is one, and when to look again.
+    pub fn next(&mut self, pod: &Pod, status: &PodStatus, now: Moment) -> (Option<Value>, Option<Moment>) {
+        self.conditions = status.conditions.iter().map(known).collect();
+        let mut hasher = DefaultHasher::new();
+        serde_json::to_vec(status).unwrap_or_default().hash(&mut hasher);
+        self.base.revision.hash(&mut hasher);
+        let compared = Some(hasher.finish());
+        if self.compared == compared && !self.pending {
+            return (None, None);
+        }
+        self.compared = compared;
+        let current = serde_json::from_slice(&self.base.status).unwrap_or(Value::Null);
+        let patch = patch::patch(&pod.metadata.uid, &current, status);
+        self.pending = patch.is_some();
+        if patch.is_none() || self.writing {
+            return (None, None);
+        }
+        match self.due(status).filter(|due| now < *due) {
+            Some(due) => (None, Some(due)),
+            None => (patch, None),
+        }
+    }
+
+    /// A write has begun.
+    pub fn begin(&mut self) {
+        self.writing = true;
+    }
+
+    /// A write has ended.
+    pub fn done(&mut self, result: Result<Bytes, client::Error>, now: Moment) {
+        self.writing = false;
+        match result {
+            Ok(object) => {
+                self.failure = None;
+                self.saw(&object);
+            }
+            // The pod is gone, or a namesake has its place: there is nothing left to tell.
+            Err(error) if error.is_not_found() || error.is_conflict() => {
+                self.pending = false;
+                self.failure = None;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a pod's status could not be written");
+                let failure = Failure::after(self.failure.as_ref(), limits::RETRY, limits::RETRY_MAX, now);
+                self.failure = Some(failure);
+            }
+        }
+    }
+
+    fn due(&self, status: &PodStatus) -> Option<Moment> {
+        if let Some(failure) = &self.failure {
+            return Some(failure.retry_at());
+        }
+        let starting = status.phase == Phase::Pending && status.reason.is_empty();
+        starting.then(|| self.first_seen.plus(FIRST_WRITE_DELAY))
+    }
+}
+
+/// Writes a patch to the API; the answer is the object as it is then.
+pub async fn write(shared: &Arc<Shared>, pod: &Pod, patch: Value) -> Result<Bytes, client::Error> {
+    // The semaphore is never closed.
+    let _permit = shared.status_writes.acquire().await;
+    let pods = shared.client.resource(&api::kinds::pod::POD);
+    let api = pods.in_namespace(pod.metadata.namespace.clone()).subresource("status");
+    let object: Box<RawValue> = api.patch(&pod.metadata.name, Patch::strategic(&patch)).await?;
+    trace::mark("kubelet/status-sent", pod.mark_name(), pod.metadata.uid.clone());
+    Ok(Bytes::from(Box::<str>::from(object).into_string().into_bytes()))
+}
+
+fn known(condition: &crate::status::Condition) -> KnownCondition {
+    KnownCondition {
+        kind: condition.kind.to_owned(),
+        status: condition.status.to_owned(),
+        reason: condition.reason.clone(),
+        message: condition.message.clone(),
+        last_transition_time: Some(condition.last_transition_time),
+    }
+}

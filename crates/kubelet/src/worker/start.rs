@@ -1,0 +1,256 @@
+//! Creating and starting one container.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cri::v1;
+use tokio::sync::mpsc;
+
+use super::image::ReadyImage;
+use super::{Message, Place, hook, inspect};
+use crate::container::config::{self, ContainerContext};
+use crate::container::{dns, env, sandbox, services};
+use crate::objects;
+use crate::observed::{Instance, Sandbox};
+use crate::pod::{Container, Pod};
+use crate::probe::Target;
+use crate::shared::Shared;
+use crate::volumes;
+
+/// A hook without an end of its own is not waited for longer than this.
+const POST_START_LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+/// Everything a start needs from its pod's worker.
+pub struct Start {
+    pub container: String,
+    pub attempt: u32,
+    pub image: ReadyImage,
+    pub sandbox: Sandbox,
+    pub pod_ips: Vec<String>,
+    pub volumes: BTreeMap<String, PathBuf>,
+    /// The instance whose processes an ephemeral container wants to see.
+    pub target_id: String,
+}
+
+/// Why a container did not start: a waiting reason and its message.
+#[derive(Clone, Debug)]
+pub struct StartError {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+fn because(reason: &'static str) -> impl Fn(String) -> StartError {
+    move |message| StartError { reason, message }
+}
+
+/// Starts a container and runs its postStart hook. The instance is reported as soon as it runs.
+pub async fn run(
+    shared: &Arc<Shared>,
+    pod: &Arc<Pod>,
+    start: Start,
+    report: mpsc::Sender<Message>,
+) -> Result<(), StartError> {
+    let Some((_, container)) = pod.container(&start.container) else {
+        return Ok(());
+    };
+    let result = begin(shared, pod, container, &start, &report).await;
+    let instance = match result {
+        Ok(instance) => instance,
+        Err(error) => {
+            let message = format!("Error: {}", error.message);
+            shared.warning(pod, &container.name, "Failed", message);
+            return Err(error);
+        }
+    };
+    post_start(shared, pod, container, &start, &instance).await
+}
+
+async fn begin(
+    shared: &Arc<Shared>,
+    pod: &Arc<Pod>,
+    container: &Container,
+    start: &Start,
+    report: &mpsc::Sender<Message>,
+) -> Result<Instance, StartError> {
+    let context = context(shared, pod, container, start)
+        .await
+        .map_err(because("CreateContainerConfigError"))?;
+    let config = config::config(pod, container, &context).map_err(because("CreateContainerConfigError"))?;
+    let sandbox_config = sandbox::config(pod, start.sandbox.attempt, &shared.sandbox_context(pod));
+    // The semaphore is never closed.
+    let permit = shared.starts.acquire().await;
+    let create = v1::CreateContainerRequest {
+        pod_sandbox_id: start.sandbox.id.clone(),
+        config: Some(config),
+        sandbox_config: Some(sandbox_config.map_err(because("CreateContainerConfigError"))?),
+    };
+    let created = shared.runtime.create_container(create).await;
+    let id = created.map_err(|error| because("CreateContainerError")(error.to_string()))?.container_id;
+    // Known before it runs, so that not even the shortest life is missed.
+    let place = Place::ContainerIn(start.sandbox.id.clone());
+    shared.owners.put(&id, &pod.metadata.uid, place);
+    shared.normal(pod, &container.name, "Created", "Container created");
+    let request = v1::StartContainerRequest {
+        container_id: id.clone(),
+    };
+    let started = shared.runtime.start_container(request).await;
+    drop(permit);
+    let found = inspect::container(&*shared.runtime, &id, &start.sandbox.id).await;
+    let instance = found.ok().flatten().unwrap_or_else(|| unseen(container, start, &id));
+    let _ = report.send(Message::Container(instance.clone())).await;
+    started.map_err(|error| because("RunContainerError")(error.to_string()))?;
+    shared.normal(pod, &container.name, "Started", "Container started");
+    trace::mark("kubelet/container-started", pod.mark_name(), pod.metadata.uid.clone());
+    Ok(instance)
+}
+
+/// An instance that was just made but that the runtime cannot describe.
+fn unseen(container: &Container, start: &Start, id: &str) -> Instance {
+    Instance {
+        id: id.to_owned(),
+        name: container.name.clone(),
+        sandbox_id: start.sandbox.id.clone(),
+        attempt: start.attempt,
+        created_at: crate::moment::Moment::now(),
+        hash: container.hash(),
+        ..Instance::default()
+    }
+}
+
+async fn context(
+    shared: &Arc<Shared>,
+    pod: &Arc<Pod>,
+    container: &Container,
+    start: &Start,
+) -> Result<ContainerContext, String> {
+    let names = objects::of_environment(container);
+    let found = shared.objects.find(&pod.metadata.namespace, names).await?;
+    shared.services.synced().await;
+    let all = shared.services.all();
+    let links = pod.spec.enable_service_links.unwrap_or(true);
+    let services = services::variables(all.iter().map(|service| &**service), &pod.metadata.namespace, links);
+    let facts = shared.facts(start.pod_ips.clone());
+    let environment = env::compute(pod, container, services, &found, &facts)?;
+    let mut context = ContainerContext {
+        attempt: start.attempt,
+        image_ref: start.image.reference.clone(),
+        image_user: start.image.user.clone(),
+        environment,
+        machine: shared.machine,
+        volumes: start.volumes.clone(),
+        target_id: start.target_id.clone(),
+        ..ContainerContext::default()
+    };
+    let (shared, pod, container) = (shared.clone(), pod.clone(), container.clone());
+    let pod_ips = start.pod_ips.clone();
+    let prepared = tokio::task::spawn_blocking(move || {
+        prepare_files(&shared, &pod, &container, &pod_ips, &mut context)?;
+        Ok(context)
+    });
+    prepared.await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// The files a container needs before it starts. Blocks on the file system.
+fn prepare_files(
+    shared: &Shared,
+    pod: &Pod,
+    container: &Container,
+    pod_ips: &[String],
+    context: &mut ContainerContext,
+) -> Result<(), String> {
+    let uid = &pod.metadata.uid;
+    for (index, mount) in container.volume_mounts.iter().enumerate() {
+        let subpath = match mount.sub_path_expr.as_str() {
+            "" => mount.sub_path.clone(),
+            expression => expand_subpath(expression, context)?,
+        };
+        if subpath.is_empty() {
+            continue;
+        }
+        let volume = context.volumes.get(&mount.name);
+        let volume = volume.ok_or_else(|| format!("volume {:?} is not mounted", mount.name))?;
+        let target = shared.paths.subpath(uid, &mount.name, &container.name, index);
+        volumes::subpath::bind(volume, &subpath, &target)
+            .map_err(|error| format!("failed to prepare subPath for volumeMount {:?} of container {:?}: {error}", mount.name, container.name))?;
+        context.subpaths.insert(index, target);
+    }
+    let failed = |path: &PathBuf, error: std::io::Error| format!("cannot write {}: {error}", path.display());
+    let hosts = shared.paths.hosts_file(uid);
+    if !hosts.exists() {
+        let host_file = match pod.spec.host_network {
+            true => std::fs::read_to_string("/etc/hosts").unwrap_or_default(),
+            false => String::new(),
+        };
+        let text = dns::hosts_file(pod, pod_ips, &shared.cluster_dns.domain, &host_file);
+        write_open(&hosts, text.as_bytes(), 0o644).map_err(|error| failed(&hosts, error))?;
+    }
+    context.hosts_file = Some(hosts);
+    if !container.termination_message_path.is_empty() {
+        let message = shared.paths.message_file(uid, &container.name, context.attempt);
+        write_open(&message, b"", 0o666).map_err(|error| failed(&message, error))?;
+        context.message_file = Some(message);
+    }
+    let log = shared.paths.container_log(pod, container, context.attempt);
+    let logs = log.parent().map(PathBuf::from).unwrap_or_default();
+    std::fs::create_dir_all(&logs).map_err(|error| failed(&logs, error))
+}
+
+/// Unlike arguments, a subpath with an unknown variable is refused rather than left as it is.
+fn expand_subpath(expression: &str, context: &ContainerContext) -> Result<String, String> {
+    let missing = std::cell::RefCell::new(Vec::new());
+    let expanded = crate::container::expand::expand(expression, |name| {
+        let value = context.environment.get(name).map(str::to_owned);
+        if value.is_none() {
+            missing.borrow_mut().push(name.to_owned());
+        }
+        value
+    });
+    match missing.into_inner().as_slice() {
+        [] => Ok(expanded),
+        missing => Err(format!("missing value for {missing:?}")),
+    }
+}
+
+fn write_open(path: &PathBuf, content: &[u8], mode: u32) -> std::io::Result<()> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    std::fs::write(path, content)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
+}
+
+/// A container whose hook fails is killed; its restart policy says what then.
+async fn post_start(
+    shared: &Arc<Shared>,
+    pod: &Pod,
+    container: &Container,
+    start: &Start,
+    instance: &Instance,
+) -> Result<(), StartError> {
+    let Some(handler) = &container.lifecycle.post_start else {
+        return Ok(());
+    };
+    let target = Target {
+        runtime: shared.runtime.clone(),
+        container: container.clone(),
+        container_id: instance.id.clone(),
+        address: start.pod_ips.first().cloned().unwrap_or_default(),
+    };
+    let Err(error) = hook::run(handler, &target, POST_START_LIMIT).await else {
+        return Ok(());
+    };
+    tracing::debug!(pod = pod.key(), container = container.name, %error, "a postStart hook failed");
+    shared.warning(pod, &container.name, "FailedPostStartHook", "PostStartHook failed");
+    shared.normal(pod, &container.name, "Killing", "FailedPostStartHook");
+    let request = v1::StopContainerRequest {
+        container_id: instance.id.clone(),
+        timeout: pod.grace().as_secs() as i64,
+    };
+    if let Err(error) = shared.runtime.stop_container(request).await {
+        tracing::warn!(pod = pod.key(), %error, "a container whose postStart hook failed could not be stopped");
+    }
+    Err(because("PostStartHookError")("PostStartHook failed".to_owned()))
+}
