@@ -8,20 +8,24 @@
 //! This crate drives any [`cri::Runtime`] and must not know which one it is. It meets the rest of the system only
 //! through the API, and depends neither on the API server nor on the store.
 
-mod container;
 mod cgroup;
+mod container;
 mod inventory;
 mod limits;
-mod news;
 mod moment;
+mod news;
+mod node;
 mod objects;
 mod observed;
+mod options;
 mod owners;
 mod paths;
 mod plan;
 mod pod;
 mod pods;
 mod probe;
+mod run;
+mod server;
 mod shared;
 mod status;
 #[cfg(test)]
@@ -30,3 +34,7 @@ mod text;
 mod tls;
 mod volumes;
 mod worker;
+
+pub use options::{KubeletOptions, ServerOptions};
+pub use run::{Kubelet, KubeletError, run};
+pub use server::{Access, ApiAuth, Authenticator, Authorizer, Server, User};

@@ -42,7 +42,7 @@ impl Object for PodObject {
 }
 
 impl Pods {
-    pub fn new(shared: Arc<Shared>, found: HashMap<String, Inventory>) -> Arc<Pods> {
+    pub fn new(shared: Arc<Shared>, found: HashMap<String, Inventory>) -> Pods {
         for (uid, inventory) in &found {
             for sandbox in &inventory.observed.sandboxes {
                 shared.owners.put(&sandbox.id, uid, Place::Sandbox);
@@ -52,11 +52,15 @@ impl Pods {
                 shared.owners.put(&container.id, uid, place);
             }
         }
-        Arc::new(Pods {
+        Pods {
             shared,
             workers: Mutex::new(HashMap::new()),
             unclaimed: Mutex::new(found),
-        })
+        }
+    }
+
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
     }
 
     /// The API's word about a pod changed.

@@ -1,0 +1,265 @@
+//! The node: its object in the API, its heartbeat, and whether it can run pods.
+
+mod lease;
+mod machine;
+mod object;
+
+use std::time::Duration;
+
+use client::{EventRecorder, EventType, ObjectReference, Patch};
+use cri::{Runtime, v1};
+use network::Cidr;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::limits;
+use crate::moment::Moment;
+use crate::options::KubeletOptions;
+use machine::Pressure;
+use object::{Facts, KnownCondition};
+
+pub use machine::Machine;
+
+/// How often to look whether the runtime is ready while the node is not.
+const UNREADY_CHECK: Duration = Duration::from_millis(20);
+const RETRY: Duration = Duration::from_millis(200);
+
+pub struct Node {
+    options: KubeletOptions,
+    events: EventRecorder,
+    facts: Facts,
+    reported_at: Moment,
+    /// The blocks that runtime and network have been told about.
+    pod_cidrs: Vec<String>,
+}
+
+/// The node's object as far as the kubelet reads it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NodeObject {
+    metadata: NodeMetadata,
+    spec: NodeSpec,
+    status: Value,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NodeMetadata {
+    uid: String,
+    labels: std::collections::BTreeMap<String, String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct NodeSpec {
+    #[serde(rename = "podCIDRs")]
+    pod_cidrs: Vec<String>,
+}
+
+impl Node {
+    pub fn new(options: KubeletOptions, machine: Machine, runtime: &v1::VersionResponse, events: EventRecorder) -> Node {
+        let facts = Facts {
+            name: options.node_name.clone(),
+            ips: options.node_ips.iter().map(ToString::to_string).collect(),
+            port: options.port,
+            max_pods: options.max_pods,
+            version: options.version.clone(),
+            runtime_version: format!("{}://{}", runtime.runtime_name, runtime.runtime_version),
+            machine,
+            ..Facts::default()
+        };
+        Node {
+            options,
+            events,
+            facts,
+            reported_at: Moment::default(),
+            pod_cidrs: Vec::new(),
+        }
+    }
+
+    /// Registers the node and keeps its object and its lease current, for as long as it is not dropped.
+    pub async fn run(mut self) {
+        let own: Vec<String> = self.options.pod_cidrs.iter().map(ToString::to_string).collect();
+        self.announce_cidrs(&own).await;
+        self.observe().await;
+        let uid = loop {
+            match self.register().await {
+                Ok(uid) => break uid,
+                Err(error) => tracing::warn!(%error, "the node could not be registered"),
+            }
+            tokio::time::sleep(RETRY).await;
+        };
+        let about = ObjectReference {
+            api_version: "v1".to_owned(),
+            kind: "Node".to_owned(),
+            name: self.facts.name.clone(),
+            uid: self.facts.name.clone(),
+            ..ObjectReference::default()
+        };
+        self.events.event(&about, EventType::Normal, "Starting", "Starting kubelet.");
+        let beating = lease::keep(self.options.client.clone(), self.facts.name.clone(), uid);
+        tokio::join!(beating, self.keep_current());
+    }
+
+    async fn keep_current(&mut self) {
+        loop {
+            let pause = match self.facts.unready {
+                Some(_) => UNREADY_CHECK,
+                None => limits::NODE_STATUS_CHECK,
+            };
+            tokio::time::sleep(pause).await;
+            let before = self.facts.unready.clone();
+            self.observe().await;
+            // While the node is not ready only a change is worth a request.
+            if before.is_some() && self.facts.unready == before && !self.is_report_due(limits::NODE_STATUS_CHECK) {
+                continue;
+            }
+            if let Err(error) = self.update().await {
+                tracing::warn!(%error, "the node's status could not be written");
+            }
+        }
+    }
+
+    fn is_report_due(&self, interval: Duration) -> bool {
+        Moment::now().since(self.reported_at) >= interval
+    }
+
+    /// Finds out how the node is.
+    async fn observe(&mut self) {
+        self.facts.unready = unready(&*self.options.runtime).await;
+        self.facts.pressure = Pressure::detect(&self.options.root_dir);
+        let images = self.options.runtime.list_images(v1::ListImagesRequest::default()).await;
+        if let Ok(images) = images {
+            self.facts.images = object::images(images.images);
+        }
+    }
+
+    /// Creates the object, or makes an existing one ours.
+    async fn register(&mut self) -> Result<String, client::Error> {
+        let now = Moment::now();
+        let labels = object::labels(&self.facts, &self.options.labels);
+        let mut spec = json!({});
+        if !self.options.taints.is_empty() {
+            spec["taints"] = json!(self.options.taints);
+        }
+        if !self.options.provider_id.is_empty() {
+            spec["providerID"] = json!(self.options.provider_id);
+        }
+        if let Some(first) = self.options.pod_cidrs.first() {
+            spec["podCIDR"] = json!(first.to_string());
+            spec["podCIDRs"] = json!(self.options.pod_cidrs.iter().map(ToString::to_string).collect::<Vec<_>>());
+        }
+        let node = json!({
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {
+                "name": self.facts.name,
+                "labels": labels,
+                "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+            },
+            "spec": spec,
+            "status": object::status(&self.facts, &[], now),
+        });
+        let api = self.options.client.resource(&api::kinds::node::NODE);
+        match api.create::<NodeObject>(&node).await {
+            Ok(created) => {
+                self.reported_at = now;
+                self.follow_cidrs(&created).await;
+                // A server that keeps status apart from creation is told by the next update.
+                if created.status["conditions"].is_null() {
+                    self.reported_at = Moment::default();
+                    self.update().await?;
+                }
+                Ok(created.metadata.uid)
+            }
+            Err(error) if error.is_already_exists() => {
+                let known: NodeObject = api.get(&self.facts.name).await?;
+                if labels.iter().any(|(key, value)| known.metadata.labels.get(key) != Some(value)) {
+                    let patch = json!({"metadata": {"labels": labels}});
+                    api.patch::<serde::de::IgnoredAny>(&self.facts.name, Patch::merge(&patch)).await?;
+                }
+                self.update().await?;
+                Ok(known.metadata.uid)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the status if it differs from the one in the API, or if it is time for a sign of life.
+    async fn update(&mut self) -> Result<(), client::Error> {
+        let api = self.options.client.resource(&api::kinds::node::NODE);
+        let known: NodeObject = match api.get(&self.facts.name).await {
+            // Somebody deleted it, and a node that lives is registered.
+            Err(error) if error.is_not_found() => return Box::pin(self.register()).await.map(drop),
+            other => other?,
+        };
+        self.follow_cidrs(&known).await;
+        let now = Moment::now();
+        let conditions: Vec<KnownCondition> =
+            serde_json::from_value(known.status["conditions"].clone()).unwrap_or_default();
+        let wanted = object::status(&self.facts, &conditions, now);
+        let patch = match object::patch(&known.status, &wanted) {
+            Some(patch) => patch,
+            None if self.is_report_due(limits::NODE_STATUS_REPORT) => json!({"status": {"conditions": wanted["conditions"]}}),
+            None => return Ok(()),
+        };
+        let api = api.subresource("status");
+        api.patch::<serde::de::IgnoredAny>(&self.facts.name, Patch::strategic(&patch)).await?;
+        self.reported_at = now;
+        Ok(())
+    }
+
+    async fn follow_cidrs(&mut self, node: &NodeObject) {
+        let cidrs = node.spec.pod_cidrs.clone();
+        self.announce_cidrs(&cidrs).await;
+    }
+
+    /// Tells runtime and network which addresses this node's pods get.
+    async fn announce_cidrs(&mut self, cidrs: &[String]) {
+        if cidrs.is_empty() || self.pod_cidrs == cidrs {
+            return;
+        }
+        let request = v1::UpdateRuntimeConfigRequest {
+            runtime_config: Some(v1::RuntimeConfig {
+                network_config: Some(v1::NetworkConfig {
+                    pod_cidr: cidrs.join(","),
+                }),
+            }),
+        };
+        match self.options.runtime.update_runtime_config(request).await {
+            Err(error) if !error.is_unsupported() => {
+                tracing::warn!(%error, "the runtime could not be told the pod CIDR");
+                return;
+            }
+            _ => {}
+        }
+        if let Some(network) = &self.options.pod_network {
+            let blocks: Vec<Cidr> = cidrs.iter().filter_map(|text| text.parse().ok()).collect();
+            if let Err(error) = network.update_pod_cidrs(&blocks).await {
+                tracing::warn!(%error, "the pod network could not be told the pod CIDR");
+                return;
+            }
+        }
+        self.pod_cidrs = cidrs.to_vec();
+    }
+}
+
+/// Why the runtime cannot run pods, if it cannot.
+async fn unready(runtime: &dyn Runtime) -> Option<String> {
+    let status = match runtime.status(v1::StatusRequest::default()).await {
+        Ok(answer) => answer.status.unwrap_or_default(),
+        Err(error) => return Some(format!("container runtime is down: {error}")),
+    };
+    let wrong = |kind: &str, title: &str| {
+        let condition = status.conditions.iter().find(|condition| condition.r#type == kind);
+        match condition {
+            Some(condition) if condition.status => None,
+            Some(condition) => Some(format!(
+                "{title} not ready: {kind}=false reason:{} message:{}",
+                condition.reason, condition.message
+            )),
+            None => Some(format!("{title} not ready: {kind} is not reported")),
+        }
+    };
+    wrong("RuntimeReady", "container runtime").or_else(|| wrong("NetworkReady", "container runtime network"))
+}

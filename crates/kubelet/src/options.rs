@@ -1,0 +1,91 @@
+//! What a kubelet is given to start with.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use client::Client;
+use cri::Runtime;
+use network::{Cidr, PodNetwork};
+
+use crate::server::{Authenticator, Authorizer};
+
+#[derive(Clone)]
+pub struct KubeletOptions {
+    pub client: Client,
+    pub runtime: Arc<dyn Runtime>,
+    pub node_name: String,
+    /// The node's addresses, the primary one first.
+    pub node_ips: Vec<IpAddr>,
+    /// Upstream's `/var/lib/kubelet`.
+    pub root_dir: PathBuf,
+    /// Upstream's `/var/log/pods`.
+    pub pod_logs_dir: PathBuf,
+    /// The cgroup below which pods are placed; `/` on a machine of its own.
+    pub cgroup_root: String,
+    pub cluster_dns: Vec<IpAddr>,
+    pub cluster_domain: String,
+    /// The resolver configuration that pods inherit.
+    pub resolv_conf: PathBuf,
+    /// Labels beside the well-known ones.
+    pub labels: BTreeMap<String, String>,
+    /// Taints the node registers with, as in `spec.taints`.
+    pub taints: Vec<serde_json::Value>,
+    pub provider_id: String,
+    /// The blocks of the node's pods where it, and not a controller, decides about them.
+    pub pod_cidrs: Vec<Cidr>,
+    /// Told the node's blocks, beside the runtime.
+    pub pod_network: Option<Arc<dyn PodNetwork>>,
+    pub max_pods: u32,
+    /// Where the kubelet serves; `None` if it is only called in process.
+    pub server: Option<ServerOptions>,
+    /// The port that the node's object names.
+    pub port: u16,
+    /// Where pods may be given as files.
+    pub static_pod_path: Option<PathBuf>,
+    /// As the node's object shows it.
+    pub version: String,
+}
+
+#[derive(Clone)]
+pub struct ServerOptions {
+    pub address: SocketAddr,
+    /// PEM.
+    pub certificate: Vec<u8>,
+    /// PEM.
+    pub key: Vec<u8>,
+    /// PEM; clients that present a certificate of it are who it says.
+    pub client_ca: Option<Vec<u8>>,
+    /// Knows bearer tokens; without one they are refused.
+    pub authenticator: Option<Arc<dyn Authenticator>>,
+    pub authorizer: Arc<dyn Authorizer>,
+}
+
+impl KubeletOptions {
+    /// Upstream's defaults, for a node of this name.
+    pub fn new(client: Client, runtime: Arc<dyn Runtime>, node_name: impl Into<String>) -> KubeletOptions {
+        KubeletOptions {
+            client,
+            runtime,
+            node_name: node_name.into(),
+            node_ips: Vec::new(),
+            root_dir: PathBuf::from("/var/lib/kubelet"),
+            pod_logs_dir: PathBuf::from("/var/log/pods"),
+            cgroup_root: "/".to_owned(),
+            cluster_dns: Vec::new(),
+            cluster_domain: "cluster.local".to_owned(),
+            resolv_conf: PathBuf::from("/etc/resolv.conf"),
+            labels: BTreeMap::new(),
+            taints: Vec::new(),
+            provider_id: String::new(),
+            pod_cidrs: Vec::new(),
+            pod_network: None,
+            max_pods: 110,
+            server: None,
+            port: 10250,
+            static_pod_path: None,
+            version: "v1.36.4".to_owned(),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Putting a kubelet together.
+
+use std::sync::Arc;
+
+use client::{Cache, EventRecorder, Reflector, Selection};
+use cri::v1;
+use parking_lot::RwLock;
+use tokio::task::JoinSet;
+
+use crate::cgroup::Cgroups;
+use crate::container::dns::{ClusterDns, Resolver};
+use crate::container::resources;
+use crate::container::services::Service;
+use crate::node::{Machine, Node};
+use crate::objects::follow::Follower;
+use crate::options::KubeletOptions;
+use crate::owners::Owners;
+use crate::paths::Paths;
+use crate::pods::Pods;
+use crate::server::{self, Server};
+use crate::shared::Shared;
+use crate::status::Surroundings;
+use crate::worker::PodObject;
+use crate::{inventory, news};
+
+#[derive(Debug, thiserror::Error)]
+pub enum KubeletError {
+    #[error("the container runtime does not answer: {0}")]
+    Runtime(#[source] cri::Error),
+    #[error("cannot make the kubelet's directory {path}: {source}")]
+    Directory { path: String, source: std::io::Error },
+    #[error("the kubelet cannot serve: {0}")]
+    Serve(#[from] server::ServeError),
+}
+
+/// A running kubelet. Dropping it stops it; its pods run on.
+pub struct Kubelet {
+    server: Arc<Server>,
+    tasks: JoinSet<()>,
+}
+
+/// Runs a kubelet until the future is dropped.
+pub async fn run(options: KubeletOptions) -> Result<(), KubeletError> {
+    let mut kubelet = Kubelet::start(options).await?;
+    while kubelet.tasks.join_next().await.is_some() {}
+    Ok(())
+}
+
+impl Kubelet {
+    /// Adopts what runs already and starts everything. Returns when the kubelet knows what its runtime has.
+    pub async fn start(options: KubeletOptions) -> Result<Kubelet, KubeletError> {
+        let options = KubeletOptions {
+            client: options.client.named("kubelet"),
+            ..options
+        };
+        make_directories(&options)?;
+        let version = options.runtime.version(v1::VersionRequest::default());
+        let (version, found) = tokio::join!(version, inventory::take(&*options.runtime));
+        let version = version.map_err(KubeletError::Runtime)?;
+        let found = found.map_err(KubeletError::Runtime)?;
+        let machine = Machine::detect(&options.root_dir);
+        let events = EventRecorder::start(options.client.clone(), &api::kinds::event::EVENT, "kubelet", &options.node_name);
+        let mut tasks = JoinSet::new();
+        let services = reflect_services(&options, &mut tasks);
+        let pods = Arc::new_cyclic(|pods: &std::sync::Weak<Pods>| {
+            let pods = pods.clone();
+            let notify = move |uid: &str| {
+                if let Some(pods) = pods.upgrade() {
+                    pods.nudge(uid);
+                }
+            };
+            let shared = share(&options, &machine, &version, &events, services, Arc::new(notify));
+            Pods::new(Arc::new(shared), found)
+        });
+        let shared = pods.shared().clone();
+        let cache = reflect_pods(&options, &pods, &mut tasks);
+        tasks.spawn(news::follow(shared.clone(), pods.clone()));
+        let node = Node::new(options.clone(), machine, &version, events);
+        tasks.spawn(node.run());
+        let server = Arc::new(Server::new(shared, cache));
+        if let Some(serving) = &options.server {
+            let listening = server::listen(serving).await?;
+            tasks.spawn(server::serve(listening, serving.clone(), server.clone()));
+        }
+        Ok(Kubelet { server, tasks })
+    }
+
+    /// Answers requests as the server on port 10250 does, for callers in this process who have decided who may ask.
+    pub fn handler(&self) -> Arc<Server> {
+        self.server.clone()
+    }
+
+    /// Waits until the kubelet stops, which it does only when something in it fails.
+    pub async fn stopped(&mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+fn make_directories(options: &KubeletOptions) -> Result<(), KubeletError> {
+    for path in [&options.root_dir.join("pods"), &options.pod_logs_dir] {
+        std::fs::create_dir_all(path).map_err(|source| KubeletError::Directory {
+            path: path.display().to_string(),
+            source,
+        })?;
+    }
+    Ok(())
+}
+
+fn share(
+    options: &KubeletOptions,
+    machine: &Machine,
+    version: &v1::VersionResponse,
+    events: &EventRecorder,
+    services: Arc<Cache<Service>>,
+    notify: crate::objects::follow::Notify,
+) -> Shared {
+    let (starts, pulls, status_writes) = Shared::semaphores();
+    let resolver = std::fs::read_to_string(&options.resolv_conf).unwrap_or_default();
+    Shared {
+        client: options.client.clone(),
+        runtime: options.runtime.clone(),
+        events: events.clone(),
+        objects: Follower::new(options.client.clone(), notify),
+        owners: Owners::default(),
+        services,
+        paths: Paths::new(&options.root_dir, &options.pod_logs_dir),
+        cgroups: Cgroups::detect(&options.cgroup_root),
+        cluster_dns: ClusterDns {
+            servers: options.cluster_dns.iter().map(ToString::to_string).collect(),
+            domain: options.cluster_domain.clone(),
+        },
+        host_resolver: Resolver::parse(&resolver),
+        node_name: options.node_name.clone(),
+        around: Surroundings {
+            host_ips: options.node_ips.iter().map(ToString::to_string).collect(),
+            runtime_name: version.runtime_name.clone(),
+        },
+        machine: resources::Machine::detect(i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX)),
+        allocatable: RwLock::new(machine.allocatable(options.max_pods)),
+        starts,
+        pulls,
+        status_writes,
+    }
+}
+
+fn reflect_services(options: &KubeletOptions, tasks: &mut JoinSet<()>) -> Arc<Cache<Service>> {
+    let services = Arc::new(Cache::default());
+    let api = options.client.resource(&api::kinds::service::SERVICE);
+    tasks.spawn(Reflector::new(api, Selection::default(), services.clone()).run());
+    services
+}
+
+/// Follows the pods bound to this node; each change reaches the pod's worker at once.
+fn reflect_pods(options: &KubeletOptions, pods: &Arc<Pods>, tasks: &mut JoinSet<()>) -> Arc<Cache<PodObject>> {
+    let cache: Arc<Cache<PodObject>> = Arc::new(Cache::default());
+    let subscriber = pods.clone();
+    cache.on_change(move |old, new| subscriber.changed(old, new));
+    let selection = Selection {
+        field_selector: format!("spec.nodeName={}", options.node_name),
+        ..Selection::default()
+    };
+    let api = options.client.resource(&api::kinds::pod::POD);
+    tasks.spawn(Reflector::new(api, selection, cache.clone()).run());
+    let (listed, pods) = (cache.clone(), pods.clone());
+    tasks.spawn(async move {
+        listed.synced().await;
+        pods.remove_orphans();
+    });
+    cache
+}

@@ -1,0 +1,179 @@
+//! Who may ask the kubelet, and for what.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use client::Client;
+use http::Method;
+use parking_lot::Mutex;
+use serde::Deserialize;
+use serde_json::json;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
+#[serde(default)]
+pub struct User {
+    #[serde(rename = "username")]
+    pub name: String,
+    pub uid: String,
+    pub groups: Vec<String>,
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// Knows bearer tokens.
+#[async_trait]
+pub trait Authenticator: Send + Sync {
+    /// The token's user; none if it is nobody's.
+    async fn authenticate(&self, token: &str) -> Result<Option<User>, String>;
+}
+
+/// Decides what a user may do with this node.
+#[async_trait]
+pub trait Authorizer: Send + Sync {
+    async fn authorize(&self, user: &User, access: &Access) -> Result<bool, String>;
+}
+
+/// What is asked for, in the terms of RBAC: a verb on `nodes/SUBRESOURCE`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Access {
+    pub verb: &'static str,
+    pub subresource: &'static str,
+    pub node: String,
+}
+
+impl Access {
+    pub fn of(method: &Method, path: &str, node: &str) -> Access {
+        let verb = match method.as_str() {
+            "POST" => "create",
+            "PUT" => "update",
+            "PATCH" => "patch",
+            "DELETE" => "delete",
+            _ => "get",
+        };
+        let first = path.trim_start_matches('/').split('/').next();
+        let subresource = match first.unwrap_or_default() {
+            "stats" => "stats",
+            "metrics" => "metrics",
+            "logs" => "log",
+            "healthz" => "healthz",
+            "pods" => "pods",
+            _ => "proxy",
+        };
+        Access {
+            verb,
+            subresource,
+            node: node.to_owned(),
+        }
+    }
+}
+
+/// Answers are good for this long, and no more of them are kept than this.
+const REMEMBERED_FOR: Duration = Duration::from_secs(60);
+const REMEMBERED: usize = 1024;
+
+/// Asks the API server, by TokenReview and SubjectAccessReview.
+pub struct ApiAuth {
+    client: Client,
+    users: Remembered<String, Option<User>>,
+    decisions: Remembered<(User, Access), bool>,
+}
+
+impl ApiAuth {
+    pub fn new(client: Client) -> ApiAuth {
+        ApiAuth {
+            client,
+            users: Remembered::default(),
+            decisions: Remembered::default(),
+        }
+    }
+}
+
+#[async_trait]
+impl Authenticator for ApiAuth {
+    async fn authenticate(&self, token: &str) -> Result<Option<User>, String> {
+        #[derive(Deserialize)]
+        struct Review {
+            status: Status,
+        }
+        #[derive(Deserialize)]
+        #[serde(default)]
+        #[derive(Default)]
+        struct Status {
+            authenticated: bool,
+            user: User,
+        }
+        if let Some(known) = self.users.get(&token.to_owned()) {
+            return Ok(known);
+        }
+        let body = json!({
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token},
+        });
+        let api = self.client.resource(&api::kinds::token_review::TOKEN_REVIEW);
+        let review: Review = api.create(&body).await.map_err(|error| error.to_string())?;
+        let user = review.status.authenticated.then_some(review.status.user);
+        self.users.put(token.to_owned(), user.clone());
+        Ok(user)
+    }
+}
+
+#[async_trait]
+impl Authorizer for ApiAuth {
+    async fn authorize(&self, user: &User, access: &Access) -> Result<bool, String> {
+        #[derive(Deserialize)]
+        struct Review {
+            status: Status,
+        }
+        #[derive(Deserialize)]
+        struct Status {
+            #[serde(default)]
+            allowed: bool,
+        }
+        let key = (user.clone(), access.clone());
+        if let Some(known) = self.decisions.get(&key) {
+            return Ok(known);
+        }
+        let body = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
+                "resourceAttributes": {
+                    "verb": access.verb, "version": "v1", "resource": "nodes",
+                    "subresource": access.subresource, "name": access.node,
+                },
+            },
+        });
+        let api = self.client.resource(&api::kinds::subject_access_review::SUBJECT_ACCESS_REVIEW);
+        let review: Review = api.create(&body).await.map_err(|error| error.to_string())?;
+        self.decisions.put(key, review.status.allowed);
+        Ok(review.status.allowed)
+    }
+}
+
+struct Remembered<K, V>(Mutex<HashMap<K, (Instant, V)>>);
+
+impl<K, V> Default for Remembered<K, V> {
+    fn default() -> Self {
+        Remembered(Mutex::new(HashMap::new()))
+    }
+}
+
+impl<K: Eq + std::hash::Hash, V: Clone> Remembered<K, V> {
+    fn get(&self, key: &K) -> Option<V> {
+        let known = self.0.lock();
+        let (at, value) = known.get(key)?;
+        (at.elapsed() < REMEMBERED_FOR).then(|| value.clone())
+    }
+
+    fn put(&self, key: K, value: V) {
+        let mut known = self.0.lock();
+        if known.len() >= REMEMBERED {
+            known.retain(|_, (at, _)| at.elapsed() < REMEMBERED_FOR);
+        }
+        if known.len() < REMEMBERED {
+            known.insert(key, (Instant::now(), value));
+        }
+    }
+}

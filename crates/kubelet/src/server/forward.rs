@@ -1,0 +1,158 @@
+//! Port forwarding: connections to ports inside a pod.
+
+use std::sync::Arc;
+
+use cri::{Duplex, PortTarget, v1};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::mpsc;
+
+use super::query::Query;
+use super::websocket::{Channels, Received, Work};
+use super::Refusal;
+use crate::container::labels;
+use crate::pod::Pod;
+use crate::shared::Shared;
+
+const BLOCK_BYTES: usize = 32 * 1024;
+const BLOCKS: usize = 8;
+/// Ports that one connection may ask for.
+const MAX_PORTS: usize = 100;
+
+/// Connects to the pod's ports, and hands back what to do once the client's connection is open.
+pub async fn open(shared: &Arc<Shared>, pod: &Pod, query: &Query) -> Result<Work, Refusal> {
+    let ports = ports(query)?;
+    let sandbox = sandbox(shared, pod).await?;
+    let shared = shared.clone();
+    Ok(Box::new(move |channels| Box::pin(run(shared, sandbox, ports, channels))))
+}
+
+fn ports(query: &Query) -> Result<Vec<u16>, Refusal> {
+    let listed = query.all("port").into_iter().chain(query.all("ports"));
+    let parse = |text: &str| match text.parse::<u16>() {
+        Ok(port @ 1..) => Ok(port),
+        _ => Err(Refusal::bad_request(format!("query parameter \"port\" is not a port: {text:?}"))),
+    };
+    let ports: Vec<u16> = listed
+        .flat_map(|list| list.split(',').map(parse).collect::<Vec<_>>())
+        .collect::<Result<_, _>>()?;
+    match ports.len() {
+        0 => Err(Refusal::bad_request("query parameter \"port\" is required")),
+        1..=MAX_PORTS => Ok(ports),
+        _ => Err(Refusal::bad_request(format!("no more than {MAX_PORTS} ports can be forwarded at once"))),
+    }
+}
+
+pub async fn sandbox(shared: &Shared, pod: &Pod) -> Result<String, Refusal> {
+    let filter = v1::PodSandboxFilter {
+        label_selector: [(labels::POD_UID.to_owned(), pod.metadata.uid.clone())].into(),
+        state: Some(v1::PodSandboxStateValue {
+            state: v1::PodSandboxState::SandboxReady.into(),
+        }),
+        ..v1::PodSandboxFilter::default()
+    };
+    let request = v1::ListPodSandboxRequest { filter: Some(filter) };
+    let listed = shared.runtime.list_pod_sandbox(request).await;
+    let listed = listed.map_err(|error| Refusal::internal(error.to_string()))?;
+    let first = listed.items.into_iter().next();
+    let missing = || Refusal::bad_request(format!("unable to forward port because pod is not running: {}", pod.key()));
+    first.map(|sandbox| sandbox.id).ok_or_else(missing)
+}
+
+/// What goes to the client.
+struct Block(u8, Vec<u8>);
+
+/// Each port has two channels: its data, and what went wrong with it. Both begin with the port's number.
+async fn run(shared: Arc<Shared>, sandbox: String, ports: Vec<u16>, channels: Channels) {
+    let Channels {
+        mut receiver,
+        mut sender,
+    } = channels;
+    let (blocks, mut output) = mpsc::channel::<Block>(BLOCKS);
+    let mut inputs: Vec<Option<mpsc::Sender<bytes::Bytes>>> = Vec::new();
+    for (index, port) in ports.into_iter().enumerate() {
+        let data = (index * 2) as u8;
+        for channel in [data, data + 1] {
+            if sender.send(channel, &port.to_le_bytes()).await.is_err() {
+                return;
+            }
+        }
+        let (input, received) = mpsc::channel(BLOCKS);
+        inputs.push(Some(input));
+        tokio::spawn(forward(shared.clone(), sandbox.clone(), port, data, received, blocks.clone()));
+    }
+    drop(blocks);
+    loop {
+        tokio::select! {
+            block = output.recv() => match block {
+                Some(Block(channel, data)) if sender.send(channel, &data).await.is_ok() => {}
+                _ => break,
+            },
+            received = receiver.next() => match received {
+                Some(Received::Data(channel, data)) if channel % 2 == 0 => {
+                    if let Some(Some(input)) = inputs.get(usize::from(channel / 2)) {
+                        let _ = input.send(data).await;
+                    }
+                }
+                Some(Received::Closed(channel)) => {
+                    if let Some(input) = inputs.get_mut(usize::from(channel / 2)) {
+                        *input = None;
+                    }
+                }
+                Some(Received::Data(..)) => {}
+                None => break,
+            },
+        }
+    }
+    sender.close().await;
+}
+
+async fn forward(
+    shared: Arc<Shared>,
+    sandbox: String,
+    port: u16,
+    channel: u8,
+    input: mpsc::Receiver<bytes::Bytes>,
+    blocks: mpsc::Sender<Block>,
+) {
+    match connect(&shared, &sandbox, port).await {
+        Ok(stream) => {
+            let (reader, writer) = tokio::io::split(stream);
+            let feeding = tokio::spawn(feed(writer, input));
+            drain(reader, channel, &blocks).await;
+            feeding.abort();
+        }
+        Err(error) => {
+            let message = format!("error forwarding port {port} to pod {sandbox}: {error}");
+            let _ = blocks.send(Block(channel + 1, message.into_bytes())).await;
+        }
+    }
+}
+
+/// A connection to a port on the pod's loopback address.
+pub async fn connect(shared: &Shared, sandbox: &str, port: u16) -> Result<Box<dyn Duplex>, String> {
+    match shared.runtime.open_port_forward(sandbox, port).await {
+        Ok(PortTarget::Native(stream)) => Ok(stream),
+        Ok(PortTarget::Url(_)) => {
+            Err("this container runtime streams over SPDY, which this kubelet does not speak yet".to_owned())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+async fn feed(mut writer: WriteHalf<Box<dyn Duplex>>, mut input: mpsc::Receiver<bytes::Bytes>) {
+    while let Some(data) = input.recv().await {
+        if writer.write_all(&data).await.is_err() {
+            return;
+        }
+    }
+    let _ = writer.shutdown().await;
+}
+
+async fn drain(mut reader: ReadHalf<Box<dyn Duplex>>, channel: u8, blocks: &mpsc::Sender<Block>) {
+    let mut buffer = vec![0; BLOCK_BYTES];
+    while let Ok(read @ 1..) = reader.read(&mut buffer).await {
+        if blocks.send(Block(channel, buffer[..read].to_vec())).await.is_err() {
+            return;
+        }
+    }
+}

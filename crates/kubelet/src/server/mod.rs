@@ -1,0 +1,153 @@
+//! What the kubelet answers on port 10250: logs, exec, attach, port forwarding, and how it is.
+//!
+//! [`Server`] holds the answers and knows nothing of connections: it is a [`client::Transport`], so that an API server
+//! in the same process calls it as it would call any node. `serve` puts it behind TLS and asks who is calling.
+
+mod auth;
+mod exec;
+mod forward;
+mod logs;
+mod query;
+mod serve;
+mod stats;
+mod websocket;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use client::{Body, Cache, Transport, TransportError, Upgrade, body_from_bytes};
+use http::{Method, Request, Response, StatusCode, header};
+
+use crate::pod::Pod;
+use crate::shared::Shared;
+use crate::worker::PodObject;
+use query::Query;
+
+pub use auth::{Access, ApiAuth, Authenticator, Authorizer, User};
+pub use serve::{ServeError, listen, serve};
+
+pub struct Server {
+    shared: Arc<Shared>,
+    pods: Arc<Cache<PodObject>>,
+}
+
+/// A request that was not granted: a status code and what to tell the client.
+#[derive(Debug)]
+pub struct Refusal {
+    code: StatusCode,
+    message: String,
+}
+
+impl Refusal {
+    fn new(code: StatusCode, message: impl Into<String>) -> Refusal {
+        Refusal {
+            code,
+            message: message.into(),
+        }
+    }
+
+    fn not_found(message: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::NOT_FOUND, message)
+    }
+
+    fn bad_request(message: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    fn internal(message: impl Into<String>) -> Refusal {
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, message)
+    }
+
+    pub(crate) fn response(self) -> Response<Body> {
+        text(self.code, self.message)
+    }
+}
+
+type Answer = Result<Response<Body>, Refusal>;
+
+impl Server {
+    pub fn new(shared: Arc<Shared>, pods: Arc<Cache<PodObject>>) -> Server {
+        Server { shared, pods }
+    }
+
+    /// Answers a request that does not switch protocols.
+    pub async fn answer(&self, request: &Request<Bytes>) -> Response<Body> {
+        self.route(request).await.unwrap_or_else(Refusal::response)
+    }
+
+    async fn route(&self, request: &Request<Bytes>) -> Answer {
+        let query = Query::parse(request.uri().query().unwrap_or_default());
+        let path: Vec<&str> = request.uri().path().split('/').filter(|part| !part.is_empty()).collect();
+        if request.method() != Method::GET {
+            return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"));
+        }
+        match path.as_slice() {
+            ["healthz"] | ["healthz", "ping" | "log" | "syncloop"] => Ok(text(StatusCode::OK, "ok")),
+            ["pods"] => Ok(json(self.pod_list())),
+            ["containerLogs", namespace, pod, container] => {
+                let pod = self.pod(namespace, pod)?;
+                logs::answer(&self.shared, &pod, container, &query).await
+            }
+            ["stats", "summary"] => Ok(json(stats::summary(&self.shared).await?)),
+            ["metrics"] => Ok(text(StatusCode::OK, stats::metrics(&self.shared, &self.pods))),
+            ["debug", "marks"] => Ok(json(stats::marks(&query))),
+            ["exec" | "attach" | "portForward", ..] => Err(Refusal::bad_request("Upgrade request required")),
+            _ => Err(Refusal::not_found("404 page not found")),
+        }
+    }
+
+    /// The pods of this node, as their bytes are.
+    fn pod_list(&self) -> Vec<u8> {
+        let mut list = br#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#.to_vec();
+        for (index, object) in self.pods.all().iter().enumerate() {
+            if index > 0 {
+                list.push(b',');
+            }
+            list.extend_from_slice(&object.raw);
+        }
+        list.extend_from_slice(b"]}");
+        list
+    }
+
+    fn pod(&self, namespace: &str, name: &str) -> Result<Arc<Pod>, Refusal> {
+        let object = self.pods.get(namespace, name);
+        let object = object.ok_or_else(|| Refusal::not_found(format!("pod {name:?} not found")))?;
+        Ok(object.pod.clone())
+    }
+}
+
+#[async_trait]
+impl Transport for Server {
+    async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, TransportError> {
+        Ok(self.answer(&request).await)
+    }
+
+    async fn upgrade(&self, request: Request<Bytes>) -> Result<Upgrade, TransportError> {
+        match websocket::open(self, &request).await {
+            Err(refusal) => Ok(Upgrade::Refused(refusal.response())),
+            Ok(opened) => {
+                let (near, far) = tokio::io::duplex(websocket::PIPE_BYTES);
+                let (parts, ()) = opened.response().into_parts();
+                tokio::spawn(opened.run(near));
+                Ok(Upgrade::Open(parts, Box::new(far)))
+            }
+        }
+    }
+}
+
+fn text(code: StatusCode, message: impl Into<String>) -> Response<Body> {
+    respond(code, "text/plain; charset=utf-8", message.into().into_bytes())
+}
+
+fn json(content: Vec<u8>) -> Response<Body> {
+    respond(StatusCode::OK, "application/json", content)
+}
+
+fn respond(code: StatusCode, content_type: &'static str, content: Vec<u8>) -> Response<Body> {
+    let mut response = Response::new(body_from_bytes(Bytes::from(content)));
+    *response.status_mut() = code;
+    let content_type = header::HeaderValue::from_static(content_type);
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}

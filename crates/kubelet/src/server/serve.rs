@@ -1,0 +1,196 @@
+//! The kubelet's server behind TLS.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use client::Body;
+use http::{Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+use super::auth::Access;
+use super::{Refusal, Server, User, websocket};
+use crate::options::ServerOptions;
+
+/// Nothing the kubelet is asked has a body of any size.
+const MAX_BODY_BYTES: usize = 1 << 20;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("cannot listen on {address}: {source}")]
+    Listen { address: String, source: std::io::Error },
+    #[error("the serving certificate cannot be used: {0}")]
+    Certificate(String),
+}
+
+/// A socket that is ready to serve.
+pub struct Listening {
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
+}
+
+pub async fn listen(options: &ServerOptions) -> Result<Listening, ServeError> {
+    let tls = Arc::new(tls_config(options).map_err(ServeError::Certificate)?);
+    let listener = TcpListener::bind(options.address).await.map_err(|source| ServeError::Listen {
+        address: options.address.to_string(),
+        source,
+    })?;
+    Ok(Listening { listener, tls })
+}
+
+/// Serves for as long as it is not dropped.
+pub async fn serve(listening: Listening, options: ServerOptions, server: Arc<Server>) {
+    let acceptor = TlsAcceptor::from(listening.tls);
+    loop {
+        let Ok((stream, _)) = listening.listener.accept().await else {
+            // Out of file descriptors, most likely: wait for some to be closed.
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            continue;
+        };
+        let (acceptor, options, server) = (acceptor.clone(), options.clone(), server.clone());
+        tokio::spawn(async move {
+            if let Err(error) = connection(stream, acceptor, options, server).await {
+                tracing::debug!(%error, "a connection to the kubelet ended");
+            }
+        });
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    acceptor: TlsAcceptor,
+    options: ServerOptions,
+    server: Arc<Server>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    stream.set_nodelay(true)?;
+    let stream = acceptor.accept(stream).await?;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let by_certificate = certificate.and_then(user_of);
+    let service = hyper::service::service_fn(move |request| {
+        let (options, server, user) = (options.clone(), server.clone(), by_certificate.clone());
+        async move { Ok::<_, std::convert::Infallible>(answer(request, &options, &server, user).await) }
+    });
+    let builder = auto::Builder::new(TokioExecutor::new());
+    builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    options: &ServerOptions,
+    server: &Arc<Server>,
+    by_certificate: Option<User>,
+) -> Response<Body> {
+    if let Err(refusal) = admit(&request, options, server, by_certificate).await {
+        return refusal.response();
+    }
+    let (parts, body) = request.into_parts();
+    if parts.headers.contains_key(header::UPGRADE) {
+        return upgrade(Request::from_parts(parts, body), server).await;
+    }
+    match Limited::new(body, MAX_BODY_BYTES).collect().await {
+        Ok(body) => server.answer(&Request::from_parts(parts, body.to_bytes())).await,
+        Err(error) => Refusal::bad_request(error.to_string()).response(),
+    }
+}
+
+/// Authenticates and authorizes.
+async fn admit(
+    request: &Request<Incoming>,
+    options: &ServerOptions,
+    server: &Server,
+    by_certificate: Option<User>,
+) -> Result<(), Refusal> {
+    let unauthorized = || Refusal::new(StatusCode::UNAUTHORIZED, "Unauthorized");
+    let user = match (by_certificate, bearer(request), &options.authenticator) {
+        (Some(user), ..) => user,
+        (None, Some(token), Some(authenticator)) => {
+            let known = authenticator.authenticate(token).await.map_err(Refusal::internal)?;
+            known.ok_or_else(unauthorized)?
+        }
+        _ => return Err(unauthorized()),
+    };
+    let access = Access::of(request.method(), request.uri().path(), &server.shared.node_name);
+    if options.authorizer.authorize(&user, &access).await.map_err(Refusal::internal)? {
+        return Ok(());
+    }
+    let Access { verb, subresource, .. } = access;
+    Err(Refusal::new(
+        StatusCode::FORBIDDEN,
+        format!("Forbidden (user={}, verb={verb}, resource=nodes, subresource(s)=[{subresource}])", user.name),
+    ))
+}
+
+fn bearer(request: &Request<Incoming>) -> Option<&str> {
+    let value = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+/// Switches protocols: the answer goes out first, then the connection is the stream's.
+async fn upgrade(request: Request<Incoming>, server: &Arc<Server>) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let mut head = Request::from_parts(parts.clone(), Bytes::new());
+    *head.extensions_mut() = http::Extensions::new();
+    let opened = match websocket::open(server, &head).await {
+        Ok(opened) => opened,
+        Err(refusal) => return refusal.response(),
+    };
+    let response = opened.response().map(|()| client::body_from_bytes(Bytes::new()));
+    let upgraded = hyper::upgrade::on(Request::from_parts(parts, body));
+    tokio::spawn(async move {
+        match upgraded.await {
+            Ok(stream) => opened.run(TokioIo::new(stream)).await,
+            Err(error) => tracing::debug!(%error, "a connection could not be upgraded"),
+        }
+    });
+    response
+}
+
+fn tls_config(options: &ServerOptions) -> Result<ServerConfig, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let chain: Vec<CertificateDer<'static>> = certificates(&options.certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(&options.key).map_err(|error| format!("the key: {error}"))?;
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let builder = match &options.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(ca) => {
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(certificates(ca)?);
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+            // A client without a certificate may still have a token.
+            let verifier = verifier.allow_unauthenticated().build().map_err(|error| error.to_string())?;
+            builder.with_client_cert_verifier(verifier)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(|error| error.to_string())?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
+    parsed.map_err(|error| format!("the certificates: {error}"))
+}
+
+/// A verified certificate's common name is the user, its organizations are the groups.
+fn user_of(certificate: &CertificateDer<'_>) -> Option<User> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let subject = parsed.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let groups = subject.iter_organization().filter_map(|group| group.as_str().ok());
+    let groups = groups.chain(["system:authenticated"]).map(str::to_owned).collect();
+    Some(User {
+        name,
+        groups,
+        ..User::default()
+    })
+}
