@@ -61,7 +61,12 @@ impl Cgroups {
                 continue;
             }
             let quota = quota(compute.cpu_limit_milli).map(|quota| quota.to_string());
-            hierarchy.set(&path, "cpu", "cpu.shares", Some(shares(compute.cpu_request_milli).to_string()));
+            hierarchy.set(
+                &path,
+                "cpu",
+                "cpu.shares",
+                Some(shares(compute.cpu_request_milli).to_string()),
+            );
             hierarchy.set(&path, "cpu", "cpu.cfs_quota_us", quota);
             hierarchy.set(&path, "memory", "memory.limit_in_bytes", memory);
         }
@@ -99,7 +104,9 @@ impl Hierarchy {
     /// Hands the controllers down to every level above the pod.
     fn delegate(&self, cgroup: &str) {
         let available = fs::read_to_string(self.mount.join("cgroup.controllers")).unwrap_or_default();
-        let wanted = available.split_whitespace().filter(|name| ["cpu", "cpuset", "memory", "pids", "io", "hugetlb"].contains(name));
+        let wanted = available
+            .split_whitespace()
+            .filter(|name| ["cpu", "cpuset", "memory", "pids", "io", "hugetlb"].contains(name));
         let wanted: Vec<String> = wanted.map(|name| format!("+{name}")).collect();
         let mut level = self.mount.clone();
         for part in cgroup.trim_start_matches('/').split('/') {

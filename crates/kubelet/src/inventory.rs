@@ -52,7 +52,12 @@ pub async fn take(runtime: &dyn Runtime) -> cri::Result<HashMap<String, Inventor
         inventory.pod.metadata = identity(&sandbox.labels);
     }
     let mut details = futures_util::stream::iter(sandboxes.iter().filter(|s| s.labels.contains_key(labels::POD_UID)))
-        .map(|sandbox| async move { (&sandbox.labels[labels::POD_UID], inspect_sandbox(runtime, &sandbox.id).await) })
+        .map(|sandbox| async move {
+            (
+                &sandbox.labels[labels::POD_UID],
+                inspect_sandbox(runtime, &sandbox.id).await,
+            )
+        })
         .buffer_unordered(QUESTIONS_AT_ONCE);
     while let Some((uid, sandbox)) = details.next().await {
         if let (Some(inventory), Some(sandbox)) = (all.get_mut(uid), sandbox?) {
@@ -60,7 +65,9 @@ pub async fn take(runtime: &dyn Runtime) -> cri::Result<HashMap<String, Inventor
         }
     }
     drop(details);
-    let ours = containers.iter().filter(|container| container.labels.contains_key(labels::POD_UID));
+    let ours = containers
+        .iter()
+        .filter(|container| container.labels.contains_key(labels::POD_UID));
     let mut details = futures_util::stream::iter(ours)
         .map(|container| async move {
             let found = inspect_container(runtime, &container.id, &container.pod_sandbox_id).await;
@@ -99,7 +106,11 @@ fn identity(labels: &std::collections::BTreeMap<String, String>) -> Metadata {
 fn add_spec(pod: &mut Pod, container: &v1::Container) {
     let grace = container.annotations.get(labels::POD_TERMINATION_GRACE);
     pod.spec.termination_grace_period_seconds = grace.and_then(|seconds| seconds.parse().ok());
-    let name = container.labels.get(labels::CONTAINER_NAME).cloned().unwrap_or_default();
+    let name = container
+        .labels
+        .get(labels::CONTAINER_NAME)
+        .cloned()
+        .unwrap_or_default();
     if pod.container(&name).is_none() {
         pod.spec.containers.push(Container {
             name,

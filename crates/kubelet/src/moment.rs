@@ -23,7 +23,9 @@ impl Moment {
 
     pub fn parse(text: &str) -> Option<Moment> {
         let parsed = OffsetDateTime::parse(text, &Rfc3339).ok()?;
-        i64::try_from(parsed.unix_timestamp_nanos() / 1_000_000).ok().map(Moment)
+        i64::try_from(parsed.unix_timestamp_nanos() / 1_000_000)
+            .ok()
+            .map(Moment)
     }
 
     pub fn plus(self, duration: Duration) -> Moment {
@@ -72,7 +74,10 @@ mod tests {
         assert_eq!(moment.seconds(), "2023-11-14T22:13:20Z");
         assert_eq!(moment.micros(), "2023-11-14T22:13:20.123000Z");
         assert_eq!(Moment::parse("2023-11-14T22:13:20.123Z"), Some(moment));
-        assert_eq!(Moment::parse("2023-11-14T23:13:20+01:00"), Some(Moment(1_700_000_000_000)));
+        assert_eq!(
+            Moment::parse("2023-11-14T23:13:20+01:00"),
+            Some(Moment(1_700_000_000_000))
+        );
         assert_eq!(Moment::from_nanos(0), None);
     }
 }

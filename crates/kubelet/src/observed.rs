@@ -95,14 +95,16 @@ impl Observed {
     pub fn put_sandbox(&mut self, sandbox: Sandbox) {
         self.sandboxes.retain(|known| known.id != sandbox.id);
         self.sandboxes.push(sandbox);
-        self.sandboxes.sort_by(|a, b| (b.attempt, b.created_at).cmp(&(a.attempt, a.created_at)));
+        self.sandboxes
+            .sort_by(|a, b| (b.attempt, b.created_at).cmp(&(a.attempt, a.created_at)));
     }
 
     /// Takes the newest state of a container.
     pub fn put_container(&mut self, instance: Instance) {
         self.containers.retain(|known| known.id != instance.id);
         self.containers.push(instance);
-        self.containers.sort_by(|a, b| (b.attempt, b.created_at).cmp(&(a.attempt, a.created_at)));
+        self.containers
+            .sort_by(|a, b| (b.attempt, b.created_at).cmp(&(a.attempt, a.created_at)));
     }
 }
 
@@ -128,7 +130,9 @@ impl Sandbox {
     pub fn from_status(status: &v1::PodSandboxStatus) -> Sandbox {
         let network = status.network.as_ref();
         let first = network.map(|network| network.ip.clone()).filter(|ip| !ip.is_empty());
-        let more = network.map(|network| network.additional_ips.as_slice()).unwrap_or_default();
+        let more = network
+            .map(|network| network.additional_ips.as_slice())
+            .unwrap_or_default();
         Sandbox {
             id: status.id.clone(),
             attempt: status.metadata.as_ref().map_or(0, |metadata| metadata.attempt),
@@ -154,7 +158,11 @@ impl Instance {
             started_at: Moment::from_nanos(status.started_at),
             image: image.map(|image| image.image.clone()).unwrap_or_default(),
             image_ref: status.image_ref.clone(),
-            hash: status.annotations.get(labels::CONTAINER_HASH).cloned().unwrap_or_default(),
+            hash: status
+                .annotations
+                .get(labels::CONTAINER_HASH)
+                .cloned()
+                .unwrap_or_default(),
         }
     }
 }

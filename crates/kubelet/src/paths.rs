@@ -63,7 +63,8 @@ impl Paths {
 
     pub fn pod_logs(&self, pod: &Pod) -> PathBuf {
         let metadata = &pod.metadata;
-        self.logs.join(format!("{}_{}_{}", metadata.namespace, metadata.name, metadata.uid))
+        self.logs
+            .join(format!("{}_{}_{}", metadata.namespace, metadata.name, metadata.uid))
     }
 
     /// Relative to the pod's log directory, as the CRI wants it.

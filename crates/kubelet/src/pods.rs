@@ -79,7 +79,11 @@ impl Pods {
     pub fn remove_orphans(self: &Arc<Self>) {
         let orphans = std::mem::take(&mut *self.unclaimed.lock());
         for (uid, inventory) in orphans {
-            tracing::info!(pod = inventory.pod.key(), uid, "the API no longer has this pod; removing what is left of it");
+            tracing::info!(
+                pod = inventory.pod.key(),
+                uid,
+                "the API no longer has this pod; removing what is left of it"
+            );
             let object = Arc::new(PodObject {
                 pod: Arc::new(inventory.pod),
                 raw: Bytes::new(),
@@ -119,7 +123,8 @@ impl Pods {
             handle.input.send_replace(input);
             return;
         }
-        if gone || (object.pod.is_terminal() && !self.unclaimed.lock().contains_key(&uid) && !object.pod.is_deleting()) {
+        if gone || (object.pod.is_terminal() && !self.unclaimed.lock().contains_key(&uid) && !object.pod.is_deleting())
+        {
             return;
         }
         let found = self.unclaimed.lock().remove(&uid).unwrap_or_default();

@@ -11,7 +11,9 @@ use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 pub fn trusting_client() -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone());
-    let builder = builder.with_safe_default_protocol_versions().map_err(|error| error.to_string())?;
+    let builder = builder
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
     let verifier = Arc::new(AnyServer { provider });
     Ok(builder
         .dangerous()

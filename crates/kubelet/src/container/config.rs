@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use cri::v1;
 
 use super::env::Environment;
+use super::labels;
 use super::resources::{self, Machine};
 use super::security::{self, ImageUser};
-use super::labels;
 use crate::paths::Paths;
 use crate::pod::{Container, Pod, VolumeMount};
 
@@ -61,7 +61,12 @@ pub fn config(pod: &Pod, container: &Container, context: &ContainerContext) -> R
         tty: container.tty,
         linux: Some(v1::LinuxContainerConfig {
             resources: Some(resources::of_container(pod, container, context.machine)),
-            security_context: Some(security::container(pod, container, &context.image_user, &context.target_id)?),
+            security_context: Some(security::container(
+                pod,
+                container,
+                &context.image_user,
+                &context.target_id,
+            )?),
         }),
         stop_signal: stop_signal(container)?,
         ..v1::ContainerConfig::default()

@@ -72,7 +72,9 @@ pub fn config(pod: &Pod, host: &Resolver, cluster: &ClusterDns) -> v1::DnsConfig
 fn policy(pod: &Pod, cluster: &ClusterDns) -> DnsPolicy {
     match pod.spec.dns_policy {
         DnsPolicy::ClusterFirst if pod.spec.host_network => DnsPolicy::Default,
-        DnsPolicy::ClusterFirst | DnsPolicy::ClusterFirstWithHostNet if cluster.servers.is_empty() => DnsPolicy::Default,
+        DnsPolicy::ClusterFirst | DnsPolicy::ClusterFirstWithHostNet if cluster.servers.is_empty() => {
+            DnsPolicy::Default
+        }
         policy => policy,
     }
 }
@@ -81,7 +83,11 @@ fn cluster_first(pod: &Pod, host: &Resolver, cluster: &ClusterDns) -> Resolver {
     let (namespace, domain) = (&pod.metadata.namespace, &cluster.domain);
     let own = match domain.as_str() {
         "" => Vec::new(),
-        domain => vec![format!("{namespace}.svc.{domain}"), format!("svc.{domain}"), domain.to_owned()],
+        domain => vec![
+            format!("{namespace}.svc.{domain}"),
+            format!("svc.{domain}"),
+            domain.to_owned(),
+        ],
     };
     Resolver {
         servers: cluster.servers.clone(),
@@ -104,7 +110,10 @@ fn distinct(items: Vec<String>, limit: usize) -> Vec<String> {
 pub fn domain_name(pod: &Pod, cluster_domain: &str) -> Option<String> {
     let subdomain = Some(&pod.spec.subdomain).filter(|subdomain| !subdomain.is_empty())?;
     let namespace = &pod.metadata.namespace;
-    Some(format!("{}.{subdomain}.{namespace}.svc.{cluster_domain}", pod.hostname()))
+    Some(format!(
+        "{}.{subdomain}.{namespace}.svc.{cluster_domain}",
+        pod.hostname()
+    ))
 }
 
 /// The content of `/etc/hosts`. Pods on the host's network get the host's file, and both get their aliases.

@@ -11,7 +11,10 @@ pub struct Environment(Vec<(String, String)>);
 
 impl Environment {
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
     }
 
     pub fn set(&mut self, name: &str, value: String) {
@@ -43,8 +46,20 @@ pub fn compute(
         environment.set(&name, value);
     }
     for source in &container.env_from {
-        import(&mut environment, Kind::ConfigMap, source.config_map_ref.as_ref(), &source.prefix, found)?;
-        import(&mut environment, Kind::Secret, source.secret_ref.as_ref(), &source.prefix, found)?;
+        import(
+            &mut environment,
+            Kind::ConfigMap,
+            source.config_map_ref.as_ref(),
+            &source.prefix,
+            found,
+        )?;
+        import(
+            &mut environment,
+            Kind::Secret,
+            source.secret_ref.as_ref(),
+            &source.prefix,
+            found,
+        )?;
     }
     for variable in &container.env {
         let value = match &variable.value_from {
@@ -133,14 +148,19 @@ mod tests {
 
     fn found() -> Found {
         let data = |pairs: &[(&str, &str)]| {
-            let values = pairs.iter().map(|(key, value)| (key.to_string(), value.as_bytes().to_vec()));
+            let values = pairs
+                .iter()
+                .map(|(key, value)| (key.to_string(), value.as_bytes().to_vec()));
             Some(Arc::new(Data {
                 values: values.collect(),
             }))
         };
         let mut found = Found::default();
         let objects = &mut found.objects;
-        objects.insert((Kind::ConfigMap, "conf".into()), data(&[("color", "red"), ("size", "xl")]));
+        objects.insert(
+            (Kind::ConfigMap, "conf".into()),
+            data(&[("color", "red"), ("size", "xl")]),
+        );
         objects.insert((Kind::Secret, "pass".into()), data(&[("word", "s3cret")]));
         objects.insert((Kind::ConfigMap, "absent".into()), None);
         found
@@ -153,7 +173,10 @@ mod tests {
         .unwrap();
         let services = vec![("DB_SERVICE_HOST".to_owned(), "10.96.0.7".to_owned())];
         let text = match compute(&pod, &pod.spec.containers[0], services, &found(), &Facts::default()) {
-            Ok(environment) => environment.iter().map(|(name, value)| format!("{name}={value}\n")).collect(),
+            Ok(environment) => environment
+                .iter()
+                .map(|(name, value)| format!("{name}={value}\n"))
+                .collect(),
             Err(error) => format!("error: {error}\n"),
         };
         expected.assert_eq(&text);

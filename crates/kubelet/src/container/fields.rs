@@ -47,15 +47,23 @@ pub fn resource(pod: &Pod, own: &str, reference: &ResourceFieldRef, facts: &Fact
         "" => own,
         name => name,
     };
-    let (_, container) = pod.container(name).ok_or_else(|| format!("container {name} not found"))?;
+    let (_, container) = pod
+        .container(name)
+        .ok_or_else(|| format!("container {name} not found"))?;
     let resources = &container.resources;
     let (list, resource) = reference
         .resource
         .split_once('.')
         .ok_or_else(|| format!("unsupported container resource : {}", reference.resource))?;
     let text = match list {
-        "limits" => resources.limits.get(resource).or_else(|| facts.allocatable.get(resource)),
-        "requests" => resources.requests.get(resource).or_else(|| resources.limits.get(resource)),
+        "limits" => resources
+            .limits
+            .get(resource)
+            .or_else(|| facts.allocatable.get(resource)),
+        "requests" => resources
+            .requests
+            .get(resource)
+            .or_else(|| resources.limits.get(resource)),
         _ => return Err(format!("unsupported container resource : {}", reference.resource)),
     };
     let parse = |text: &str| Milli::parse(text).ok_or_else(|| format!("{text:?} is not a quantity"));
@@ -106,7 +114,10 @@ spec:
         assert_eq!(field("metadata.annotations['none']"), Ok(String::new()));
         assert_eq!(field("metadata.labels"), Ok("app=\"a\"\ntier=\"b c\"".into()));
         assert_eq!(field("status.podIPs"), Ok("10.0.0.1,fd00::1".into()));
-        assert_eq!(field("spec.hostname"), Err("unsupported fieldPath: spec.hostname".into()));
+        assert_eq!(
+            field("spec.hostname"),
+            Err("unsupported fieldPath: spec.hostname".into())
+        );
     }
 
     #[test]
@@ -126,6 +137,10 @@ spec:
         assert_eq!(check("requests.cpu", ""), "1");
         assert_eq!(check("requests.cpu", "1m"), "250");
         assert_eq!(check("limits.memory", "1Mi"), "64");
-        assert_eq!(check("limits.cpu", ""), "2", "without a limit it is the node's allocatable");
+        assert_eq!(
+            check("limits.cpu", ""),
+            "2",
+            "without a limit it is the node's allocatable"
+        );
     }
 }

@@ -42,7 +42,10 @@ pub fn container_annotations(pod: &Pod, container: &Container, attempt: u32) -> 
     let mut annotations = BTreeMap::from([
         (CONTAINER_HASH.to_owned(), container.hash()),
         (CONTAINER_RESTART_COUNT.to_owned(), attempt.to_string()),
-        (CONTAINER_MESSAGE_PATH.to_owned(), container.termination_message_path.clone()),
+        (
+            CONTAINER_MESSAGE_PATH.to_owned(),
+            container.termination_message_path.clone(),
+        ),
         (
             CONTAINER_MESSAGE_POLICY.to_owned(),
             format!("{:?}", container.termination_message_policy),

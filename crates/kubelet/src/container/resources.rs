@@ -69,7 +69,9 @@ impl Machine {
         const CAP_SYS_RESOURCE: u32 = 24;
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-        let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+        let effective = effective
+            .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+            .unwrap_or(0);
         let own = std::fs::read_to_string("/proc/self/oom_score_adj").ok();
         let own = own.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         Machine {

@@ -85,5 +85,8 @@ fn port_mappings(pod: &Pod) -> Vec<v1::PortMapping> {
 fn sysctls(pod: &Pod) -> std::collections::BTreeMap<String, String> {
     let sysctls = &pod.spec.security_context.sysctls;
     // Upstream accepts slashes for dots; runtimes want dots.
-    sysctls.iter().map(|sysctl| (sysctl.name.replace('/', "."), sysctl.value.clone())).collect()
+    sysctls
+        .iter()
+        .map(|sysctl| (sysctl.name.replace('/', "."), sysctl.value.clone()))
+        .collect()
 }

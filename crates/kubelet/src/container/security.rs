@@ -52,9 +52,17 @@ pub fn container(
         }),
         privileged: own.privileged,
         namespace_options: Some(namespaces(pod, target_id)),
-        selinux_options: own.se_linux_options.as_ref().or(pods.se_linux_options.as_ref()).map(selinux),
+        selinux_options: own
+            .se_linux_options
+            .as_ref()
+            .or(pods.se_linux_options.as_ref())
+            .map(selinux),
         run_as_user: run_as_user.or(image_user.uid).map(int),
-        run_as_username: if by_name { image_user.name.clone() } else { String::new() },
+        run_as_username: if by_name {
+            image_user.name.clone()
+        } else {
+            String::new()
+        },
         run_as_group: own.run_as_group.or(pods.run_as_group).map(int),
         readonly_rootfs: own.read_only_root_filesystem,
         supplemental_groups: groups(pod),
@@ -62,8 +70,15 @@ pub fn container(
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: paths(MASKED_PATHS),
         readonly_paths: paths(READONLY_PATHS),
-        seccomp: Some(seccomp(own.seccomp_profile.as_ref().or(pods.seccomp_profile.as_ref()), own.privileged)),
-        apparmor: own.app_armor_profile.as_ref().or(pods.app_armor_profile.as_ref()).map(profile),
+        seccomp: Some(seccomp(
+            own.seccomp_profile.as_ref().or(pods.seccomp_profile.as_ref()),
+            own.privileged,
+        )),
+        apparmor: own
+            .app_armor_profile
+            .as_ref()
+            .or(pods.app_armor_profile.as_ref())
+            .map(profile),
         ..v1::LinuxContainerSecurityContext::default()
     })
 }
@@ -71,7 +86,9 @@ pub fn container(
 pub fn sandbox(pod: &Pod) -> v1::LinuxSandboxSecurityContext {
     let pods = &pod.spec.security_context;
     // A sandbox must be privileged for a privileged container to be allowed in it.
-    let privileged = pod.all_containers().any(|(_, container)| container.security_context.privileged);
+    let privileged = pod
+        .all_containers()
+        .any(|(_, container)| container.security_context.privileged);
     v1::LinuxSandboxSecurityContext {
         namespace_options: Some(namespaces(pod, "")),
         selinux_options: pods.se_linux_options.as_ref().map(selinux),
@@ -132,7 +149,12 @@ fn verify_non_root(pod: &Pod, container: &Container, user: Option<i64>, image: &
 
 fn groups(pod: &Pod) -> Vec<i64> {
     let context = &pod.spec.security_context;
-    context.supplemental_groups.iter().copied().chain(context.fs_group).collect()
+    context
+        .supplemental_groups
+        .iter()
+        .copied()
+        .chain(context.fs_group)
+        .collect()
 }
 
 fn groups_policy(pod: &Pod) -> i32 {

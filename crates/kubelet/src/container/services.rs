@@ -40,7 +40,11 @@ pub struct ServicePort {
 const MASTER: (&str, &str) = ("default", "kubernetes");
 
 /// Variables for a pod in `namespace`: for the API server always, for its own namespace's services if it wants links.
-pub fn variables<'a>(services: impl Iterator<Item = &'a Service>, namespace: &str, links: bool) -> Vec<(String, String)> {
+pub fn variables<'a>(
+    services: impl Iterator<Item = &'a Service>,
+    namespace: &str,
+    links: bool,
+) -> Vec<(String, String)> {
     let wanted = services.filter(|service| {
         let metadata = &service.metadata;
         let master = (metadata.namespace.as_str(), metadata.name.as_str()) == MASTER;
@@ -65,7 +69,12 @@ fn of(service: &Service) -> Vec<(String, String)> {
         (format!("{name}_SERVICE_PORT"), first.port.to_string()),
     ];
     let named = service.spec.ports.iter().filter(|port| !port.name.is_empty());
-    all.extend(named.map(|port| (format!("{name}_SERVICE_PORT_{}", variable(&port.name)), port.port.to_string())));
+    all.extend(named.map(|port| {
+        (
+            format!("{name}_SERVICE_PORT_{}", variable(&port.name)),
+            port.port.to_string(),
+        )
+    }));
     for (index, port) in service.spec.ports.iter().enumerate() {
         let protocol = match port.protocol.as_str() {
             "" => "TCP",

@@ -24,7 +24,9 @@ pub async fn keep(client: Client, node: String, uid: String) {
 async fn renew(client: &Client, node: &str, uid: &str) -> Result<(), client::Error> {
     let api = client.resource(&api::kinds::lease::LEASE).in_namespace(NAMESPACE);
     let spec = spec(node);
-    let renewed = api.patch::<IgnoredAny>(node, Patch::merge(&json!({"spec": spec}))).await;
+    let renewed = api
+        .patch::<IgnoredAny>(node, Patch::merge(&json!({"spec": spec})))
+        .await;
     match renewed {
         Err(error) if error.is_not_found() => {
             let lease = json!({

@@ -80,7 +80,8 @@ impl Pressure {
         Pressure {
             memory: memory("MemAvailable") < MEMORY_RESERVE,
             disk,
-            pids: max.is_some_and(|max| used.is_some_and(|used| max.saturating_sub(used) < max / 100 * PRESSURE_PERCENT)),
+            pids: max
+                .is_some_and(|max| used.is_some_and(|used| max.saturating_sub(used) < max / 100 * PRESSURE_PERCENT)),
         }
     }
 }

@@ -57,7 +57,12 @@ struct NodeSpec {
 }
 
 impl Node {
-    pub fn new(options: KubeletOptions, machine: Machine, runtime: &v1::VersionResponse, events: EventRecorder) -> Node {
+    pub fn new(
+        options: KubeletOptions,
+        machine: Machine,
+        runtime: &v1::VersionResponse,
+        events: EventRecorder,
+    ) -> Node {
         let facts = Facts {
             name: options.node_name.clone(),
             ips: options.node_ips.iter().map(ToString::to_string).collect(),
@@ -96,7 +101,8 @@ impl Node {
             uid: self.facts.name.clone(),
             ..ObjectReference::default()
         };
-        self.events.event(&about, EventType::Normal, "Starting", "Starting kubelet.");
+        self.events
+            .event(&about, EventType::Normal, "Starting", "Starting kubelet.");
         let beating = lease::keep(self.options.client.clone(), self.facts.name.clone(), uid);
         tokio::join!(beating, self.keep_current());
     }
@@ -147,7 +153,13 @@ impl Node {
         }
         if let Some(first) = self.options.pod_cidrs.first() {
             spec["podCIDR"] = json!(first.to_string());
-            spec["podCIDRs"] = json!(self.options.pod_cidrs.iter().map(ToString::to_string).collect::<Vec<_>>());
+            spec["podCIDRs"] = json!(
+                self.options
+                    .pod_cidrs
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+            );
         }
         let node = json!({
             "apiVersion": "v1",
@@ -174,9 +186,13 @@ impl Node {
             }
             Err(error) if error.is_already_exists() => {
                 let known: NodeObject = api.get(&self.facts.name).await?;
-                if labels.iter().any(|(key, value)| known.metadata.labels.get(key) != Some(value)) {
+                if labels
+                    .iter()
+                    .any(|(key, value)| known.metadata.labels.get(key) != Some(value))
+                {
                     let patch = json!({"metadata": {"labels": labels}});
-                    api.patch::<serde::de::IgnoredAny>(&self.facts.name, Patch::merge(&patch)).await?;
+                    api.patch::<serde::de::IgnoredAny>(&self.facts.name, Patch::merge(&patch))
+                        .await?;
                 }
                 self.update().await?;
                 Ok(known.metadata.uid)
@@ -200,11 +216,14 @@ impl Node {
         let wanted = object::status(&self.facts, &conditions, now);
         let patch = match object::patch(&known.status, &wanted) {
             Some(patch) => patch,
-            None if self.is_report_due(limits::NODE_STATUS_REPORT) => json!({"status": {"conditions": wanted["conditions"]}}),
+            None if self.is_report_due(limits::NODE_STATUS_REPORT) => {
+                json!({"status": {"conditions": wanted["conditions"]}})
+            }
             None => return Ok(()),
         };
         let api = api.subresource("status");
-        api.patch::<serde::de::IgnoredAny>(&self.facts.name, Patch::strategic(&patch)).await?;
+        api.patch::<serde::de::IgnoredAny>(&self.facts.name, Patch::strategic(&patch))
+            .await?;
         self.reported_at = now;
         Ok(())
     }

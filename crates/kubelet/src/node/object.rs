@@ -61,7 +61,9 @@ pub fn labels(facts: &Facts, own: &BTreeMap<String, String>) -> BTreeMap<String,
 /// What is the kubelet's in a node's status.
 pub fn status(facts: &Facts, known: &[KnownCondition], now: Moment) -> Value {
     let addresses = facts.ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip}));
-    let addresses: Vec<Value> = addresses.chain([json!({"type": "Hostname", "address": facts.name})]).collect();
+    let addresses: Vec<Value> = addresses
+        .chain([json!({"type": "Hostname", "address": facts.name})])
+        .collect();
     let image = |image: &Image| json!({"names": image.names, "sizeBytes": image.size_bytes});
     json!({
         "addresses": addresses,
@@ -93,7 +95,10 @@ fn conditions(facts: &Facts, known: &[KnownCondition], now: Moment) -> Vec<Value
         row(
             "MemoryPressure",
             memory,
-            ("KubeletHasInsufficientMemory", "kubelet has insufficient memory available"),
+            (
+                "KubeletHasInsufficientMemory",
+                "kubelet has insufficient memory available",
+            ),
             ("KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
         ),
         row(
@@ -171,8 +176,15 @@ fn contains(current: &Value, wanted: &Value) -> bool {
 fn same_conditions(current: &Value, wanted: &Value) -> bool {
     let current = current.as_array();
     let same = |wanted: &Value| {
-        let known = current.into_iter().flatten().find(|known| known["type"] == wanted["type"]);
-        known.is_some_and(|known| ["status", "reason", "message"].iter().all(|field| known[field] == wanted[field]))
+        let known = current
+            .into_iter()
+            .flatten()
+            .find(|known| known["type"] == wanted["type"]);
+        known.is_some_and(|known| {
+            ["status", "reason", "message"]
+                .iter()
+                .all(|field| known[field] == wanted[field])
+        })
     };
     wanted.as_array().into_iter().flatten().all(same)
 }
@@ -211,9 +223,16 @@ mod tests {
         let wanted = status(&facts(), &[], now);
         let mut current = wanted.clone();
         current["capacity"]["example.com/gpu"] = json!("4");
-        current["conditions"].as_array_mut().unwrap().push(json!({"type": "NetworkUnavailable", "status": "False"}));
+        current["conditions"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({"type": "NetworkUnavailable", "status": "False"}));
         assert_eq!(patch(&current, &wanted), None);
-        assert_eq!(patch(&current, &status(&facts(), &[], Moment(now.0 + 60_000))), None, "a heartbeat is no change");
+        assert_eq!(
+            patch(&current, &status(&facts(), &[], Moment(now.0 + 60_000))),
+            None,
+            "a heartbeat is no change"
+        );
 
         let unready = Facts {
             unready: Some("container runtime is down".to_owned()),

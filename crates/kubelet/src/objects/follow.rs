@@ -192,7 +192,9 @@ async fn read<const SECRET: bool>(
     namespace: &str,
     name: &str,
 ) -> Result<Option<Arc<Data>>, ()> {
-    tokio::time::timeout(LIST_TIMEOUT, cache.synced()).await.map_err(|_| ())?;
+    tokio::time::timeout(LIST_TIMEOUT, cache.synced())
+        .await
+        .map_err(|_| ())?;
     Ok(cache.get(namespace, name).map(|object| object.data.clone()))
 }
 

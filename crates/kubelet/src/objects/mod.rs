@@ -93,7 +93,12 @@ pub fn of_environment(container: &Container) -> BTreeSet<(Kind, String)> {
         names.extend(source.secret_ref.iter().map(|r| (Kind::Secret, r.name.clone())));
     }
     for source in container.env.iter().filter_map(|variable| variable.value_from.as_ref()) {
-        names.extend(source.config_map_key_ref.iter().map(|r| (Kind::ConfigMap, r.name.clone())));
+        names.extend(
+            source
+                .config_map_key_ref
+                .iter()
+                .map(|r| (Kind::ConfigMap, r.name.clone())),
+        );
         names.extend(source.secret_key_ref.iter().map(|r| (Kind::Secret, r.name.clone())));
     }
     names
@@ -113,8 +118,14 @@ pub fn of_volume(volume: &Volume) -> BTreeSet<(Kind, String)> {
 
 /// Everything a pod refers to.
 pub fn of_pod(pod: &Pod) -> BTreeSet<(Kind, String)> {
-    let containers = pod.all_containers().flat_map(|(_, container)| of_environment(container));
+    let containers = pod
+        .all_containers()
+        .flat_map(|(_, container)| of_environment(container));
     let volumes = pod.spec.volumes.iter().flat_map(of_volume);
-    let pulls = pod.spec.image_pull_secrets.iter().map(|secret| (Kind::Secret, secret.name.clone()));
+    let pulls = pod
+        .spec
+        .image_pull_secrets
+        .iter()
+        .map(|secret| (Kind::Secret, secret.name.clone()));
     containers.chain(volumes).chain(pulls).collect()
 }

@@ -45,9 +45,19 @@ fn cancel_pulls(view: PodView<'_>, plan: &mut Plan) {
 
 /// Kills what is alive: sidecars last, in the reverse of the order they were started in. True if anything is.
 fn kill_containers(view: PodView<'_>, now: Moment, plan: &mut Plan) -> bool {
-    let alive: Vec<&Instance> = view.observed.containers.iter().filter(|instance| instance.is_alive()).collect();
+    let alive: Vec<&Instance> = view
+        .observed
+        .containers
+        .iter()
+        .filter(|instance| instance.is_alive())
+        .collect();
     let sidecar = |instance: &Instance| {
-        let place = view.pod.spec.init_containers.iter().position(|container| container.name == instance.name);
+        let place = view
+            .pod
+            .spec
+            .init_containers
+            .iter()
+            .position(|container| container.name == instance.name);
         place.filter(|place| view.pod.spec.init_containers[*place].init_kind() == ContainerKind::Sidecar)
     };
     let grace = remaining_grace(view, now);
@@ -62,7 +72,10 @@ fn kill_containers(view: PodView<'_>, now: Moment, plan: &mut Plan) -> bool {
 
 /// What is left of the grace period since the pod began to end.
 fn remaining_grace(view: PodView<'_>, now: Moment) -> Duration {
-    let used = view.progress.ending_since.map_or(Duration::ZERO, |since| now.since(since));
+    let used = view
+        .progress
+        .ending_since
+        .map_or(Duration::ZERO, |since| now.since(since));
     let grace = view.pod.grace();
     // A request to kill at once is honoured; a grace period that others have used up is not taken for one.
     match grace {

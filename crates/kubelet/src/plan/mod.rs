@@ -38,16 +38,36 @@ pub enum Action {
     Stop(Stop),
     MountVolumes,
     UnmountVolumes,
-    CreateSandbox { attempt: u32 },
-    StopSandbox { id: String },
-    RemoveSandbox { id: String },
+    CreateSandbox {
+        attempt: u32,
+    },
+    StopSandbox {
+        id: String,
+    },
+    RemoveSandbox {
+        id: String,
+    },
     /// Makes sure that the container's image is there, by its pull policy.
-    EnsureImage { container: String },
+    EnsureImage {
+        container: String,
+    },
     /// Gives up pulling for a pod that is ending.
-    CancelPull { container: String },
-    StartContainer { container: String, attempt: u32 },
-    KillContainer { id: String, container: String, grace: Duration, reason: KillReason },
-    RemoveContainer { id: String },
+    CancelPull {
+        container: String,
+    },
+    StartContainer {
+        container: String,
+        attempt: u32,
+    },
+    KillContainer {
+        id: String,
+        container: String,
+        grace: Duration,
+        reason: KillReason,
+    },
+    RemoveContainer {
+        id: String,
+    },
     /// Deletes the object in the API: nothing of the pod runs any more.
     DeletePod,
     /// Removes the pod's directories and cgroup and ends the worker.
@@ -107,7 +127,11 @@ fn due_stop(view: PodView<'_>, now: Moment, plan: &mut Plan) -> Option<Stop> {
         return None;
     }
     let seconds = view.pod.spec.active_deadline_seconds?;
-    let due = view.pod.status.start_time?.plus(Duration::from_secs(seconds.max(0) as u64));
+    let due = view
+        .pod
+        .status
+        .start_time?
+        .plus(Duration::from_secs(seconds.max(0) as u64));
     if now >= due {
         return Some(Stop::Deadline);
     }
@@ -179,14 +203,19 @@ impl<'a> PodView<'a> {
     /// Until when a container that has ended must wait for its next start.
     pub fn crash_wait(self, instance: &Instance, now: Moment) -> Option<Moment> {
         let finished_at = instance.exit()?.finished_at.unwrap_or(instance.created_at);
-        let backoff = self.progress.container(&instance.name).and_then(|container| container.backoff);
+        let backoff = self
+            .progress
+            .container(&instance.name)
+            .and_then(|container| container.backoff);
         Backoff::wait_until(backoff, finished_at, now)
     }
 
     /// The restart count of the next instance. The API remembers it when the runtime has forgotten.
     pub fn next_attempt(self, container: &str) -> u32 {
         let known = self.pod.known_container(container);
-        let known = known.filter(|known| !known.container_id.is_empty()).map(|known| known.restart_count + 1);
+        let known = known
+            .filter(|known| !known.container_id.is_empty())
+            .map(|known| known.restart_count + 1);
         let latest = self.observed.latest(container).map(|instance| instance.attempt + 1);
         latest.max(known).unwrap_or(0)
     }

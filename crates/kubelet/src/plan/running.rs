@@ -34,7 +34,12 @@ fn mount_volumes(view: PodView<'_>, now: Moment, plan: &mut Plan) {
 
 /// Without a sandbox: what is left of an old one ends first, then there is a new one.
 fn replace_sandbox(view: PodView<'_>, now: Moment, plan: &mut Plan) {
-    let alive: Vec<_> = view.observed.containers.iter().filter(|instance| instance.is_alive()).collect();
+    let alive: Vec<_> = view
+        .observed
+        .containers
+        .iter()
+        .filter(|instance| instance.is_alive())
+        .collect();
     for instance in &alive {
         plan.kill(instance, view.pod.grace(), KillReason::SandboxLost);
     }
@@ -93,7 +98,11 @@ fn start_in_order(view: PodView<'_>, now: Moment, plan: &mut Plan) {
         advance(view, ContainerKind::App, container, now, plan);
         let starts = |action: &Action| matches!(action, Action::StartContainer { .. });
         if blocked {
-            let kept = plan.actions.split_off(before).into_iter().filter(|action| !starts(action));
+            let kept = plan
+                .actions
+                .split_off(before)
+                .into_iter()
+                .filter(|action| !starts(action));
             plan.actions.extend(kept);
         }
         blocked |= plan.actions[before..].iter().any(starts) || view.progress.is_starting(&container.name);
@@ -174,7 +183,9 @@ fn start(view: PodView<'_>, container: &Container, now: Moment, plan: &mut Plan)
 fn prune(view: PodView<'_>, plan: &mut Plan) {
     let mut kept = BTreeSet::new();
     for (index, instance) in view.observed.containers.iter().enumerate() {
-        let newer = view.observed.containers[..index].iter().filter(|newer| newer.name == instance.name);
+        let newer = view.observed.containers[..index]
+            .iter()
+            .filter(|newer| newer.name == instance.name);
         if instance.is_alive() || newer.count() < 2 {
             kept.insert(instance.sandbox_id.as_str());
         } else {

@@ -102,19 +102,31 @@ images: [i1, i2, app]
 sandboxes: [{id: s0}]
 ";
     let with = |containers: &str, expected: Expect| check(&format!("{pod}containers: {containers}"), expected);
-    with("[]", expect![[r#"
+    with(
+        "[]",
+        expect![[r#"
         start i1, attempt 0
-    "#]]);
+    "#]],
+    );
     with("[{name: i1, state: running}]", expect![""]);
-    with("[{name: i1, state: 0}]", expect![[r#"
+    with(
+        "[{name: i1, state: 0}]",
+        expect![[r#"
         start i2, attempt 0
-    "#]]);
-    with("[{name: i1, state: 0}, {name: i2, state: 1}]", expect![[r#"
+    "#]],
+    );
+    with(
+        "[{name: i1, state: 0}, {name: i2, state: 1}]",
+        expect![[r#"
         start i2, attempt 1
-    "#]]);
-    with("[{name: i1, state: 0}, {name: i2, state: 0}]", expect![[r#"
+    "#]],
+    );
+    with(
+        "[{name: i1, state: 0}, {name: i2, state: 0}]",
+        expect![[r#"
         start app, attempt 0
-    "#]]);
+    "#]],
+    );
     with(
         "[{name: i1, state: 0}, {name: i2, state: 0}, {name: app, state: running}]",
         expect![""],
@@ -134,9 +146,12 @@ sandboxes: [{id: s0}]
 ";
     let with = |rest: &str, expected: Expect| check(&format!("{pod}{rest}"), expected);
     with("containers: [{name: side, state: running}]", expect![""]);
-    with("containers: [{name: side, state: running}]\nstarted: [side]", expect![[r#"
+    with(
+        "containers: [{name: side, state: running}]\nstarted: [side]",
+        expect![[r#"
         start app, attempt 0
-    "#]]);
+    "#]],
+    );
     with(
         "containers: [{name: side, state: 0}, {name: app, state: running}]\nstarted: [side]",
         expect![[r#"
@@ -169,9 +184,12 @@ images: [web]
 sandboxes: [{id: s0}]
 ";
     let with = |rest: &str, expected: Expect| check(&format!("{pod}{rest}"), expected);
-    with("containers: [{name: web, state: 1}]", expect![[r#"
+    with(
+        "containers: [{name: web, state: 1}]",
+        expect![[r#"
         start web, attempt 1
-    "#]]);
+    "#]],
+    );
     with(
         "containers: [{name: web, state: 1, attempt: 1, ago: 4}]\nbackoff: {web: 10}",
         expect![[r#"
@@ -200,18 +218,34 @@ containers: [{{name: web, state: {code}}}]"
             expected,
         );
     };
-    check_policy("Always", 0, expect![[r#"
+    check_policy(
+        "Always",
+        0,
+        expect![[r#"
         start web, attempt 1
-    "#]]);
-    check_policy("OnFailure", 0, expect![[r#"
+    "#]],
+    );
+    check_policy(
+        "OnFailure",
+        0,
+        expect![[r#"
         stop sandbox s0
-    "#]]);
-    check_policy("OnFailure", 1, expect![[r#"
+    "#]],
+    );
+    check_policy(
+        "OnFailure",
+        1,
+        expect![[r#"
         start web, attempt 1
-    "#]]);
-    check_policy("Never", 1, expect![[r#"
+    "#]],
+    );
+    check_policy(
+        "Never",
+        1,
+        expect![[r#"
         stop sandbox s0
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -295,34 +329,64 @@ fn a_deleted_pod_ends_from_its_containers_to_its_object() {
 ";
     let with = |rest: &str, expected: Expect| check(&format!("{pod}{rest}"), expected);
     let running = |names: &[&str]| {
-        let all: Vec<_> = names.iter().map(|name| format!("{{name: {name}, state: running}}")).collect();
-        format!("volumes: mounted\nsandboxes: [{{id: s0}}]\ncontainers: [{}]", all.join(", "))
+        let all: Vec<_> = names
+            .iter()
+            .map(|name| format!("{{name: {name}, state: running}}"))
+            .collect();
+        format!(
+            "volumes: mounted\nsandboxes: [{{id: s0}}]\ncontainers: [{}]",
+            all.join(", ")
+        )
     };
-    with(&running(&["s1", "s2", "a", "b"]), expect![[r#"
+    with(
+        &running(&["s1", "s2", "a", "b"]),
+        expect![[r#"
         kill a (a-0) in 7s: Ending
         kill b (b-0) in 7s: Ending
-    "#]]);
-    with(&running(&["s1", "s2"]), expect![[r#"
+    "#]],
+    );
+    with(
+        &running(&["s1", "s2"]),
+        expect![[r#"
         kill s2 (s2-0) in 7s: Ending
-    "#]]);
-    with(&running(&["s1"]), expect![[r#"
+    "#]],
+    );
+    with(
+        &running(&["s1"]),
+        expect![[r#"
         kill s1 (s1-0) in 7s: Ending
-    "#]]);
-    with(&running(&[]), expect![[r#"
+    "#]],
+    );
+    with(
+        &running(&[]),
+        expect![[r#"
         stop sandbox s0
-    "#]]);
-    with("volumes: mounted\nsandboxes: [{id: s0, lost: true}]", expect![[r#"
+    "#]],
+    );
+    with(
+        "volumes: mounted\nsandboxes: [{id: s0, lost: true}]",
+        expect![[r#"
         unmount volumes
-    "#]]);
-    with("volumes: unmounted\nsandboxes: [{id: s0, lost: true}]", expect![[r#"
+    "#]],
+    );
+    with(
+        "volumes: unmounted\nsandboxes: [{id: s0, lost: true}]",
+        expect![[r#"
         delete the pod in the API
-    "#]]);
-    with("volumes: unmounted\nsandboxes: [{id: s0, lost: true}]\nstop: gone", expect![[r#"
+    "#]],
+    );
+    with(
+        "volumes: unmounted\nsandboxes: [{id: s0, lost: true}]\nstop: gone",
+        expect![[r#"
         remove sandbox s0
-    "#]]);
-    with("volumes: unmounted\nstop: gone", expect![[r#"
+    "#]],
+    );
+    with(
+        "volumes: unmounted\nstop: gone",
+        expect![[r#"
         clean up
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -341,9 +405,12 @@ killing: {{a-0: {seconds}}}"
         );
     };
     with(4, expect![""]);
-    with(30, expect![[r#"
+    with(
+        30,
+        expect![[r#"
         kill a (a-0) in 5s: Ending
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -361,12 +428,18 @@ containers: [{{name: a, state: running}}]"
             expected,
         );
     };
-    with(10, expect![[r#"
+    with(
+        10,
+        expect![[r#"
         stop the pod: Deadline
-    "#]]);
-    with(15, expect![[r#"
+    "#]],
+    );
+    with(
+        15,
+        expect![[r#"
         wake in 5000ms
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

@@ -270,7 +270,8 @@ impl Container {
             PortRef::Number(number) => u16::try_from(*number).ok(),
             PortRef::Name(name) => {
                 let named = self.ports.iter().find(|port| port.name == *name);
-                let named = named.ok_or_else(|| format!("couldn't find port: {name:?} in container {:?}", self.name))?;
+                let named =
+                    named.ok_or_else(|| format!("couldn't find port: {name:?} in container {:?}", self.name))?;
                 Some(named.container_port)
             }
         };
@@ -283,7 +284,9 @@ impl Container {
     pub fn hash(&self) -> String {
         // FNV-1a, 32 bit: the value only has to be stable between versions of Karve.
         let bytes = self.name.bytes().chain([0]).chain(self.image.bytes());
-        let hash = bytes.fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        let hash = bytes.fold(0x811c_9dc5_u32, |hash, byte| {
+            (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+        });
         format!("{hash:x}")
     }
 }

@@ -219,7 +219,10 @@ impl Pod {
 
     /// How upstream names a pod in messages: `name_namespace(uid)`.
     pub fn full_name(&self) -> String {
-        format!("{}_{}({})", self.metadata.name, self.metadata.namespace, self.metadata.uid)
+        format!(
+            "{}_{}({})",
+            self.metadata.name, self.metadata.namespace, self.metadata.uid
+        )
     }
 
     /// All containers with what they are, in the order in which they start.

@@ -80,7 +80,11 @@ pub fn pod_compute(pod: &Pod) -> Compute {
             _ => initialising = initialising.max(sidecars.plus(own)),
         }
     }
-    let app = pod.spec.containers.iter().map(|container| Compute::of(&container.resources));
+    let app = pod
+        .spec
+        .containers
+        .iter()
+        .map(|container| Compute::of(&container.resources));
     let running = app.fold(sidecars, Compute::plus);
     let mut total = running.max(initialising);
     total.cpu_limit_milli = total.cpu_limit_milli.filter(|limit| *limit > 0);
@@ -161,7 +165,10 @@ mod tests {
         assert_eq!(of("{}"), Qos::BestEffort);
         assert_eq!(of("{requests: {cpu: 1m}}"), Qos::Burstable);
         assert_eq!(of("{limits: {cpu: 1, memory: 1Gi}}"), Qos::Guaranteed);
-        assert_eq!(of("{limits: {cpu: '1', memory: 1Gi}, requests: {cpu: 500m}}"), Qos::Burstable);
+        assert_eq!(
+            of("{limits: {cpu: '1', memory: 1Gi}, requests: {cpu: 500m}}"),
+            Qos::Burstable
+        );
     }
 
     #[test]

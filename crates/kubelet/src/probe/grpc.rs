@@ -39,7 +39,11 @@ async fn check(address: &str, port: u16, service: &str, timeout: Duration) -> Re
         .await
         .map_err(|error| error.to_string())?;
     let driver = tokio::spawn(connection);
-    let host = if address.contains(':') { format!("[{address}]") } else { address.to_owned() };
+    let host = if address.contains(':') {
+        format!("[{address}]")
+    } else {
+        address.to_owned()
+    };
     let request = Request::post(format!("http://{host}:{port}/grpc.health.v1.Health/Check"))
         .header("content-type", "application/grpc")
         .header("te", "trailers")
@@ -48,13 +52,17 @@ async fn check(address: &str, port: u16, service: &str, timeout: Duration) -> Re
         .map_err(|error| error.to_string())?;
     let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
     let early = answer.headers().get("grpc-status").cloned();
-    let body = Limited::new(answer.into_body(), limits::PROBE_OUTPUT_BYTES).collect().await;
+    let body = Limited::new(answer.into_body(), limits::PROBE_OUTPUT_BYTES)
+        .collect()
+        .await;
     driver.abort();
     let body = body.map_err(|error| error.to_string())?;
     let code = early.or_else(|| body.trailers()?.get("grpc-status").cloned());
     match code.as_ref().and_then(|code| code.to_str().ok()) {
         Some("0") | None => response_status(&body.to_bytes()),
-        Some(UNIMPLEMENTED) => Err("this server does not implement the grpc health protocol (grpc.health.v1.Health)".into()),
+        Some(UNIMPLEMENTED) => {
+            Err("this server does not implement the grpc health protocol (grpc.health.v1.Health)".into())
+        }
         Some(code) => Err(format!("health rpc failed with code {code}")),
     }
 }

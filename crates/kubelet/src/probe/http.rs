@@ -39,11 +39,16 @@ pub async fn ask(action: &HttpGet, address: &str, port: u16, timeout: Duration) 
 async fn follow(action: &HttpGet, address: &str, port: u16, timeout: Duration) -> Result<Fetched, String> {
     let mut target = url(action, address, port);
     for _ in 0..=MAX_REDIRECTS {
-        let uri: Uri = target.parse().map_err(|error| format!("invalid URL {target:?}: {error}"))?;
+        let uri: Uri = target
+            .parse()
+            .map_err(|error| format!("invalid URL {target:?}: {error}"))?;
         let fetched = fetch(&uri, action, timeout)
             .await
             .map_err(|error| format!("Get {target:?}: {error}"))?;
-        let redirected = (300..400).contains(&fetched.status).then_some(fetched.location.as_ref()).flatten();
+        let redirected = (300..400)
+            .contains(&fetched.status)
+            .then_some(fetched.location.as_ref())
+            .flatten();
         match redirected.and_then(|location| resolve(&uri, location)) {
             Some(next) => target = next,
             None => return Ok(fetched),
@@ -57,7 +62,9 @@ pub fn url(action: &HttpGet, address: &str, port: u16) -> String {
         "HTTPS" | "https" => "https",
         _ => "http",
     };
-    let host = Some(action.host.as_str()).filter(|host| !host.is_empty()).unwrap_or(address);
+    let host = Some(action.host.as_str())
+        .filter(|host| !host.is_empty())
+        .unwrap_or(address);
     let host = match host.contains(':') && !host.starts_with('[') {
         true => format!("[{host}]"),
         false => host.to_owned(),
@@ -86,7 +93,10 @@ pub async fn fetch(uri: &Uri, action: &HttpGet, timeout: Duration) -> Result<Fet
     }
     let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).map_err(|error| error.to_string())?;
     let connector = tokio_rustls::TlsConnector::from(trusting_tls()?);
-    let stream = connector.connect(name, stream).await.map_err(|error| error.to_string())?;
+    let stream = connector
+        .connect(name, stream)
+        .await
+        .map_err(|error| error.to_string())?;
     send(stream, uri, action).await
 }
 
@@ -124,7 +134,12 @@ fn request(uri: &Uri, action: &HttpGet) -> Result<Request<Empty<Bytes>>, String>
         ("Connection", "close"),
     ];
     // A header of the probe's own replaces ours; an empty one only removes it.
-    headers.retain(|(name, _)| !action.http_headers.iter().any(|own| own.name.eq_ignore_ascii_case(name)));
+    headers.retain(|(name, _)| {
+        !action
+            .http_headers
+            .iter()
+            .any(|own| own.name.eq_ignore_ascii_case(name))
+    });
     let own = action.http_headers.iter().filter(|header| !header.value.is_empty());
     headers.extend(own.map(|header| (header.name.as_str(), header.value.as_str())));
     for (name, value) in headers {
@@ -144,5 +159,7 @@ fn describe(error: &hyper::Error) -> String {
 /// TLS without verification: a probe asks whether a server answers, not who it is.
 fn trusting_tls() -> Result<Arc<rustls::ClientConfig>, String> {
     static CONFIG: OnceLock<Result<Arc<rustls::ClientConfig>, String>> = OnceLock::new();
-    CONFIG.get_or_init(|| crate::tls::trusting_client().map(Arc::new)).clone()
+    CONFIG
+        .get_or_init(|| crate::tls::trusting_client().map(Arc::new))
+        .clone()
 }

@@ -148,7 +148,8 @@ pub async fn watch(kind: ProbeKind, probe: Probe, target: Target, mut report: im
         if counts {
             counted += period;
         }
-        tokio::time::sleep_until((tokio::time::Instant::now() + pause).min(counted.max(tokio::time::Instant::now()))).await;
+        tokio::time::sleep_until((tokio::time::Instant::now() + pause).min(counted.max(tokio::time::Instant::now())))
+            .await;
         pause *= 2;
     }
 }
@@ -188,7 +189,9 @@ pub async fn ask(handler: &Handler, target: &Target, timeout: Duration) -> Answe
         };
     }
     if let Some(action) = &handler.tcp_socket {
-        let host = Some(&action.host).filter(|host| !host.is_empty()).unwrap_or(&target.address);
+        let host = Some(&action.host)
+            .filter(|host| !host.is_empty())
+            .unwrap_or(&target.address);
         return match port(&action.port) {
             Ok(port) => tcp::ask(host, port, timeout).await,
             Err(error) => Answer::Error(error),
@@ -215,7 +218,10 @@ async fn exec(command: &[String], target: &Target, timeout: Duration) -> Answer 
         }
         Err(error) if error.code == cri::Code::DeadlineExceeded => {
             let timeout = crate::text::go_duration(timeout);
-            Answer::Failure(format!("command timed out: {:?} timed out after {timeout}", command.join(" ")))
+            Answer::Failure(format!(
+                "command timed out: {:?} timed out after {timeout}",
+                command.join(" ")
+            ))
         }
         Err(error) => Answer::Error(error.to_string()),
     }

@@ -79,7 +79,10 @@ async fn a_closed_port_is_a_failure_in_gos_words() {
             "Get \"http://127.0.0.1:{port}/\": dial tcp 127.0.0.1:{port}: connect: connection refused"
         ))
     );
-    assert!(matches!(ask_for("{tcpSocket: {port: nope}}", port).await, Answer::Error(_)));
+    assert!(matches!(
+        ask_for("{tcpSocket: {port: nope}}", port).await,
+        Answer::Error(_)
+    ));
 }
 
 #[test]
@@ -91,15 +94,24 @@ fn thresholds_decide_when_a_verdict_changes() {
     };
     let run = |kind: ProbeKind, results: &[bool]| {
         let mut tally = Tally::new(kind);
-        let verdicts: Vec<_> = results.iter().map(|result| tally.record(kind, &probe, *result)).collect();
+        let verdicts: Vec<_> = results
+            .iter()
+            .map(|result| tally.record(kind, &probe, *result))
+            .collect();
         verdicts
     };
     assert_eq!(
         run(ProbeKind::Readiness, &[true, true, false, true, false, false, false]),
         [None, Some(true), None, None, None, None, Some(false)]
     );
-    assert_eq!(run(ProbeKind::Liveness, &[false, false, false]), [None, None, Some(false)]);
-    assert_eq!(run(ProbeKind::Startup, &[false, false, false]), [None, None, Some(false)]);
+    assert_eq!(
+        run(ProbeKind::Liveness, &[false, false, false]),
+        [None, None, Some(false)]
+    );
+    assert_eq!(
+        run(ProbeKind::Startup, &[false, false, false]),
+        [None, None, Some(false)]
+    );
 }
 
 /// Listens only after `delay`; how long until the container counts as ready, and how many events that caused.
@@ -117,9 +129,14 @@ async fn ready_after(delay: Duration) -> (Duration, usize) {
             .unwrap();
     let started = tokio::time::Instant::now();
     let (sender, mut receiver) = tokio::sync::mpsc::channel(16);
-    let watching = tokio::spawn(watch(ProbeKind::Readiness, probe, target(address.port()), async move |report| {
-        let _ = sender.send(report).await;
-    }));
+    let watching = tokio::spawn(watch(
+        ProbeKind::Readiness,
+        probe,
+        target(address.port()),
+        async move |report| {
+            let _ = sender.send(report).await;
+        },
+    ));
     let mut events = 0;
     loop {
         match receiver.recv().await.unwrap() {

@@ -145,7 +145,9 @@ impl Authorizer for ApiAuth {
                 },
             },
         });
-        let api = self.client.resource(&api::kinds::subject_access_review::SUBJECT_ACCESS_REVIEW);
+        let api = self
+            .client
+            .resource(&api::kinds::subject_access_review::SUBJECT_ACCESS_REVIEW);
         let review: Review = api.create(&body).await.map_err(|error| error.to_string())?;
         self.decisions.put(key, review.status.allowed);
         Ok(review.status.allowed)

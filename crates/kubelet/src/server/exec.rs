@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
+use super::Refusal;
 use super::query::Query;
 use super::websocket::{Channels, Received, Receiver, Sender, Work};
-use super::Refusal;
 use crate::container::labels;
 use crate::pod::Pod;
 use crate::shared::Shared;
@@ -56,7 +56,9 @@ impl Options {
             return Err(Refusal::bad_request("you must specify a command for the container"));
         }
         if !options.stdin && !options.stdout && !options.stderr {
-            return Err(Refusal::bad_request("you must specify at least 1 of stdin, stdout, stderr"));
+            return Err(Refusal::bad_request(
+                "you must specify at least 1 of stdin, stdout, stderr",
+            ));
         }
         Ok(options)
     }
@@ -98,7 +100,10 @@ pub async fn open(shared: &Arc<Shared>, pod: &Pod, container: &str, options: Opt
 }
 
 async fn running(shared: &Shared, pod: &Pod, name: &str) -> Result<String, Refusal> {
-    let labels = [(labels::POD_UID, pod.metadata.uid.as_str()), (labels::CONTAINER_NAME, name)];
+    let labels = [
+        (labels::POD_UID, pod.metadata.uid.as_str()),
+        (labels::CONTAINER_NAME, name),
+    ];
     let filter = v1::ContainerFilter {
         label_selector: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
         state: Some(v1::ContainerStateValue {

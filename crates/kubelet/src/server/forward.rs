@@ -6,9 +6,9 @@ use cri::{Duplex, PortTarget, v1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
+use super::Refusal;
 use super::query::Query;
 use super::websocket::{Channels, Received, Work};
-use super::Refusal;
 use crate::container::labels;
 use crate::pod::Pod;
 use crate::shared::Shared;
@@ -23,14 +23,18 @@ pub async fn open(shared: &Arc<Shared>, pod: &Pod, query: &Query) -> Result<Work
     let ports = ports(query)?;
     let sandbox = sandbox(shared, pod).await?;
     let shared = shared.clone();
-    Ok(Box::new(move |channels| Box::pin(run(shared, sandbox, ports, channels))))
+    Ok(Box::new(move |channels| {
+        Box::pin(run(shared, sandbox, ports, channels))
+    }))
 }
 
 fn ports(query: &Query) -> Result<Vec<u16>, Refusal> {
     let listed = query.all("port").into_iter().chain(query.all("ports"));
     let parse = |text: &str| match text.parse::<u16>() {
         Ok(port @ 1..) => Ok(port),
-        _ => Err(Refusal::bad_request(format!("query parameter \"port\" is not a port: {text:?}"))),
+        _ => Err(Refusal::bad_request(format!(
+            "query parameter \"port\" is not a port: {text:?}"
+        ))),
     };
     let ports: Vec<u16> = listed
         .flat_map(|list| list.split(',').map(parse).collect::<Vec<_>>())
@@ -38,7 +42,9 @@ fn ports(query: &Query) -> Result<Vec<u16>, Refusal> {
     match ports.len() {
         0 => Err(Refusal::bad_request("query parameter \"port\" is required")),
         1..=MAX_PORTS => Ok(ports),
-        _ => Err(Refusal::bad_request(format!("no more than {MAX_PORTS} ports can be forwarded at once"))),
+        _ => Err(Refusal::bad_request(format!(
+            "no more than {MAX_PORTS} ports can be forwarded at once"
+        ))),
     }
 }
 
@@ -54,7 +60,12 @@ pub async fn sandbox(shared: &Shared, pod: &Pod) -> Result<String, Refusal> {
     let listed = shared.runtime.list_pod_sandbox(request).await;
     let listed = listed.map_err(|error| Refusal::internal(error.to_string()))?;
     let first = listed.items.into_iter().next();
-    let missing = || Refusal::bad_request(format!("unable to forward port because pod is not running: {}", pod.key()));
+    let missing = || {
+        Refusal::bad_request(format!(
+            "unable to forward port because pod is not running: {}",
+            pod.key()
+        ))
+    };
     first.map(|sandbox| sandbox.id).ok_or_else(missing)
 }
 
@@ -78,7 +89,14 @@ async fn run(shared: Arc<Shared>, sandbox: String, ports: Vec<u16>, channels: Ch
         }
         let (input, received) = mpsc::channel(BLOCKS);
         inputs.push(Some(input));
-        tokio::spawn(forward(shared.clone(), sandbox.clone(), port, data, received, blocks.clone()));
+        tokio::spawn(forward(
+            shared.clone(),
+            sandbox.clone(),
+            port,
+            data,
+            received,
+            blocks.clone(),
+        ));
     }
     drop(blocks);
     loop {

@@ -47,14 +47,18 @@ impl LogOptions {
     fn parse(query: &Query) -> Result<LogOptions, String> {
         let positive = |name: &str| -> Result<Option<usize>, String> {
             let number = query.number(name)?;
-            number.map(|n| usize::try_from(n).map_err(|_| format!("{name} must not be negative"))).transpose()
+            number
+                .map(|n| usize::try_from(n).map_err(|_| format!("{name} must not be negative")))
+                .transpose()
         };
         let since_time = query.get("sinceTime").filter(|text| !text.is_empty());
         let since_time = since_time
             .map(|text| Moment::parse(text).ok_or_else(|| format!("sinceTime is not a time: {text:?}")))
             .transpose()?;
         let since_seconds = positive("sinceSeconds")?;
-        let stream = query.get("stream").filter(|stream| !stream.is_empty() && *stream != "All");
+        let stream = query
+            .get("stream")
+            .filter(|stream| !stream.is_empty() && *stream != "All");
         Ok(LogOptions {
             follow: query.flag("follow"),
             previous: query.flag("previous"),
@@ -93,7 +97,10 @@ pub async fn answer(shared: &Arc<Shared>, pod: &Pod, container: &str, query: &Qu
 
 /// The newest instance of a container, or the one before it.
 async fn find(shared: &Shared, pod: &Pod, name: &str, previous: bool) -> Result<v1::Container, Refusal> {
-    let labels = [(labels::POD_UID, pod.metadata.uid.as_str()), (labels::CONTAINER_NAME, name)];
+    let labels = [
+        (labels::POD_UID, pod.metadata.uid.as_str()),
+        (labels::CONTAINER_NAME, name),
+    ];
     let filter = v1::ContainerFilter {
         label_selector: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
         ..v1::ContainerFilter::default()
@@ -113,7 +120,11 @@ async fn find(shared: &Shared, pod: &Pod, name: &str, previous: bool) -> Result<
         ))),
         (None, false) => Err(Refusal::bad_request(format!(
             "container {name:?} in pod {pod_name:?} is waiting to start: {}",
-            if pod.spec.init_containers.is_empty() { "ContainerCreating" } else { "PodInitializing" }
+            if pod.spec.init_containers.is_empty() {
+                "ContainerCreating"
+            } else {
+                "PodInitializing"
+            }
         ))),
     }
 }
@@ -124,7 +135,10 @@ async fn log_path(shared: &Shared, pod: &Pod, container: &v1::Container) -> Resu
         verbose: false,
     };
     let status = shared.runtime.container_status(request).await;
-    let status = status.map_err(|error| Refusal::internal(error.to_string()))?.status.unwrap_or_default();
+    let status = status
+        .map_err(|error| Refusal::internal(error.to_string()))?
+        .status
+        .unwrap_or_default();
     if !status.log_path.is_empty() {
         return Ok(PathBuf::from(status.log_path));
     }
@@ -181,7 +195,10 @@ async fn copy(
 /// Reads up to the end of a line, or of what is there yet.
 async fn read_line(reader: &mut BufReader<tokio::fs::File>, line: &mut Vec<u8>) -> io::Result<usize> {
     let available = reader.fill_buf().await?;
-    let end = available.iter().position(|byte| *byte == b'\n').map_or(available.len(), |at| at + 1);
+    let end = available
+        .iter()
+        .position(|byte| *byte == b'\n')
+        .map_or(available.len(), |at| at + 1);
     line.extend_from_slice(&available[..end]);
     reader.consume(end);
     Ok(end)
@@ -256,8 +273,15 @@ impl Output {
         let Some(entry) = Entry::parse(line) else {
             return Ok(true);
         };
-        let wanted = options.stream.as_ref().is_none_or(|stream| entry.stream == stream.as_bytes());
-        if !wanted || options.since.is_some_and(|since| entry.time().is_some_and(|time| time < since)) {
+        let wanted = options
+            .stream
+            .as_ref()
+            .is_none_or(|stream| entry.stream == stream.as_bytes());
+        if !wanted
+            || options
+                .since
+                .is_some_and(|since| entry.time().is_some_and(|time| time < since))
+        {
             return Ok(true);
         }
         if options.timestamps && !self.within_line {
@@ -357,27 +381,42 @@ mod tests {
 
     #[tokio::test]
     async fn logs_are_cut_as_asked() {
-        check("", expect![[r#"
+        check(
+            "",
+            expect![[r#"
             one
             two, continued
             three
-        "#]])
+        "#]],
+        )
         .await;
-        check("timestamps=true&tailLines=1", expect![[r#"
+        check(
+            "timestamps=true&tailLines=1",
+            expect![[r#"
             2023-01-01T00:00:02.1Z three
-        "#]])
+        "#]],
+        )
         .await;
-        check("timestamps=true&stream=Stderr", expect![[r#"
+        check(
+            "timestamps=true&stream=Stderr",
+            expect![[r#"
             2023-01-01T00:00:01.1Z two, continued
-        "#]])
+        "#]],
+        )
         .await;
-        check("sinceTime=2023-01-01T00:00:02Z", expect![[r#"
+        check(
+            "sinceTime=2023-01-01T00:00:02Z",
+            expect![[r#"
             three
-        "#]])
+        "#]],
+        )
         .await;
-        check("limitBytes=6", expect![[r#"
+        check(
+            "limitBytes=6",
+            expect![[r#"
             one
-            tw"#]])
+            tw"#]],
+        )
         .await;
         check("tailLines=0", expect![""]).await;
     }

@@ -78,7 +78,12 @@ impl Server {
 
     async fn route(&self, request: &Request<Bytes>) -> Answer {
         let query = Query::parse(request.uri().query().unwrap_or_default());
-        let path: Vec<&str> = request.uri().path().split('/').filter(|part| !part.is_empty()).collect();
+        let path: Vec<&str> = request
+            .uri()
+            .path()
+            .split('/')
+            .filter(|part| !part.is_empty())
+            .collect();
         if request.method() != Method::GET {
             return Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"));
         }

@@ -14,7 +14,10 @@ impl Query {
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+        self.0
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
     }
 
     pub fn all(&self, name: &str) -> Vec<String> {
@@ -30,7 +33,11 @@ impl Query {
     /// A number, or what is wrong with it.
     pub fn number(&self, name: &str) -> Result<Option<i64>, String> {
         let value = self.get(name).filter(|value| !value.is_empty());
-        let parse = |value: &str| value.parse().map_err(|_| format!("query parameter {name:?} is not a number: {value:?}"));
+        let parse = |value: &str| {
+            value
+                .parse()
+                .map_err(|_| format!("query parameter {name:?} is not a number: {value:?}"))
+        };
         value.map(parse).transpose()
     }
 }

@@ -38,10 +38,12 @@ pub struct Listening {
 
 pub async fn listen(options: &ServerOptions) -> Result<Listening, ServeError> {
     let tls = Arc::new(tls_config(options).map_err(ServeError::Certificate)?);
-    let listener = TcpListener::bind(options.address).await.map_err(|source| ServeError::Listen {
-        address: options.address.to_string(),
-        source,
-    })?;
+    let listener = TcpListener::bind(options.address)
+        .await
+        .map_err(|source| ServeError::Listen {
+            address: options.address.to_string(),
+            source,
+        })?;
     Ok(Listening { listener, tls })
 }
 
@@ -78,7 +80,9 @@ async fn connection(
         async move { Ok::<_, std::convert::Infallible>(answer(request, &options, &server, user).await) }
     });
     let builder = auto::Builder::new(TokioExecutor::new());
-    builder.serve_connection_with_upgrades(TokioIo::new(stream), service).await
+    builder
+        .serve_connection_with_upgrades(TokioIo::new(stream), service)
+        .await
 }
 
 async fn answer(
@@ -117,13 +121,21 @@ async fn admit(
         _ => return Err(unauthorized()),
     };
     let access = Access::of(request.method(), request.uri().path(), &server.shared.node_name);
-    if options.authorizer.authorize(&user, &access).await.map_err(Refusal::internal)? {
+    if options
+        .authorizer
+        .authorize(&user, &access)
+        .await
+        .map_err(Refusal::internal)?
+    {
         return Ok(());
     }
     let Access { verb, subresource, .. } = access;
     Err(Refusal::new(
         StatusCode::FORBIDDEN,
-        format!("Forbidden (user={}, verb={verb}, resource=nodes, subresource(s)=[{subresource}])", user.name),
+        format!(
+            "Forbidden (user={}, verb={verb}, resource=nodes, subresource(s)=[{subresource}])",
+            user.name
+        ),
     ))
 }
 
@@ -167,11 +179,16 @@ fn tls_config(options: &ServerOptions) -> Result<ServerConfig, String> {
             roots.add_parsable_certificates(certificates(ca)?);
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
             // A client without a certificate may still have a token.
-            let verifier = verifier.allow_unauthenticated().build().map_err(|error| error.to_string())?;
+            let verifier = verifier
+                .allow_unauthenticated()
+                .build()
+                .map_err(|error| error.to_string())?;
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let mut config = builder.with_single_cert(chain, key).map_err(|error| error.to_string())?;
+    let mut config = builder
+        .with_single_cert(chain, key)
+        .map_err(|error| error.to_string())?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
 }

@@ -14,7 +14,10 @@ use crate::worker::PodObject;
 
 /// Upstream's `/stats/summary`, as far as the runtime can fill it.
 pub async fn summary(shared: &Shared) -> Result<Vec<u8>, Refusal> {
-    let listed = shared.runtime.list_container_stats(v1::ListContainerStatsRequest::default()).await;
+    let listed = shared
+        .runtime
+        .list_container_stats(v1::ListContainerStatsRequest::default())
+        .await;
     let listed = match listed {
         Ok(answer) => answer.stats,
         Err(error) if error.is_unsupported() => Vec::new(),
@@ -81,8 +84,7 @@ pub fn metrics(shared: &Shared, pods: &Arc<Cache<PodObject>>) -> String {
 /// The stages that objects passed in this process; `object` and `uid` narrow them down.
 pub fn marks(query: &Query) -> Vec<u8> {
     let (object, uid) = (query.get("object"), query.get("uid"));
-    let wanted = |mark: &trace::Mark| {
-        object.is_none_or(|object| mark.object == object) && uid.is_none_or(|uid| mark.uid == uid)
-    };
+    let wanted =
+        |mark: &trace::Mark| object.is_none_or(|object| mark.object == object) && uid.is_none_or(|uid| mark.uid == uid);
     serde_json::to_vec(&trace::dump(wanted)).unwrap_or_default()
 }

@@ -169,7 +169,12 @@ fn decode_text(text: &str) -> Option<Bytes> {
 pub async fn open(server: &Server, request: &Request<Bytes>) -> Result<Opened, Refusal> {
     let (protocol, headers) = negotiate(request.headers())?;
     let query = Query::parse(request.uri().query().unwrap_or_default());
-    let path: Vec<&str> = request.uri().path().split('/').filter(|part| !part.is_empty()).collect();
+    let path: Vec<&str> = request
+        .uri()
+        .path()
+        .split('/')
+        .filter(|part| !part.is_empty())
+        .collect();
     let work = match path.as_slice() {
         [verb @ ("exec" | "attach"), namespace, pod, container]
         | [verb @ ("exec" | "attach"), namespace, pod, _, container] => {
@@ -193,9 +198,15 @@ pub async fn open(server: &Server, request: &Request<Bytes>) -> Result<Opened, R
 fn negotiate(headers: &HeaderMap) -> Result<(Protocol, HeaderMap), Refusal> {
     let words = |name: &str| -> Vec<String> {
         let values = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-        values.flat_map(|value| value.split(',')).map(|word| word.trim().to_owned()).collect()
+        values
+            .flat_map(|value| value.split(','))
+            .map(|word| word.trim().to_owned())
+            .collect()
     };
-    if !words("upgrade").iter().any(|word| word.eq_ignore_ascii_case("websocket")) {
+    if !words("upgrade")
+        .iter()
+        .any(|word| word.eq_ignore_ascii_case("websocket"))
+    {
         let message = format!("unable to upgrade: unsupported protocol {:?}", words("upgrade"));
         return Err(Refusal::bad_request(message));
     }
@@ -206,16 +217,23 @@ fn negotiate(headers: &HeaderMap) -> Result<(Protocol, HeaderMap), Refusal> {
     let protocol = match offered.is_empty() {
         true => Protocol::Plain,
         false => {
-            let fitting = PROTOCOLS.iter().find(|(name, _)| offered.iter().any(|offer| offer == name));
+            let fitting = PROTOCOLS
+                .iter()
+                .find(|(name, _)| offered.iter().any(|offer| offer == name));
             let (name, protocol) = fitting.ok_or_else(|| {
-                Refusal::bad_request(format!("unable to upgrade: none of the protocols {offered:?} is supported"))
+                Refusal::bad_request(format!(
+                    "unable to upgrade: none of the protocols {offered:?} is supported"
+                ))
             })?;
             answer.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(name));
             *protocol
         }
     };
     let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes()));
-    answer.insert(header::SEC_WEBSOCKET_ACCEPT, accept.map_err(|error| Refusal::internal(error.to_string()))?);
+    answer.insert(
+        header::SEC_WEBSOCKET_ACCEPT,
+        accept.map_err(|error| Refusal::internal(error.to_string()))?,
+    );
     answer.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
     answer.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
     Ok((protocol, answer))

@@ -48,7 +48,9 @@ pub(super) fn compute(view: PodView<'_>, status: &PodStatus, known: &[KnownCondi
 /// A condition keeps its time as long as its status stays.
 fn dated(view: PodView<'_>, finding: Finding, known: &[KnownCondition], now: Moment) -> Condition {
     let status = if finding.status { "True" } else { "False" };
-    let known = known.iter().find(|known| known.kind == finding.kind && known.status == status);
+    let known = known
+        .iter()
+        .find(|known| known.kind == finding.kind && known.status == status);
     Condition {
         kind: finding.kind,
         observed_generation: view.pod.metadata.generation,
@@ -76,8 +78,16 @@ fn initialized(view: PodView<'_>, status: &PodStatus) -> Finding {
             ..Finding::yes(kind)
         };
     }
-    let any_created = status.container_statuses.iter().any(|container| !container.container_id.is_empty());
-    let containers = view.pod.spec.init_containers.iter().zip(&status.init_container_statuses);
+    let any_created = status
+        .container_statuses
+        .iter()
+        .any(|container| !container.container_id.is_empty());
+    let containers = view
+        .pod
+        .spec
+        .init_containers
+        .iter()
+        .zip(&status.init_container_statuses);
     let incomplete: Vec<&str> = containers
         .filter(|(container, status)| match container.init_kind() {
             ContainerKind::Sidecar => !status.started && !any_created,
@@ -101,7 +111,12 @@ fn containers_ready(kind: &'static str, view: PodView<'_>, status: &PodStatus) -
         Phase::Failed => return Finding::no(kind, "PodFailed", ""),
         Phase::Pending | Phase::Running => {}
     }
-    let init = view.pod.spec.init_containers.iter().zip(&status.init_container_statuses);
+    let init = view
+        .pod
+        .spec
+        .init_containers
+        .iter()
+        .zip(&status.init_container_statuses);
     let sidecars = init.filter(|(container, _)| container.init_kind() == ContainerKind::Sidecar);
     let all = sidecars.map(|(_, status)| status).chain(&status.container_statuses);
     let unready: Vec<&str> = all
@@ -128,8 +143,12 @@ fn ready(view: PodView<'_>, status: &PodStatus, containers: &Finding) -> Finding
         let condition = view.pod.status.conditions.iter().find(|known| known.kind == *gate);
         match condition.map(|condition| condition.status.as_str()) {
             Some("True") => None,
-            Some(status) => Some(format!("the status of pod readiness gate {gate:?} is not \"True\", but {status}")),
-            None => Some(format!("corresponding condition of pod readiness gate {gate:?} does not exist.")),
+            Some(status) => Some(format!(
+                "the status of pod readiness gate {gate:?} is not \"True\", but {status}"
+            )),
+            None => Some(format!(
+                "corresponding condition of pod readiness gate {gate:?} does not exist."
+            )),
         }
     });
     let closed: Vec<String> = gates.collect();

@@ -18,7 +18,13 @@ pub(super) fn fill(status: &mut PodStatus, view: PodView<'_>, around: &Surroundi
     }
 }
 
-fn of(view: PodView<'_>, kind: ContainerKind, container: &Container, around: &Surroundings, now: Moment) -> ContainerStatus {
+fn of(
+    view: PodView<'_>,
+    kind: ContainerKind,
+    container: &Container,
+    around: &Surroundings,
+    now: Moment,
+) -> ContainerStatus {
     let Some(instance) = view.observed.latest(&container.name) else {
         return without_instance(view, container, now);
     };
@@ -26,7 +32,10 @@ fn of(view: PodView<'_>, kind: ContainerKind, container: &Container, around: &Su
     let mut status = ContainerStatus {
         name: container.name.clone(),
         restart_count: instance.attempt,
-        image: Some(&instance.image).filter(|image| !image.is_empty()).unwrap_or(&container.image).clone(),
+        image: Some(&instance.image)
+            .filter(|image| !image.is_empty())
+            .unwrap_or(&container.image)
+            .clone(),
         image_id: instance.image_ref.clone(),
         container_id: id(instance),
         volume_mounts: mounts(container),
@@ -34,7 +43,10 @@ fn of(view: PodView<'_>, kind: ContainerKind, container: &Container, around: &Su
     };
     let exited = |instance: &Instance| terminated(instance, id(instance));
     let before = view.observed.previous(&container.name).and_then(exited);
-    let known = view.pod.known_container(&container.name).and_then(|known| known.last_state.terminated.clone());
+    let known = view
+        .pod
+        .known_container(&container.name)
+        .and_then(|known| known.last_state.terminated.clone());
     status.last_state.terminated = before.or_else(|| known.filter(|_| instance.attempt > 0));
     match &instance.state {
         State::Running => {

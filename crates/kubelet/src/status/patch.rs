@@ -70,7 +70,13 @@ fn changed_conditions(current: &Value, wanted: &Map<String, Value>) -> Vec<Value
 /// Whether a condition says what it should, whatever else it says.
 fn covers(known: &Value, wanted: &Value) -> bool {
     let field = |value: &Value, name: &str| value.get(name).cloned().unwrap_or(Value::Null);
-    let fields = ["status", "reason", "message", "observedGeneration", "lastTransitionTime"];
+    let fields = [
+        "status",
+        "reason",
+        "message",
+        "observedGeneration",
+        "lastTransitionTime",
+    ];
     fields.iter().all(|name| field(known, name) == field(wanted, name))
 }
 

@@ -49,7 +49,12 @@ fn ended(status: &PodStatus) -> Phase {
 }
 
 fn unfinished(view: PodView<'_>, status: &PodStatus) -> Phase {
-    let mut init = view.pod.spec.init_containers.iter().zip(&status.init_container_statuses);
+    let mut init = view
+        .pod
+        .spec
+        .init_containers
+        .iter()
+        .zip(&status.init_container_statuses);
     let initializing = init.any(|(container, status)| match container.init_kind() {
         ContainerKind::Sidecar => !status.started,
         _ => !status.ready,

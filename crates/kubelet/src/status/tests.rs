@@ -23,7 +23,10 @@ fn check(scene: &str, expected: Expect) {
     let status = status(scene);
     let mut text = format!("{:?} {}\n", status.phase, status.reason).replace(" \n", "\n");
     for condition in &status.conditions {
-        let line = format!("{}={} {} {}", condition.kind, condition.status, condition.reason, condition.message);
+        let line = format!(
+            "{}={} {} {}",
+            condition.kind, condition.status, condition.reason, condition.message
+        );
         text += line.trim_end();
         text += "\n";
     }
@@ -62,7 +65,9 @@ fn a_running_pod_is_ready_when_its_probes_say_so() {
 sandboxes: [{id: s0}]
 containers: [{name: web, state: running}]
 ";
-    check(pod, expect![[r#"
+    check(
+        pod,
+        expect![[r#"
         Running
         PodReadyToStartContainers=True
         Initialized=True
@@ -70,8 +75,11 @@ containers: [{name: web, state: running}]
         ContainersReady=False ContainersNotReady containers with unready status: [web]
         PodScheduled=True
         web: {"running":{"startedAt":"22:13:19Z"}} last {} ready=false started=true restarts=0
-    "#]]);
-    check(&format!("{pod}ready: [web]"), expect![[r#"
+    "#]],
+    );
+    check(
+        &format!("{pod}ready: [web]"),
+        expect![[r#"
         Running
         PodReadyToStartContainers=True
         Initialized=True
@@ -79,7 +87,8 @@ containers: [{name: web, state: running}]
         ContainersReady=True
         PodScheduled=True
         web: {"running":{"startedAt":"22:13:19Z"}} last {} ready=true started=true restarts=0
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -152,7 +161,9 @@ sandboxes: [{{id: s0, lost: true}}]
 containers: [{{name: job, state: {code}}}]"
         )
     };
-    check(&pod(0), expect![[r#"
+    check(
+        &pod(0),
+        expect![[r#"
         Succeeded
         PodReadyToStartContainers=False
         Initialized=True PodCompleted
@@ -160,8 +171,11 @@ containers: [{{name: job, state: {code}}}]"
         ContainersReady=False PodCompleted
         PodScheduled=True
         job: {"terminated":{"exitCode":0,"reason":"Completed","startedAt":"22:13:19Z","finishedAt":"22:13:20Z","containerID":"karve://job-0"}} last {} ready=false started=false restarts=0
-    "#]]);
-    check(&pod(2), expect![[r#"
+    "#]],
+    );
+    check(
+        &pod(2),
+        expect![[r#"
         Failed
         PodReadyToStartContainers=False
         Initialized=True
@@ -169,7 +183,8 @@ containers: [{{name: job, state: {code}}}]"
         ContainersReady=False PodFailed
         PodScheduled=True
         job: {"terminated":{"exitCode":2,"reason":"Error","startedAt":"22:13:19Z","finishedAt":"22:13:20Z","containerID":"karve://job-0"}} last {} ready=false started=false restarts=0
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -281,5 +296,8 @@ containers: [{name: web, state: running}]
         .iter()
         .map(|condition| format!("{} {}", condition.kind, condition.last_transition_time.seconds()))
         .collect();
-    assert_eq!(times[2..4], ["Ready 2023-01-01T00:00:00Z", "ContainersReady 2023-11-14T22:13:20Z"]);
+    assert_eq!(
+        times[2..4],
+        ["Ready 2023-01-01T00:00:00Z", "ContainersReady 2023-11-14T22:13:20Z"]
+    );
 }

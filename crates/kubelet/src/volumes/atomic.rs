@@ -162,7 +162,10 @@ mod tests {
             mode: 0o640,
             uid: None,
         };
-        files.iter().map(|(path, content)| (path.to_string(), file(content))).collect()
+        files
+            .iter()
+            .map(|(path, content)| (path.to_string(), file(content)))
+            .collect()
     }
 
     fn listing(target: &Path) -> String {
@@ -187,7 +190,10 @@ mod tests {
         let target = dir.path().join("volume");
         let first = payload(&[("a", "1"), ("sub/b", "2")]);
         assert!(write(&target, &first, None, "t1").unwrap());
-        assert_eq!(listing(&target), "..data -> ..t1\n..t1\na -> ..data/a\nsub -> ..data/sub");
+        assert_eq!(
+            listing(&target),
+            "..data -> ..t1\n..t1\na -> ..data/a\nsub -> ..data/sub"
+        );
         assert_eq!(fs::read_to_string(target.join("sub/b")).unwrap(), "2");
         assert_eq!(fs::metadata(target.join("a")).unwrap().mode() & 0o777, 0o640);
 

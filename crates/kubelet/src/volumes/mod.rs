@@ -49,7 +49,11 @@ pub fn tear_down(paths: &Paths, uid: &str) -> Result<(), String> {
 
 fn one(paths: &Paths, volume: &Volume, sources: &Sources<'_>, now: Moment) -> Result<PathBuf, String> {
     let pod = sources.pod;
-    let group = pod.spec.security_context.fs_group.and_then(|group| u32::try_from(group).ok());
+    let group = pod
+        .spec
+        .security_context
+        .fs_group
+        .and_then(|group| u32::try_from(group).ok());
     let path = path_of(paths, pod, volume).ok_or_else(|| unsupported(volume))?;
     if let Some(files) = payload::payload(volume, sources) {
         let stamp = format!("{}_{}", now.seconds().replace(['-', ':', 'T', 'Z'], ""), now.0 % 1000);

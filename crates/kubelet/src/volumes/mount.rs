@@ -122,15 +122,26 @@ mod tests {
                 kind: Some(kind.to_owned()),
             };
             let shown = dir.path().to_string_lossy().into_owned();
-            host_path(&source).map(|_| ()).map_err(|error| error.replace(&shown, ""))
+            host_path(&source)
+                .map(|_| ())
+                .map_err(|error| error.replace(&shown, ""))
         };
         assert_eq!(check("x", ""), Ok(()));
-        assert_eq!(check("x", "Directory"), Err("hostPath type check failed: /x is not a directory".to_owned()));
+        assert_eq!(
+            check("x", "Directory"),
+            Err("hostPath type check failed: /x is not a directory".to_owned())
+        );
         assert_eq!(check("x", "DirectoryOrCreate"), Ok(()));
         assert_eq!(check("x", "Directory"), Ok(()));
-        assert_eq!(check("x", "File"), Err("hostPath type check failed: /x is not a file".to_owned()));
+        assert_eq!(
+            check("x", "File"),
+            Err("hostPath type check failed: /x is not a file".to_owned())
+        );
         assert_eq!(check("f", "FileOrCreate"), Ok(()));
-        assert_eq!(check("f", "Socket"), Err("hostPath type check failed: /f is not a socket file".to_owned()));
+        assert_eq!(
+            check("f", "Socket"),
+            Err("hostPath type check failed: /f is not a socket file".to_owned())
+        );
     }
 
     #[test]

@@ -104,7 +104,10 @@ fn add_keys(files: &mut Payload, keys: Keys<'_>, sources: &Sources<'_>) -> Resul
         uid: None,
     };
     if keys.items.is_empty() {
-        let all = data.values.iter().map(|(key, value)| (key.clone(), file(value, keys.mode)));
+        let all = data
+            .values
+            .iter()
+            .map(|(key, value)| (key.clone(), file(value, keys.mode)));
         files.extend(all);
         return Ok(());
     }
@@ -142,12 +145,19 @@ fn add_fields(files: &mut Payload, source: &DownwardSource, mode: u32, sources: 
 
 /// A token is readable by the pod's user alone, where there is exactly one, or by its group.
 fn add_token(files: &mut Payload, source: &TokenProjection, mode: u32, sources: &Sources<'_>) -> Result<(), String> {
-    let token = sources.tokens.get(&source.path).ok_or("the service account token has not been issued")?;
+    let token = sources
+        .tokens
+        .get(&source.path)
+        .ok_or("the service account token has not been issued")?;
     let group = sources.pod.spec.security_context.fs_group;
     let uid = common_user(sources.pod).filter(|_| group.is_none());
     let file = File {
         content: token.clone().into_bytes(),
-        mode: if group.is_some() || uid.is_some() { TOKEN_MODE } else { mode },
+        mode: if group.is_some() || uid.is_some() {
+            TOKEN_MODE
+        } else {
+            mode
+        },
         uid,
     };
     files.insert(source.path.clone(), file);
@@ -157,7 +167,9 @@ fn add_token(files: &mut Payload, source: &TokenProjection, mode: u32, sources: 
 /// The user that all containers run as by the pod's word, if it is the same.
 fn common_user(pod: &Pod) -> Option<u32> {
     let pods = pod.spec.security_context.run_as_user;
-    let mut users = pod.all_containers().map(|(_, c)| c.security_context.run_as_user.or(pods));
+    let mut users = pod
+        .all_containers()
+        .map(|(_, c)| c.security_context.run_as_user.or(pods));
     let first = users.next()??;
     users.all(|user| user == Some(first)).then_some(first)?.try_into().ok()
 }
@@ -179,7 +191,9 @@ mod tests {
         let mut found = Found::default();
         let values = BTreeMap::from([("a".to_owned(), b"1".to_vec()), ("b".to_owned(), b"2".to_vec())]);
         let data = Arc::new(Data { values });
-        found.objects.insert((Kind::ConfigMap, "conf".to_owned()), Some(data.clone()));
+        found
+            .objects
+            .insert((Kind::ConfigMap, "conf".to_owned()), Some(data.clone()));
         found.objects.insert((Kind::Secret, "pass".to_owned()), Some(data));
         let sources = Sources {
             pod: &pod,
@@ -194,7 +208,11 @@ mod tests {
                 .iter()
                 .map(|(path, file)| {
                     let owner = file.uid.map(|uid| format!(" uid={uid}")).unwrap_or_default();
-                    format!("{path} {:o}{owner}: {}\n", file.mode, String::from_utf8_lossy(&file.content))
+                    format!(
+                        "{path} {:o}{owner}: {}\n",
+                        file.mode,
+                        String::from_utf8_lossy(&file.content)
+                    )
                 })
                 .collect(),
         };

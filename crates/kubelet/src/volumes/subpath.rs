@@ -38,7 +38,13 @@ pub fn open_beneath(volume: &Path, subpath: &str) -> Result<OwnedFd, String> {
     }
     let open = |root: &OwnedFd, path: &Path| {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS)
+        rustix::fs::openat2(
+            root,
+            path,
+            flags,
+            Mode::empty(),
+            ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS,
+        )
     };
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(volume, flags, Mode::empty()).map_err(|error| refused(&error.to_string()))?;

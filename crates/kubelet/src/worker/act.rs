@@ -94,7 +94,12 @@ impl Worker {
             self.shared.normal(&self.pod, "", "SandboxChanged", message);
         }
         let (shared, pod) = (self.shared.clone(), self.pod.clone());
-        let stale: Vec<String> = self.observed.sandboxes.iter().map(|sandbox| sandbox.id.clone()).collect();
+        let stale: Vec<String> = self
+            .observed
+            .sandboxes
+            .iter()
+            .map(|sandbox| sandbox.id.clone())
+            .collect();
         self.spawn(Task::Sandbox, Busy::default(), async move {
             Done::SandboxCreated(create_sandbox(&shared, &pod, attempt, stale).await)
         });
@@ -155,7 +160,10 @@ impl Worker {
         if let Some(finished_at) = ended {
             progress.backoff = Some(Backoff::next(progress.backoff, finished_at, now));
         }
-        let target = self.pod.container(&container).map(|(_, spec)| spec.target_container_name.clone());
+        let target = self
+            .pod
+            .container(&container)
+            .map(|(_, spec)| spec.target_container_name.clone());
         let target = target.and_then(|target| self.observed.current(&target));
         let start = Start {
             container: container.clone(),
@@ -177,7 +185,10 @@ impl Worker {
             until: Some(now.plus(kill.grace)),
         };
         let (shared, pod, sender) = (self.shared.clone(), self.pod.clone(), self.sender.clone());
-        let sandbox_id = self.observed.instance(&kill.id).map(|instance| instance.sandbox_id.clone());
+        let sandbox_id = self
+            .observed
+            .instance(&kill.id)
+            .map(|instance| instance.sandbox_id.clone());
         self.spawn(Task::Kill(kill.id.clone()), busy, async move {
             if let Err(error) = kill::run(&shared, &pod, &kill).await {
                 return Done::Plain(Err(format!("cannot stop container {}: {error}", kill.id)));
@@ -199,7 +210,9 @@ impl Worker {
                 container_id: id.clone(),
             };
             match shared.runtime.remove_container(request).await {
-                Err(error) if !error.is_not_found() => Done::Plain(Err(format!("cannot remove container {id}: {error}"))),
+                Err(error) if !error.is_not_found() => {
+                    Done::Plain(Err(format!("cannot remove container {id}: {error}")))
+                }
                 _ => {
                     if let Some(log) = log {
                         // Without its container a log is of no use; that there is none is just as well.
@@ -254,11 +267,20 @@ impl Worker {
     }
 }
 
-async fn create_sandbox(shared: &Arc<Shared>, pod: &Arc<Pod>, attempt: u32, stale: Vec<String>) -> Result<Sandbox, String> {
+async fn create_sandbox(
+    shared: &Arc<Shared>,
+    pod: &Arc<Pod>,
+    attempt: u32,
+    stale: Vec<String>,
+) -> Result<Sandbox, String> {
     for id in stale {
         // Its addresses must be free before the next one asks for some.
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id };
-        shared.runtime.stop_pod_sandbox(request).await.map_err(|error| error.to_string())?;
+        shared
+            .runtime
+            .stop_pod_sandbox(request)
+            .await
+            .map_err(|error| error.to_string())?;
     }
     let config = sandbox::config(pod, attempt, &shared.sandbox_context(pod))?;
     {
@@ -271,10 +293,16 @@ async fn create_sandbox(shared: &Arc<Shared>, pod: &Arc<Pod>, attempt: u32, stal
         config: Some(config),
         runtime_handler: String::new(),
     };
-    let answer = shared.runtime.run_pod_sandbox(request).await.map_err(|error| error.to_string())?;
+    let answer = shared
+        .runtime
+        .run_pod_sandbox(request)
+        .await
+        .map_err(|error| error.to_string())?;
     let id = answer.pod_sandbox_id;
     shared.owners.put(&id, &pod.metadata.uid, Place::Sandbox);
-    let sandbox = inspect::sandbox(&*shared.runtime, &id).await.map_err(|error| error.to_string())?;
+    let sandbox = inspect::sandbox(&*shared.runtime, &id)
+        .await
+        .map_err(|error| error.to_string())?;
     trace::mark("kubelet/sandbox-ready", pod.mark_name(), pod.metadata.uid.clone());
     sandbox.ok_or_else(|| format!("sandbox {id} vanished after it was created"))
 }
@@ -296,7 +324,10 @@ fn prepare(shared: &Shared, pod: &Pod) -> Result<(), String> {
         }
         _ => {}
     }
-    shared.cgroups.create(pod).map_err(|error| format!("cannot make the pod's cgroup: {error}"))
+    shared
+        .cgroups
+        .create(pod)
+        .map_err(|error| format!("cannot make the pod's cgroup: {error}"))
 }
 
 /// Removes what is left of a pod. Blocks on the file system.
@@ -312,7 +343,10 @@ fn clean_up(shared: &Shared, pod: &Pod) -> Result<(), String> {
         }
     }
     shared.owners.forget_pod(uid);
-    shared.cgroups.remove(uid).map_err(|error| format!("cannot remove the pod's cgroup: {error}"))
+    shared
+        .cgroups
+        .remove(uid)
+        .map_err(|error| format!("cannot remove the pod's cgroup: {error}"))
 }
 
 async fn report_container(shared: &Shared, sender: &tokio::sync::mpsc::Sender<Message>, id: &str, sandbox_id: &str) {
@@ -340,5 +374,7 @@ async fn report_sandbox(shared: &Shared, sender: &tokio::sync::mpsc::Sender<Mess
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(error.to_string()))
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or_else(|error| Err(error.to_string()))
 }

@@ -12,7 +12,10 @@ use crate::probe::{Target, http};
 pub async fn run(handler: &Handler, target: &Target, limit: Duration) -> Result<(), String> {
     match tokio::time::timeout(limit, perform(handler, target, limit)).await {
         Ok(result) => result,
-        Err(_) => Err(format!("the hook did not end within {}", crate::text::go_duration(limit))),
+        Err(_) => Err(format!(
+            "the hook did not end within {}",
+            crate::text::go_duration(limit)
+        )),
     }
 }
 
@@ -23,13 +26,20 @@ async fn perform(handler: &Handler, target: &Target, limit: Duration) -> Result<
             cmd: action.command.clone(),
             timeout: limit.as_secs() as i64,
         };
-        let answer = target.runtime.exec_sync(request).await.map_err(|error| error.to_string())?;
+        let answer = target
+            .runtime
+            .exec_sync(request)
+            .await
+            .map_err(|error| error.to_string())?;
         return match answer.exit_code {
             0 => Ok(()),
             code => {
                 let output = String::from_utf8_lossy(&[answer.stdout, answer.stderr].concat()).into_owned();
                 let output = crate::text::truncate(&output, limits::HOOK_OUTPUT_BYTES).to_owned();
-                Err(format!("command '{}' exited with {code}: {output}", action.command.join(" ")))
+                Err(format!(
+                    "command '{}' exited with {code}: {output}",
+                    action.command.join(" ")
+                ))
             }
         };
     }

@@ -37,13 +37,16 @@ impl NoImage {
 pub async fn ensure(shared: &Shared, pod: &Pod, container: &Container) -> Result<ReadyImage, NoImage> {
     let image = &container.image;
     if image.is_empty() || image.contains(char::is_whitespace) {
-        let message = format!("Failed to apply default image tag {image:?}: couldn't parse image name {image:?}: invalid reference format");
+        let message = format!(
+            "Failed to apply default image tag {image:?}: couldn't parse image name {image:?}: invalid reference format"
+        );
         shared.warning(pod, &container.name, "InspectFailed", message.clone());
         return Err(NoImage::new("InvalidImageName", message));
     }
     if container.image_pull_policy != PullPolicy::Always {
         if let Some(found) = find(shared, pod, container).await? {
-            let message = format!("Container image {image:?} already present on machine and can be accessed by the pod");
+            let message =
+                format!("Container image {image:?} already present on machine and can be accessed by the pod");
             shared.normal(pod, &container.name, "Pulled", message);
             return Ok(found);
         }
@@ -112,7 +115,9 @@ async fn pull_with_credentials(shared: &Shared, pod: &Pod, container: &Container
         };
         match shared.runtime.pull_image(request).await {
             Ok(answer) => {
-                let pulled = status(shared, &answer.image_ref).await.map_err(|error| error.to_string())?;
+                let pulled = status(shared, &answer.image_ref)
+                    .await
+                    .map_err(|error| error.to_string())?;
                 return pulled.ok_or_else(|| format!("image {:?} vanished after it was pulled", container.image));
             }
             Err(error) => failures.push(error.to_string()),
@@ -124,7 +129,11 @@ async fn pull_with_credentials(shared: &Shared, pod: &Pod, container: &Container
 
 /// The pull secrets of the pod; those that are missing are told about and left out.
 async fn keyring(shared: &Shared, pod: &Pod) -> Keyring {
-    let names = pod.spec.image_pull_secrets.iter().map(|secret| (Kind::Secret, secret.name.clone()));
+    let names = pod
+        .spec
+        .image_pull_secrets
+        .iter()
+        .map(|secret| (Kind::Secret, secret.name.clone()));
     let found = shared.objects.find(&pod.metadata.namespace, names.collect()).await;
     let found: Found = found.unwrap_or_default();
     let secrets = pod.spec.image_pull_secrets.iter();

@@ -52,14 +52,21 @@ fn termination_message(status: &v1::ContainerStatus) -> Option<String> {
     let mount = status.mounts.iter().find(|mount| mount.container_path == *path);
     let written = mount.and_then(|mount| head(Path::new(&mount.host_path), limits::TERMINATION_MESSAGE_BYTES));
     let written = written.filter(|message| !message.is_empty());
-    let policy = status.annotations.get(labels::CONTAINER_MESSAGE_POLICY).map(String::as_str);
+    let policy = status
+        .annotations
+        .get(labels::CONTAINER_MESSAGE_POLICY)
+        .map(String::as_str);
     let fall_back = policy == Some("FallbackToLogsOnError") && status.exit_code != 0;
     written.or_else(|| fall_back.then(|| log_end(Path::new(&status.log_path))).flatten())
 }
 
 fn head(path: &Path, limit: usize) -> Option<String> {
     let mut content = Vec::new();
-    File::open(path).ok()?.take(limit as u64).read_to_end(&mut content).ok()?;
+    File::open(path)
+        .ok()?
+        .take(limit as u64)
+        .read_to_end(&mut content)
+        .ok()?;
     Some(String::from_utf8_lossy(&content).into_owned())
 }
 
@@ -96,7 +103,10 @@ mod tests {
             state: v1::ContainerState::ContainerExited.into(),
             exit_code,
             annotations: [
-                (labels::CONTAINER_MESSAGE_PATH.to_owned(), "/dev/termination-log".to_owned()),
+                (
+                    labels::CONTAINER_MESSAGE_PATH.to_owned(),
+                    "/dev/termination-log".to_owned(),
+                ),
                 (labels::CONTAINER_MESSAGE_POLICY.to_owned(), policy.to_owned()),
             ]
             .into(),

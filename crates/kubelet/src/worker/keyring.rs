@@ -43,7 +43,9 @@ impl Keyring {
             (None, None) => return,
         };
         match entries {
-            Ok(entries) => self.entries.extend(entries.into_iter().map(|(key, entry)| (normalize(&key), entry))),
+            Ok(entries) => self
+                .entries
+                .extend(entries.into_iter().map(|(key, entry)| (normalize(&key), entry))),
             Err(error) => tracing::warn!(%error, "a pull secret cannot be read and is left out"),
         }
     }
@@ -53,13 +55,19 @@ impl Keyring {
         let path = repository(image);
         let mut fitting: Vec<&(String, Entry)> = self.entries.iter().filter(|(key, _)| fits(key, &path)).collect();
         fitting.sort_by_key(|(key, _)| std::cmp::Reverse(key.len()));
-        fitting.into_iter().map(|(key, entry)| Some(entry.to_auth(key))).collect()
+        fitting
+            .into_iter()
+            .map(|(key, entry)| Some(entry.to_auth(key)))
+            .collect()
     }
 }
 
 impl Entry {
     fn to_auth(&self, server: &str) -> v1::AuthConfig {
-        let decoded = STANDARD.decode(&self.auth).ok().and_then(|auth| String::from_utf8(auth).ok());
+        let decoded = STANDARD
+            .decode(&self.auth)
+            .ok()
+            .and_then(|auth| String::from_utf8(auth).ok());
         let pair = decoded.as_deref().and_then(|auth| auth.split_once(':'));
         let (username, password) = pair.unwrap_or((&self.username, &self.password));
         v1::AuthConfig {
@@ -77,7 +85,10 @@ impl Entry {
 fn normalize(key: &str) -> String {
     let key = key.trim_start_matches("https://").trim_start_matches("http://");
     let key = key.trim_end_matches('/');
-    let key = key.strip_suffix("/v1").or_else(|| key.strip_suffix("/v2")).unwrap_or(key);
+    let key = key
+        .strip_suffix("/v1")
+        .or_else(|| key.strip_suffix("/v2"))
+        .unwrap_or(key);
     match key {
         "index.docker.io" | "registry-1.docker.io" => DEFAULT_REGISTRY.to_owned(),
         key => key.to_owned(),
@@ -105,7 +116,10 @@ fn fits(key: &str, path: &str) -> bool {
     let (mut keys, mut parts) = (key.split('/'), path.split('/'));
     let (host, pattern) = (parts.next().unwrap_or_default(), keys.next().unwrap_or_default());
     let labels_fit = pattern.split('.').count() == host.split('.').count()
-        && pattern.split('.').zip(host.split('.')).all(|(pattern, label)| pattern == "*" || pattern == label);
+        && pattern
+            .split('.')
+            .zip(host.split('.'))
+            .all(|(pattern, label)| pattern == "*" || pattern == label);
     labels_fit && keys.all(|key| parts.next() == Some(key))
 }
 
@@ -125,7 +139,12 @@ mod tests {
             values: BTreeMap::from([(".dockerconfigjson".to_owned(), config.as_bytes().to_vec())]),
         });
         let users = |image: &str| -> Vec<String> {
-            keyring.lookup(image).into_iter().flatten().map(|auth| auth.username).collect()
+            keyring
+                .lookup(image)
+                .into_iter()
+                .flatten()
+                .map(|auth| auth.username)
+                .collect()
         };
         assert_eq!(users("busybox:1"), ["hub"]);
         assert_eq!(users("registry.example.com:5000/team/app@sha256:00"), ["team", "all"]);

@@ -58,7 +58,10 @@ pub enum Message {
     Container(Instance),
     Sandbox(Sandbox),
     /// Something happened to this container or sandbox: ask the runtime.
-    Look { id: String, place: Place },
+    Look {
+        id: String,
+        place: Place,
+    },
     /// The runtime no longer knows this container or sandbox.
     Vanished(String),
     Probe {
@@ -251,19 +254,25 @@ impl Worker {
             Arc::make_mut(&mut pod).status.start_time = Some(self.first_seen);
         }
         let (old, new) = (&self.pod.metadata, &pod.metadata);
-        let changed = (old.generation, &old.labels, &old.annotations) != (new.generation, &new.labels, &new.annotations);
+        let changed =
+            (old.generation, &old.labels, &old.annotations) != (new.generation, &new.labels, &new.annotations);
         self.pod = pod;
         if changed {
             // What failed may succeed now.
             self.progress.failed.clear();
             for container in self.progress.containers.values_mut() {
-                container.failure.iter_mut().for_each(|failure| failure.delay = Duration::ZERO);
+                container
+                    .failure
+                    .iter_mut()
+                    .for_each(|failure| failure.delay = Duration::ZERO);
             }
             self.refresh_volumes_at = self.refresh_volumes_at.map(|_| Moment::default());
         }
         if self.progress.stop != Some(Stop::Gone) {
             let metadata = &self.pod.metadata;
-            self.shared.objects.set(&metadata.uid, &metadata.namespace, objects::of_pod(&self.pod));
+            self.shared
+                .objects
+                .set(&metadata.uid, &metadata.namespace, objects::of_pod(&self.pod));
         }
     }
 
@@ -320,7 +329,9 @@ impl Worker {
     }
 
     fn forget(&mut self, id: &str) {
-        self.observed.containers.retain(|instance| instance.id != id && instance.sandbox_id != id);
+        self.observed
+            .containers
+            .retain(|instance| instance.id != id && instance.sandbox_id != id);
         self.observed.sandboxes.retain(|sandbox| sandbox.id != id);
     }
 
@@ -387,7 +398,11 @@ impl Worker {
         let progress = self.progress.container_mut(&container);
         match result {
             Ok(image) => {
-                trace::mark("kubelet/image-ready", self.pod.mark_name(), self.pod.metadata.uid.clone());
+                trace::mark(
+                    "kubelet/image-ready",
+                    self.pod.mark_name(),
+                    self.pod.metadata.uid.clone(),
+                );
                 progress.image = Image::Ready(image.reference.clone());
                 self.images.insert(container, image);
             }
@@ -425,7 +440,10 @@ impl Worker {
         }
         self.announce(now);
         let status = status::compute(self.view(), &self.shared.around, &self.reporter.conditions, now);
-        let ready = status.conditions.iter().any(|c| c.kind == "Ready" && c.status == "True");
+        let ready = status
+            .conditions
+            .iter()
+            .any(|c| c.kind == "Ready" && c.status == "True");
         if ready && !self.marked_ready {
             trace::mark("kubelet/ready", self.pod.mark_name(), self.pod.metadata.uid.clone());
         }
@@ -454,17 +472,23 @@ impl Worker {
                 if failure.reason == "ErrImagePull" && shown && self.announced.get(name) != Some(&failure.failed_at) {
                     let message = format!("Back-off pulling image {:?}", container.image);
                     self.shared.normal(&self.pod, name, "BackOff", message);
-                    self.shared.warning(&self.pod, name, "Failed", "Error: ImagePullBackOff");
+                    self.shared
+                        .warning(&self.pod, name, "Failed", "Error: ImagePullBackOff");
                     told.push((name.clone(), failure.failed_at));
                 }
             }
             let Some(instance) = view.observed.latest(name).filter(|_| !view.is_ending()) else {
                 continue;
             };
-            let restarts = instance.exit().is_some_and(|exit| view.restarts(kind, container, exit.code));
+            let restarts = instance
+                .exit()
+                .is_some_and(|exit| view.restarts(kind, container, exit.code));
             let waits = restarts && view.crash_wait(instance, now).is_some();
             if waits && self.announced.get(name) != Some(&instance.created_at) {
-                let message = format!("Back-off restarting failed container {name} in pod {}", self.pod.full_name());
+                let message = format!(
+                    "Back-off restarting failed container {name} in pod {}",
+                    self.pod.full_name()
+                );
                 self.shared.warning(&self.pod, name, "BackOff", message);
                 told.push((name.clone(), instance.created_at));
             }

@@ -30,7 +30,10 @@ impl Probes {
             kept
         });
         for ((name, kind), (id, container)) in wanted {
-            let Some(probe) = kind.of(container).filter(|_| !self.running.contains_key(&(name.clone(), kind))) else {
+            let Some(probe) = kind
+                .of(container)
+                .filter(|_| !self.running.contains_key(&(name.clone(), kind)))
+            else {
                 continue;
             };
             let target = Target {
@@ -66,7 +69,10 @@ impl Drop for Probes {
 fn wanted(view: PodView<'_>) -> BTreeMap<(String, ProbeKind), (&str, &Container)> {
     let mut wanted = BTreeMap::new();
     for (kind, container) in view.pod.all_containers() {
-        let instance = view.observed.current(&container.name).filter(|instance| instance.is_running());
+        let instance = view
+            .observed
+            .current(&container.name)
+            .filter(|instance| instance.is_running());
         let (Some(instance), ContainerKind::App | ContainerKind::Sidecar) = (instance, kind) else {
             continue;
         };

@@ -88,7 +88,9 @@ async fn begin(
         sandbox_config: Some(sandbox_config.map_err(because("CreateContainerConfigError"))?),
     };
     let created = shared.runtime.create_container(create).await;
-    let id = created.map_err(|error| because("CreateContainerError")(error.to_string()))?.container_id;
+    let id = created
+        .map_err(|error| because("CreateContainerError")(error.to_string()))?
+        .container_id;
     // Known before it runs, so that not even the shortest life is missed.
     let place = Place::ContainerIn(start.sandbox.id.clone());
     shared.owners.put(&id, &pod.metadata.uid, place);
@@ -173,8 +175,12 @@ fn prepare_files(
         let volume = context.volumes.get(&mount.name);
         let volume = volume.ok_or_else(|| format!("volume {:?} is not mounted", mount.name))?;
         let target = shared.paths.subpath(uid, &mount.name, &container.name, index);
-        volumes::subpath::bind(volume, &subpath, &target)
-            .map_err(|error| format!("failed to prepare subPath for volumeMount {:?} of container {:?}: {error}", mount.name, container.name))?;
+        volumes::subpath::bind(volume, &subpath, &target).map_err(|error| {
+            format!(
+                "failed to prepare subPath for volumeMount {:?} of container {:?}: {error}",
+                mount.name, container.name
+            )
+        })?;
         context.subpaths.insert(index, target);
     }
     let failed = |path: &PathBuf, error: std::io::Error| format!("cannot write {}: {error}", path.display());

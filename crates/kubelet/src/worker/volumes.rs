@@ -73,7 +73,11 @@ pub async fn set_up(
 }
 
 /// The tokens of every volume, by path.
-async fn issue(shared: &Shared, pod: &Pod, tokens: &Tokens) -> Result<BTreeMap<String, BTreeMap<String, String>>, String> {
+async fn issue(
+    shared: &Shared,
+    pod: &Pod,
+    tokens: &Tokens,
+) -> Result<BTreeMap<String, BTreeMap<String, String>>, String> {
     let mut issued: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for volume in &pod.spec.volumes {
         let sources = volume.projected.iter().flat_map(|projected| &projected.sources);
@@ -90,7 +94,10 @@ async fn issue(shared: &Shared, pod: &Pod, tokens: &Tokens) -> Result<BTreeMap<S
                     fresh
                 }
             };
-            issued.entry(volume.name.clone()).or_default().insert(source.path.clone(), token.text);
+            issued
+                .entry(volume.name.clone())
+                .or_default()
+                .insert(source.path.clone(), token.text);
         }
     }
     Ok(issued)
@@ -112,7 +119,10 @@ async fn request(client: &Client, pod: &Pod, source: &TokenProjection) -> Result
         account => account,
     };
     let metadata = &pod.metadata;
-    let audiences: Vec<&str> = Some(source.audience.as_str()).filter(|audience| !audience.is_empty()).into_iter().collect();
+    let audiences: Vec<&str> = Some(source.audience.as_str())
+        .filter(|audience| !audience.is_empty())
+        .into_iter()
+        .collect();
     let seconds = source.expiration_seconds.unwrap_or(DEFAULT_TOKEN_SECONDS);
     let body = json!({
         "apiVersion": "authentication.k8s.io/v1",
@@ -127,7 +137,9 @@ async fn request(client: &Client, pod: &Pod, source: &TokenProjection) -> Result
     let api = accounts.in_namespace(metadata.namespace.clone()).subresource("token");
     let now = Moment::now();
     let answer = api.create_for::<Answer>(account, &body).await;
-    let issued = answer.map_err(|error| format!("failed to fetch token: {error}"))?.status;
+    let issued = answer
+        .map_err(|error| format!("failed to fetch token: {error}"))?
+        .status;
     let lifetime = issued.expiration_timestamp.since(now);
     Ok(Token {
         text: issued.token,
