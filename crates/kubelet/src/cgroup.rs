@@ -73,6 +73,17 @@ impl Cgroups {
         Ok(())
     }
 
+    /// Removes the cgroups of a node whose pods are all gone; those of pods that are left stay, and it is an error.
+    pub fn remove_all(&self) -> io::Result<()> {
+        self.hierarchies.iter().try_for_each(|hierarchy| {
+            let root = hierarchy.path(&self.root);
+            for class in ["burstable", "besteffort"] {
+                remove_empty(&root.join(class))?;
+            }
+            remove_empty(&root)
+        })
+    }
+
     /// Removes the pod's cgroup, whichever quality of service it was made for. Blocks on the file system.
     pub fn remove(&self, uid: &str) -> io::Result<()> {
         for hierarchy in &self.hierarchies {
@@ -163,6 +174,10 @@ fn remove_tree(path: &Path) -> io::Result<()> {
             remove_tree(&entry.path())?;
         }
     }
+    remove_empty(path)
+}
+
+fn remove_empty(path: &Path) -> io::Result<()> {
     match fs::remove_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         other => other,

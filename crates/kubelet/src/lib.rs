@@ -38,3 +38,8 @@ mod worker;
 pub use options::{KubeletOptions, ServerOptions};
 pub use run::{Kubelet, KubeletError, run};
 pub use server::{Access, ApiAuth, Authenticator, Authorizer, Server, User};
+
+/// Removes the cgroups that a kubelet with this `cgroup_root` made. To be called when none of its pods is left.
+pub fn remove_cgroups(cgroup_root: &str) -> std::io::Result<()> {
+    cgroup::Cgroups::detect(cgroup_root).remove_all()
+}

@@ -8,10 +8,6 @@ pub const STARTS_AT_ONCE: usize = 16;
 pub const PULLS_AT_ONCE: usize = 5;
 /// Pod status writes under way at once.
 pub const STATUS_WRITES_AT_ONCE: usize = 16;
-/// Events waiting to be written; beyond that the newest are dropped and counted.
-pub const EVENT_QUEUE: usize = 1024;
-/// Events remembered so that a repetition raises a count instead of making another object.
-pub const EVENT_MEMORY: usize = 1024;
 /// Messages waiting for one pod's worker. A worker only ever computes between messages, so this is not reached in
 /// ordinary life; a sender then waits.
 pub const WORKER_MAILBOX: usize = 128;

@@ -1,5 +1,7 @@
 //! What the container runtime says about one pod, in the terms the planner thinks in.
 
+use std::cmp::Reverse;
+
 use cri::v1;
 
 use crate::container::labels;
@@ -96,7 +98,7 @@ impl Observed {
         self.sandboxes.retain(|known| known.id != sandbox.id);
         self.sandboxes.push(sandbox);
         self.sandboxes
-            .sort_by(|a, b| (b.attempt, b.created_at).cmp(&(a.attempt, a.created_at)));
+            .sort_by_key(|known| Reverse((known.attempt, known.created_at)));
     }
 
     /// Takes the newest state of a container.
@@ -104,7 +106,7 @@ impl Observed {
         self.containers.retain(|known| known.id != instance.id);
         self.containers.push(instance);
         self.containers
-            .sort_by(|a, b| (b.attempt, b.created_at).cmp(&(a.attempt, a.created_at)));
+            .sort_by_key(|known| Reverse((known.attempt, known.created_at)));
     }
 }
 

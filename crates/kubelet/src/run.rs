@@ -59,12 +59,7 @@ impl Kubelet {
         let version = version.map_err(KubeletError::Runtime)?;
         let found = found.map_err(KubeletError::Runtime)?;
         let machine = Machine::detect(&options.root_dir);
-        let events = EventRecorder::start(
-            options.client.clone(),
-            &api::kinds::event::EVENT,
-            "kubelet",
-            &options.node_name,
-        );
+        let events = EventRecorder::start(options.client.clone(), "kubelet", &options.node_name);
         let mut tasks = JoinSet::new();
         let services = reflect_services(&options, &mut tasks);
         let pods = Arc::new_cyclic(|pods: &std::sync::Weak<Pods>| {

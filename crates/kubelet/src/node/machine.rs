@@ -22,7 +22,6 @@ pub struct Machine {
     pub kernel_version: String,
     pub os_image: String,
     pub architecture: &'static str,
-    pub hostname: String,
 }
 
 /// What is running out.
@@ -48,7 +47,6 @@ impl Machine {
             kernel_version: uname.release().to_string_lossy().into_owned(),
             os_image: os_image(&fs::read_to_string("/etc/os-release").unwrap_or_default()),
             architecture: architecture(),
-            hostname: uname.nodename().to_string_lossy().into_owned(),
         }
     }
 

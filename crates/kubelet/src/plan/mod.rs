@@ -3,6 +3,7 @@
 //! [`plan`] is pure. The pod's worker calls it after every change, does what it says and tells [`Progress`] what is
 //! under way; whatever is under way is not planned again.
 
+mod admit;
 mod ending;
 mod progress;
 mod running;
@@ -121,10 +122,13 @@ fn hold_back(view: PodView<'_>, now: Moment, plan: &mut Plan) {
     }
 }
 
-/// The deadline counts from the moment the kubelet first knew the pod.
+/// Why the pod must not run, or no longer. The deadline counts from the moment the kubelet first knew the pod.
 fn due_stop(view: PodView<'_>, now: Moment, plan: &mut Plan) -> Option<Stop> {
     if view.is_ending() {
         return None;
+    }
+    if let Some(stop) = admit::refusal(view) {
+        return Some(stop);
     }
     let seconds = view.pod.spec.active_deadline_seconds?;
     let due = view

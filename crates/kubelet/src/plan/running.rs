@@ -49,8 +49,26 @@ fn replace_sandbox(view: PodView<'_>, now: Moment, plan: &mut Plan) {
         None if alive.is_empty() => {
             let attempt = view.observed.sandboxes.first().map_or(0, |sandbox| sandbox.attempt + 1);
             plan.push(Action::CreateSandbox { attempt });
+            ensure_first_images(view, plan);
         }
         None => {}
+    }
+}
+
+/// The images of what starts first are looked for while there is no sandbox yet.
+fn ensure_first_images(view: PodView<'_>, plan: &mut Plan) {
+    let spec = &view.pod.spec;
+    let first = match spec.init_containers.first() {
+        Some(first) => std::slice::from_ref(first),
+        None => spec.containers.as_slice(),
+    };
+    for container in first {
+        let image = view.progress.container(&container.name).map(|progress| &progress.image);
+        if matches!(image, None | Some(Image::Unknown)) {
+            plan.push(Action::EnsureImage {
+                container: container.name.clone(),
+            });
+        }
     }
 }
 

@@ -22,6 +22,7 @@ fn a_new_pod_gets_volumes_and_a_sandbox_at_once() {
         expect![[r#"
             mount volumes
             create sandbox, attempt 0
+            ensure image of web
         "#]],
     );
 }
@@ -472,6 +473,16 @@ sandboxes: [{id: s0}]
 "#,
         expect![[r#"
             start web, attempt 5
+        "#]],
+    );
+}
+
+#[test]
+fn a_pod_that_would_change_the_kernel_for_others_is_not_let_in() {
+    check(
+        "pod: {spec: {securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]}, containers: [{name: a}]}}",
+        expect![[r#"
+            stop the pod: Rejected { reason: "SysctlForbidden", message: "forbidden sysctl: \"kernel.msgmax\" not allowlisted" }
         "#]],
     );
 }

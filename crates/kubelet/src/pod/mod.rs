@@ -203,8 +203,14 @@ pub enum ContainerKind {
 }
 
 impl Pod {
+    /// Decodes an object. Some writers leave `null` where there is nothing; a server that passes that on must not cost
+    /// a pod its life.
     pub fn decode(bytes: &[u8]) -> Result<Pod, serde_json::Error> {
-        serde_json::from_slice(bytes)
+        serde_json::from_slice(bytes).or_else(|_| {
+            let mut value: serde_json::Value = serde_json::from_slice(bytes)?;
+            remove_nulls(&mut value);
+            serde_json::from_value(value)
+        })
     }
 
     /// `namespace/name`.
@@ -285,5 +291,28 @@ impl Pod {
         };
         let cut = name.len().min(63);
         name[..cut].trim_end_matches(['-', '.']).to_owned()
+    }
+}
+
+fn remove_nulls(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(remove_nulls);
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(remove_nulls),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_null_is_as_good_as_nothing() {
+        let pod = r#"{"metadata": {"name": "a", "labels": null}, "spec": {"volumes": null, "hostname": null}}"#;
+        assert_eq!(Pod::decode(pod.as_bytes()).unwrap().metadata.name, "a");
+        assert!(Pod::decode(b"{").is_err());
     }
 }

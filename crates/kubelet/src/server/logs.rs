@@ -343,9 +343,6 @@ mod tests {
     use super::*;
     use expect_test::{Expect, expect};
 
-    struct NoRuntime;
-    impl cri::Runtime for NoRuntime {}
-
     const LOG: &str = "\
 2023-01-01T00:00:00.1Z stdout F one
 2023-01-01T00:00:01.1Z stderr P two, 

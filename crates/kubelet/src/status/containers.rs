@@ -1,6 +1,6 @@
 //! The statuses of containers: waiting, running or terminated, and what was before.
 
-use super::{ContainerState, ContainerStatus, MountStatus, PodStatus, Running, Surroundings, Terminated, Waiting};
+use super::{ContainerStatus, MountStatus, PodStatus, Running, Surroundings, Terminated, Waiting};
 use crate::limits;
 use crate::moment::Moment;
 use crate::observed::{Instance, State};
@@ -176,10 +176,4 @@ fn mounts(container: &Container) -> Vec<MountStatus> {
         recursive_read_only: mount.read_only.then(|| "Disabled".to_owned()),
     };
     container.volume_mounts.iter().map(status).collect()
-}
-
-impl ContainerState {
-    pub fn is_running(&self) -> bool {
-        self.running.is_some()
-    }
 }

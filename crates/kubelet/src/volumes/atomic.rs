@@ -30,10 +30,10 @@ pub fn write(target: &Path, payload: &Payload, group: Option<u32>, stamp: &str) 
     }
     fs::create_dir_all(target)?;
     let old = fs::read_link(target.join(DATA)).ok();
-    if let Some(old) = &old {
-        if holds(&target.join(old), payload)? {
-            return Ok(false);
-        }
+    if let Some(old) = &old
+        && holds(&target.join(old), payload)?
+    {
+        return Ok(false);
     }
     let fresh = format!("..{stamp}");
     write_files(&target.join(&fresh), payload, group)?;

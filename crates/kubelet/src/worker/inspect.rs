@@ -38,10 +38,10 @@ pub async fn sandbox(runtime: &dyn Runtime, id: &str) -> cri::Result<Option<Sand
 /// An instance with its termination message.
 pub fn instance(status: &v1::ContainerStatus, sandbox_id: &str) -> Instance {
     let mut instance = Instance::from_status(status, sandbox_id);
-    if let State::Exited(exit) = &mut instance.state {
-        if let Some(message) = termination_message(status) {
-            exit.message = message;
-        }
+    if let State::Exited(exit) = &mut instance.state
+        && let Some(message) = termination_message(status)
+    {
+        exit.message = message;
     }
     instance
 }

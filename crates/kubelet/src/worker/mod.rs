@@ -206,10 +206,7 @@ impl Worker {
             match plan.actions.first() {
                 Some(Action::Stop(stop)) => {
                     self.progress.stop = Some(stop.clone());
-                    if *stop == Stop::Deadline {
-                        let message = "Pod was active on the node longer than the specified deadline";
-                        self.shared.normal(&self.pod, "", "DeadlineExceeded", message);
-                    }
+                    self.announce_stop(stop);
                 }
                 _ => {
                     if self.view().is_ending() {
@@ -218,6 +215,17 @@ impl Worker {
                     return plan;
                 }
             }
+        }
+    }
+
+    fn announce_stop(&self, stop: &Stop) {
+        match stop {
+            Stop::Gone => {}
+            Stop::Deadline => {
+                let message = "Pod was active on the node longer than the specified deadline";
+                self.shared.normal(&self.pod, "", "DeadlineExceeded", message);
+            }
+            Stop::Rejected { reason, message } => self.shared.warning(&self.pod, "", reason, message.clone()),
         }
     }
 
