@@ -21,5 +21,6 @@ pub mod supervisor;
 mod sys;
 mod within;
 
+pub use image::ImageError;
 pub use image::builtin::NAME as BUILTIN_IMAGE;
-pub use service::{Embedded, OpenError, Options, open};
+pub use service::{Embedded, ImageSummary, OpenError, Options, import_images, list_images, open};

@@ -10,7 +10,8 @@ use std::path::Path;
 
 use super::config::RunConfig;
 use super::digest;
-use super::store::{Image, ImageError, ImageStore};
+use super::records::Image;
+use super::store::{ImageError, ImageStore};
 
 /// The short name; in full it is that of [`TAG`].
 pub const NAME: &str = "karve/builtin";
@@ -38,6 +39,7 @@ const FILES: &[(&str, &str)] = &[
 impl ImageStore {
     /// Provides the built-in image, made from a binary.
     pub fn install_builtin(&self, binary: &Path) -> Result<(), ImageError> {
+        let _changing = self.change()?;
         let failed = |source: io::Error| ImageError::Io {
             path: binary.to_owned(),
             source,

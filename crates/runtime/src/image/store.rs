@@ -4,20 +4,19 @@
 //! directory appears only when it is whole, a record only after its layers; so after a crash there is nothing to repair,
 //! only what nobody refers to, which opening removes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
-use serde::{Deserialize, Serialize};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::archive::{self, ArchiveError, ArchivedImage};
-use super::config::RunConfig;
 use super::digest::{self, Digesting};
 use super::layer::{self, LayerError};
-use super::reference::{self, InvalidReference, Reference};
+use super::records::{Image, Records, file_name};
+use super::reference::{InvalidReference, Reference};
 use super::skeleton;
 
 /// How much of a layer chain's digest names its directory. All of a container's layers must fit one mount option.
@@ -46,67 +45,47 @@ pub enum ImageError {
     Io { path: PathBuf, source: io::Error },
 }
 
-/// What is known of one image.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Image {
-    /// The digest of its configuration.
-    pub id: String,
-    /// Full names with a tag.
-    pub tags: Vec<String>,
-    /// Full names with the manifest's digest.
-    pub digests: Vec<String>,
-    /// The bytes of its layers, unpacked.
-    pub size: u64,
-    /// Names of directories in the layers' directory, lowest first.
-    pub layers: Vec<String>,
-    pub config: RunConfig,
-    /// Never removed to make room, nor by request.
-    #[serde(default)]
-    pub pinned: bool,
-}
-
 pub struct ImageStore {
     dir: PathBuf,
-    images: RwLock<BTreeMap<String, Arc<Image>>>,
-    /// One import or removal at a time, so that no layer is removed while an import counts on it.
-    changing: Mutex<()>,
+    records: Records,
+    changing: Mutex<File>,
 }
 
 impl ImageStore {
+    /// Opens the store of a runtime: what earlier ones left unfinished is removed.
     pub fn open(dir: &Path) -> Result<Self, ImageError> {
-        let store = Self {
-            dir: dir.to_owned(),
-            images: RwLock::default(),
-            changing: Mutex::new(()),
-        };
-        for part in ["records", "configs", "layers"] {
-            let path = dir.join(part);
-            fs::create_dir_all(&path).map_err(at(&path))?;
+        let store = Self::attach(dir)?;
+        let changing = store.change()?;
+        for image in store.list().iter().filter(|image| !store.is_whole(image)) {
+            // Its name is free to be imported or pulled again, which is all a user can do about it.
+            tracing::warn!(image = image.id, "dropping an image that is not whole");
+            store.records.remove(&image.id).map_err(at(dir))?;
         }
-        let spool = dir.join("spool");
-        remove_dir(&spool)?;
-        store.load()?;
         store.sweep_layers()?;
-        skeleton::make(&store.layers_dir()).map_err(at(&store.layers_dir()))?;
+        drop(changing);
         Ok(store)
     }
 
-    fn load(&self) -> Result<(), ImageError> {
-        let records = self.dir.join("records");
-        let mut images = self.images.write();
-        for entry in fs::read_dir(&records).map_err(at(&records))?.flatten() {
-            let read = fs::read(entry.path()).map_err(io::Error::other);
-            let image = read.and_then(|bytes| Ok(serde_json::from_slice::<Image>(&bytes)?));
-            match image {
-                Ok(image) if self.is_whole(&image) => drop(images.insert(image.id.clone(), Arc::new(image))),
-                // Its name is free to be imported or pulled again, which is all a user can do about it.
-                _ => {
-                    tracing::warn!(record = %entry.path().display(), "dropping an image that is not whole");
-                    let _ = fs::remove_file(entry.path());
-                }
-            }
-        }
-        Ok(())
+    /// Opens the store beside a runtime that may be running.
+    pub fn attach(dir: &Path) -> Result<Self, ImageError> {
+        let make = |part: &str| fs::create_dir_all(dir.join(part)).map_err(at(&dir.join(part)));
+        ["configs", "layers"].into_iter().try_for_each(make)?;
+        let layers = dir.join("layers");
+        skeleton::make(&layers).map_err(at(&layers))?;
+        let records = Records::open(dir.join("records")).map_err(at(&dir.join("records")))?;
+        let lock = File::create(dir.join("lock")).map_err(at(&dir.join("lock")))?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            records,
+            changing: Mutex::new(lock),
+        })
+    }
+
+    /// One change at a time, in all processes, so that no layer is removed while an import counts on it.
+    pub(super) fn change(&self) -> Result<Changing<'_>, ImageError> {
+        let lock = self.changing.lock();
+        lock.lock().map_err(at(&self.dir.join("lock")))?;
+        Ok(Changing(lock))
     }
 
     fn is_whole(&self, image: &Image) -> bool {
@@ -122,25 +101,17 @@ impl ImageStore {
     }
 
     pub fn list(&self) -> Vec<Arc<Image>> {
-        self.images.read().values().cloned().collect()
+        self.records.all().values().cloned().collect()
     }
 
     /// Finds an image by id, tag or digest.
     pub fn find(&self, name: &str) -> Option<Arc<Image>> {
-        let images = self.images.read();
-        if let Some(image) = reference::as_id(name).and_then(|id| images.get(&id)) {
-            return Some(image.clone());
-        }
-        let key = Reference::parse(name).ok()?.key();
-        images
-            .values()
-            .find(|image| image.tags.contains(&key) || image.digests.contains(&key))
-            .cloned()
+        self.records.find(name)
     }
 
     /// Imports every image of an archive and answers them.
     pub fn import(&self, archive: impl Read + 'static) -> Result<Vec<Arc<Image>>, ImageError> {
-        let _changing = self.changing.lock();
+        let _changing = self.change()?;
         let spool = self.dir.join("spool");
         remove_dir(&spool)?;
         fs::create_dir(&spool).map_err(at(&spool))?;
@@ -245,35 +216,32 @@ impl ImageStore {
 
     /// Adds an image, taking its names from whichever image had them.
     pub fn put(&self, mut image: Image) -> Result<Arc<Image>, ImageError> {
-        let mut images = self.images.write();
-        for other in images.values_mut().filter(|other| other.id != image.id) {
+        let images = self.records.all();
+        for other in images.values().filter(|other| other.id != image.id) {
             if other.tags.iter().any(|tag| image.tags.contains(tag)) {
                 let mut changed = Image::clone(other);
                 changed.tags.retain(|tag| !image.tags.contains(tag));
                 self.write(&changed)?;
-                *other = Arc::new(changed);
             }
         }
         if let Some(known) = images.get(&image.id) {
             image.tags = union(&known.tags, &image.tags);
             image.digests = union(&known.digests, &image.digests);
         }
-        self.write(&image)?;
-        let image = Arc::new(image);
-        images.insert(image.id.clone(), image.clone());
-        Ok(image)
+        if images.get(&image.id).is_none_or(|known| **known != image) {
+            self.write(&image)?;
+        }
+        Ok(Arc::new(image))
     }
 
     fn write(&self, image: &Image) -> Result<(), ImageError> {
-        let path = self.dir.join("records").join(format!("{}.json", file_name(&image.id)));
-        let bytes = serde_json::to_vec(image).map_err(|error| at(&path)(error.into()))?;
-        crate::disk::write_synced(&path, &bytes).map_err(at(&path))
+        self.records.write(image).map_err(at(&self.dir.join("records")))
     }
 
     /// Removes an image with all its names, and the layers that no other image needs. `in_use` says whether a
     /// container stands on an image. Removing what is not there succeeds.
     pub fn remove(&self, name: &str, in_use: impl Fn(&str) -> bool) -> Result<(), ImageError> {
-        let _changing = self.changing.lock();
+        let _changing = self.change()?;
         let Some(image) = self.find(name) else { return Ok(()) };
         if image.pinned {
             return Err(ImageError::Pinned(name.to_owned()));
@@ -281,9 +249,7 @@ impl ImageStore {
         if in_use(&image.id) {
             return Err(ImageError::InUse(name.to_owned()));
         }
-        self.images.write().remove(&image.id);
-        let record = self.dir.join("records").join(format!("{}.json", file_name(&image.id)));
-        fs::remove_file(&record).map_err(at(&record))?;
+        self.records.remove(&image.id).map_err(at(&self.dir.join("records")))?;
         let _ = fs::remove_file(self.dir.join("configs").join(file_name(&image.id)));
         self.sweep_layers()
     }
@@ -308,6 +274,16 @@ impl ImageStore {
     }
 }
 
+/// Held while the store changes.
+pub(super) struct Changing<'a>(MutexGuard<'a, File>);
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        // Closing the file would release it as well; there is nothing to do about an error.
+        let _ = self.0.unlock();
+    }
+}
+
 fn at(path: &Path) -> impl Fn(io::Error) -> ImageError {
     move |source| ImageError::Io {
         path: path.to_owned(),
@@ -320,10 +296,6 @@ fn remove_dir(path: &Path) -> Result<(), ImageError> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),
         _ => Ok(()),
     }
-}
-
-fn file_name(id: &str) -> &str {
-    id.trim_start_matches("sha256:")
 }
 
 fn union(one: &[String], other: &[String]) -> Vec<String> {

@@ -1,10 +1,13 @@
 //! The CRI's image service.
 
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
 use cri::v1;
 
 use super::{Embedded, now_ns};
 use crate::image::reference::Reference;
-use crate::image::{Image, builtin};
+use crate::image::{Image, ImageError, ImageStore, builtin};
 use crate::plan;
 
 impl Image {
@@ -21,6 +24,44 @@ impl Image {
             pinned: self.pinned,
         }
     }
+}
+
+/// An image as `karve image ls` shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImageSummary {
+    pub id: String,
+    /// Full names, with a tag.
+    pub names: Vec<String>,
+    pub bytes: u64,
+    /// Built in: cannot be removed.
+    pub pinned: bool,
+}
+
+/// The images of the runtime with this root directory, whether it is running or not.
+pub fn list_images(root_dir: &Path) -> Result<Vec<ImageSummary>, ImageError> {
+    let images = ImageStore::attach(&images_dir(root_dir))?.list();
+    let summaries = images.iter().map(|image| ImageSummary {
+        id: image.id.clone(),
+        names: image.tags.clone(),
+        bytes: image.size,
+        pinned: image.pinned,
+    });
+    Ok(summaries.collect())
+}
+
+/// Imports the images of an archive into the runtime with this root directory, whether it is running or not. Takes an
+/// OCI layout or the output of `docker save`, compressed or not. Answers the images' names, or their ids where they
+/// have none.
+pub fn import_images(root_dir: &Path, archive: File) -> Result<Vec<String>, ImageError> {
+    let images = ImageStore::attach(&images_dir(root_dir))?.import(archive)?;
+    Ok(images
+        .iter()
+        .map(|image| image.tags.first().unwrap_or(&image.id).clone())
+        .collect())
+}
+
+pub fn images_dir(root_dir: &Path) -> PathBuf {
+    root_dir.join("images")
 }
 
 impl Embedded {
@@ -68,7 +109,7 @@ impl Embedded {
     }
 
     pub(super) fn image_file_system(&self) -> v1::ImageFsInfoResponse {
-        let usage = |dir: std::path::PathBuf, bytes: Option<u64>| v1::FilesystemUsage {
+        let usage = |dir: PathBuf, bytes: Option<u64>| v1::FilesystemUsage {
             timestamp: now_ns(),
             fs_id: Some(v1::FilesystemIdentifier {
                 mountpoint: dir.display().to_string(),
@@ -78,7 +119,7 @@ impl Embedded {
         };
         let images = self.images.list().iter().map(|image| image.size).sum();
         v1::ImageFsInfoResponse {
-            image_filesystems: vec![usage(self.root_dir.join("images"), Some(images))],
+            image_filesystems: vec![usage(images_dir(&self.root_dir), Some(images))],
             container_filesystems: vec![usage(self.root_dir.join("containers"), None)],
         }
     }

@@ -23,6 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub use images::{ImageSummary, import_images, list_images};
 use network::PodNetwork;
 use parking_lot::RwLock;
 use ring::rand::SecureRandom;
@@ -91,7 +92,7 @@ pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
         make_private_dir(dir)?;
     }
     let lock = lock(&options.root_dir)?;
-    let images = ImageStore::open(&options.root_dir.join("images"))?;
+    let images = ImageStore::open(&images::images_dir(&options.root_dir))?;
     images.install_builtin(&options.supervisor_exe)?;
     let program = Program::open(&options.supervisor_exe).map_err(|source| OpenError::Program {
         path: options.supervisor_exe.clone(),
@@ -140,16 +141,11 @@ fn lock(root_dir: &Path) -> Result<File, OpenError> {
 }
 
 impl Embedded {
-    /// Imports the images of an archive: an OCI layout or the output of `docker save`, compressed or not. Answers
-    /// their names, or their ids where they have none.
-    pub async fn import_images(&self, archive: File) -> cri::Result<Vec<String>> {
-        let runtime = self.itself.upgrade().ok_or_else(gone)?;
-        let imported = tokio::task::spawn_blocking(move || runtime.images.import(archive)).await;
-        let images = imported.map_err(|error| cri::Error::internal(error.to_string()))??;
-        Ok(images
-            .iter()
-            .map(|image| image.tags.first().unwrap_or(&image.id).clone())
-            .collect())
+    /// Ends every pod and forgets it: for a node that is being taken down, or reset.
+    pub async fn remove_all_pods(&self) -> cri::Result<()> {
+        let sandboxes: Vec<_> = self.sandboxes.read().values().cloned().collect();
+        let removals = sandboxes.iter().map(|sandbox| self.remove_sandbox(sandbox));
+        futures_util::future::join_all(removals).await.into_iter().collect()
     }
 
     /// Does something to its end even if whoever asked stops waiting: a kubelet gives up after two minutes, but half a

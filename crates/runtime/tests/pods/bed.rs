@@ -135,7 +135,7 @@ impl Bed {
         let runtime = open(dir.path(), &cgroup, &network).await;
         let archive = dir.path().join("busybox.tar");
         fs::write(&archive, busybox_archive()).unwrap();
-        let names = runtime.import_images(fs::File::open(&archive).unwrap()).await.unwrap();
+        let names = runtime::import_images(&dir.path().join("root"), fs::File::open(&archive).unwrap()).unwrap();
         assert_eq!(names, ["docker.io/test/busybox:1"]);
         Self {
             dir,
