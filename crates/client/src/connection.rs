@@ -82,6 +82,9 @@ impl HttpTransport {
             Ok(answer) => Ok(answer.map(|body| self.pool.lend(lease, body))),
             Err(error) => {
                 let unsent = error.is_canceled() || error.is_closed();
+                if unsent {
+                    self.pool.discard(&lease);
+                }
                 Err((TransportError::Http(error), unsent))
             }
         }

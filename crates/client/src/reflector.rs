@@ -9,7 +9,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::backoff::fraction;
-use crate::{Api, Backoff, Cache, Error, List, ListOptions, Object, Result, WatchEvent, WatchOptions, WatchStream};
+use crate::{
+    Api, Backoff, Cache, Error, Key, List, ListOptions, Object, Result, WatchEvent, WatchOptions, WatchStream,
+};
 
 /// The pauses between attempts to list or watch while the server does not answer.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(10));
@@ -39,9 +41,9 @@ pub struct Reflector<T> {
     expired: bool,
 }
 
-/// The metadata of a bookmark.
+/// What every object has, a bookmark included.
 #[derive(Deserialize)]
-struct Bookmark {
+struct Metadata {
     metadata: ObjectMeta,
 }
 
@@ -147,16 +149,16 @@ impl<T: Object> Reflector<T> {
                         self.cache.insert(object);
                         revision
                     }
-                    None => revision_of(&object),
+                    None => metadata_of(&object).resource_version,
                 },
-                WatchEvent::Deleted(object) => match self.decode(&object) {
-                    Some(object) => {
-                        self.cache.remove(object.key().as_str(), object.resource_version());
-                        object.resource_version().to_owned()
-                    }
-                    None => revision_of(&object),
-                },
-                WatchEvent::Bookmark(object) => revision_of(&object),
+                // Of what is gone only the name matters, whether or not the rest can be read.
+                WatchEvent::Deleted(object) => {
+                    let metadata = metadata_of(&object);
+                    let key = Key::new(&metadata.namespace, &metadata.name);
+                    self.cache.remove(key.as_str(), &metadata.resource_version);
+                    metadata.resource_version
+                }
+                WatchEvent::Bookmark(object) => metadata_of(&object).resource_version,
             };
             if !revision.is_empty() {
                 self.cache.reached(&revision);
@@ -179,9 +181,9 @@ impl<T: Object> Reflector<T> {
     }
 }
 
-fn revision_of(object: &[u8]) -> String {
-    serde_json::from_slice::<Bookmark>(object)
-        .map(|bookmark| bookmark.metadata.resource_version)
+fn metadata_of(object: &[u8]) -> ObjectMeta {
+    serde_json::from_slice::<Metadata>(object)
+        .map(|object| object.metadata)
         .unwrap_or_default()
 }
 

@@ -42,7 +42,8 @@ fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
             pods.iter().for_each(|pod| queue.add(client::Object::key(&**pod)));
         }
     });
-    let (queue, known) = (setup.queue(), nodes.clone());
+    // Each cache tells of the other; one of them must not keep the other alive.
+    let (queue, known) = (setup.queue(), Arc::downgrade(&nodes));
     pods.on_change(move |old, new| {
         let Some(pod) = new.filter(|pod| !pod.spec.node_name.is_empty()) else {
             return;
@@ -50,9 +51,8 @@ fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
         let same = old.is_some_and(|old| {
             old.spec.node_name == pod.spec.node_name && old.spec.tolerations == pod.spec.tolerations
         });
-        let tainted = known
-            .get("", &pod.spec.node_name)
-            .is_some_and(|node| !strict_taints(&node).is_empty());
+        let node = known.upgrade().and_then(|nodes| nodes.get("", &pod.spec.node_name));
+        let tainted = node.is_some_and(|node| !strict_taints(&node).is_empty());
         if !same && tainted {
             queue.add(client::Object::key(&**pod));
         }

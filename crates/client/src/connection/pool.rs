@@ -98,6 +98,14 @@ impl Pool {
         None
     }
 
+    /// Takes a connection that refused a request out of use; its other streams end by themselves.
+    pub fn discard(&self, lease: &Lease) {
+        if let Lease::Http2(shared) = lease {
+            let same = |known: &Shared| Arc::ptr_eq(&known.streams, &shared.streams);
+            self.open.lock().shared.retain(|known| !same(known));
+        }
+    }
+
     /// Opens a connection, or uses the one that another request has opened meanwhile.
     pub async fn connect(&self, dialer: &Dialer) -> Result<Lease, TransportError> {
         let mut dialing = self.dialing.lock().await;

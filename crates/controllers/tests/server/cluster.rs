@@ -9,7 +9,7 @@ use apiserver::{
     ApiServer, AuthorizationMode, ClusterFacts, GateOptions, InProcess, Options, ServiceNetwork, Services,
 };
 use auth::User;
-use client::{Client, ListOptions, Patch};
+use client::{Client, ListOptions, Patch, Transport};
 use controllers::{ControllersOptions, Settings};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
@@ -26,6 +26,11 @@ pub struct Cluster {
 
 impl Cluster {
     pub async fn start() -> Cluster {
+        Cluster::start_through(|transport| transport).await
+    }
+
+    /// The controllers, but not the tests, reach the server through what `way` makes of the transport.
+    pub async fn start_through(way: impl FnOnce(Arc<dyn Transport>) -> Arc<dyn Transport>) -> Cluster {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -65,9 +70,10 @@ impl Cluster {
         };
         let server = ApiServer::start(options).await.unwrap();
         let user = User::system("system:kube-controller-manager", &["system:masters"]);
-        let client = Client::new(Arc::new(InProcess::new(server.clone(), user)));
+        let transport: Arc<dyn Transport> = Arc::new(InProcess::new(server.clone(), user));
+        let client = Client::new(transport.clone());
         let controllers = tokio::spawn(controllers::run(ControllersOptions {
-            client: client.clone(),
+            client: Client::new(way(transport)),
             host: "test".to_owned(),
             settings: Settings {
                 root_ca: Some("PEM".to_owned()),

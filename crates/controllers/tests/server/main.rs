@@ -2,6 +2,7 @@
 
 mod cluster;
 mod deployments;
+mod faults;
 mod garbage;
 mod namespaces;
 mod nodes;
