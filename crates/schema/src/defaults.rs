@@ -3,7 +3,8 @@
 use serde_json::Map;
 
 use crate::Value;
-use crate::model::{Schema, Shape, TypeId, TypeRef};
+use crate::model::{Schema, Shape, TypeId};
+use crate::view::TypeRef;
 
 /// Fills in the table's defaults wherever a struct is present and the field is not. An empty value counts as missing
 /// where the field cannot tell empty from absent.

@@ -16,21 +16,21 @@ mod protobuf;
 pub mod quantity;
 mod table;
 pub mod time;
+mod view;
 mod yaml;
 
 pub use defaults::apply_table_defaults;
 pub use json::{
-    DecodeError, Decoded, MAX_DEPTH, decode_json, encode_json, normalize, parse_json, splice_resource_version,
-    write_json, write_with_resource_version,
+    DecodeError, Decoded, MAX_DEPTH, decode_json, decode_untyped, encode_json, normalize, parse_json,
+    splice_resource_version, write_json, write_with_resource_version,
 };
-pub use model::{
-    Field, FieldRef, ListType, PatchStrategy, RawKind, Schema, SchemaAlternative, Shape, ShapeRef, Type, TypeRef, View,
-};
+pub use model::{Field, ListType, PatchStrategy, RawKind, Schema, SchemaAlternative, Shape, Type};
 pub use patch::{MAX_JSON_PATCH_OPERATIONS, PatchError, json_patch, merge_patch, strategic_merge_patch};
 pub use protobuf::{
     ProtobufError, decode_object, decode_protobuf, encode_object, encode_protobuf, envelope, watch_event,
 };
 pub use table::builtin;
+pub use view::{FieldRef, ShapeRef, TypeRef, View};
 pub use yaml::{decode_yaml, parse_yaml};
 
 /// A decoded object. Its maps are sorted by key.

@@ -10,7 +10,8 @@ use super::path::Path;
 use super::reader::{Next, Reader, Result};
 use super::{DecodeError, zero};
 use crate::Value;
-use crate::model::{ElementId, Schema, SchemaAlternative, Shape, TypeId, TypeRef};
+use crate::model::{ElementId, Schema, SchemaAlternative, Shape, TypeId};
+use crate::view::TypeRef;
 
 /// Problems beyond this are not reported, as upstream bounds them.
 const MAX_PROBLEMS: usize = 100;

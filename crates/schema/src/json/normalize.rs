@@ -10,7 +10,8 @@ use super::members::Members;
 use super::path::Path;
 use super::{DecodeError, zero};
 use crate::Value;
-use crate::model::{Schema, SchemaAlternative, Shape, TypeId, TypeRef};
+use crate::model::{Schema, SchemaAlternative, Shape, TypeId};
+use crate::view::TypeRef;
 
 type Result<T> = std::result::Result<T, DecodeError>;
 

@@ -9,7 +9,7 @@ use super::DecodeError;
 use crate::Value;
 
 /// How deep arrays and objects may nest. Decoding recurses, so this bounds the stack.
-pub const MAX_DEPTH: usize = 512;
+pub const MAX_DEPTH: usize = 256;
 
 pub(crate) type Result<T> = std::result::Result<T, DecodeError>;
 
@@ -246,7 +246,7 @@ impl<'a> Reader<'a> {
         Ok(match self.next()? {
             Next::Null => Value::Null,
             Next::Bool(value) => Value::Bool(value),
-            Next::Number => parse_number(self.number()?),
+            Next::Number => parse_number(self.number()?)?,
             Next::String => Value::String(self.string()?.into_owned()),
             Next::Array => {
                 self.begin()?;
@@ -371,16 +371,21 @@ fn plain_length(bytes: &[u8]) -> usize {
 }
 
 /// A number as Kubernetes reads it where no type is given: an integer if it fits one, else floating point.
-pub(crate) fn parse_number(text: &str) -> Value {
+pub(crate) fn parse_number(text: &str) -> Result<Value> {
     if !text.contains('.')
         && let Ok(integer) = text.parse::<i64>()
     {
-        return Value::from(integer);
+        return Ok(Value::from(integer));
     }
     text.parse()
         .ok()
         .and_then(Number::from_f64)
-        .map_or(Value::Null, Value::Number)
+        .map(Value::Number)
+        .ok_or_else(|| {
+            DecodeError::Type(format!(
+                "json: cannot unmarshal number {text} into Go value of type float64"
+            ))
+        })
 }
 
 fn end_of_input() -> DecodeError {

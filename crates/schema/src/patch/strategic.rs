@@ -10,7 +10,7 @@ use serde_json::Map;
 
 use super::PatchError;
 use super::list::{self, Merging};
-use crate::model::{TypeRef, View};
+use crate::view::{TypeRef, View};
 use crate::{Value, go};
 
 pub(super) const PATCH: &str = "$patch";
@@ -93,7 +93,7 @@ impl<'s> Member<'s> {
     fn merging(&self) -> Result<Merging<'s>> {
         let items = match self.view {
             Some(View::List(element)) => Scope::of(element.view()),
-            None => Scope::Open,
+            None | Some(View::Raw(_) | View::SchemaOr(..)) => Scope::Open,
             Some(_) => {
                 return Err(PatchError::Unexpected(
                     "expected slice or array type, but got: struct".to_owned(),

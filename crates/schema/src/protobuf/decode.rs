@@ -6,9 +6,10 @@ use serde_json::Map;
 
 use super::wire::{Fields, Wire};
 use super::{ProtobufError, envelope};
-use crate::json::{self, Leaf, LeafError, Members, decode_leaf, parse_json, zero};
-use crate::model::{MessagePart, Schema, SchemaAlternative, Shape, Type, TypeId, TypeRef};
+use crate::json::{self, DecodeError, Leaf, LeafError, Members, decode_json, decode_leaf, parse_json, zero};
+use crate::model::{MessagePart, Schema, SchemaAlternative, Shape, Type, TypeId};
 use crate::time::{self, Instant};
+use crate::view::TypeRef;
 use crate::{Value, go};
 
 type Result<T> = std::result::Result<T, ProtobufError>;
@@ -36,13 +37,18 @@ struct Decoder<'s> {
 impl Decoder<'_> {
     fn enveloped(&mut self, data: &[u8]) -> Result<Value> {
         let unknown = envelope::decode(data)?;
-        if unknown.content_type == "application/json" {
-            return json_value(unknown.raw);
-        }
         let ty = self.schema.object(unknown.api_version, unknown.kind);
+        if unknown.content_type == "application/json" {
+            return match ty {
+                Some(ty) => decode_json(ty, unknown.raw)
+                    .map(|decoded| decoded.value)
+                    .map_err(content_error),
+                None => json_value(unknown.raw),
+            };
+        }
         let ty = ty.ok_or_else(|| ProtobufError::UnknownKind {
-            api_version: unknown.api_version.to_owned(),
-            kind: unknown.kind.to_owned(),
+            api_version: unknown.api_version.into(),
+            kind: unknown.kind.into(),
         })?;
         let mut value = self.message(ty.id, unknown.raw)?;
         if let Some(map) = value.as_object_mut() {
@@ -62,7 +68,9 @@ impl Decoder<'_> {
     fn message_into(&mut self, id: TypeId, outer: TypeId, data: &[u8], members: &mut Members) -> Result<()> {
         let ty = self.schema.get(id);
         if ty.json_only {
-            return Err(ProtobufError::JsonOnly { go_name: ty.go_name() });
+            return Err(ProtobufError::JsonOnly {
+                go_name: ty.go_name().into(),
+            });
         }
         self.depth += 1;
         if self.depth > json::MAX_DEPTH {
@@ -95,18 +103,19 @@ impl Decoder<'_> {
         if matches!(field.shape, Shape::List(_) | Shape::Map(_)) {
             return self.repeated(field.shape, wire, members.slot(position));
         }
-        let earlier = members.take(position);
-        let value = match (field.shape, earlier) {
-            // A message that comes twice is merged, as any protobuf reader does.
-            (Shape::Struct(id), Some(Value::Object(earlier))) => {
-                let mut members = Members::of(self.schema.get(id), earlier);
-                self.message_into(id, id, bytes_of(wire)?, &mut members)?;
-                Value::Object(members.finish(self.schema, id))
-            }
+        let value = match (field.shape, members.take(position)) {
+            (Shape::Struct(id), Some(Value::Object(earlier))) => self.merged(id, earlier, bytes_of(wire)?)?,
             (shape, _) => self.value(shape, wire)?,
         };
         members.put(field, position, value);
         Ok(())
+    }
+
+    /// A message that comes twice is merged, as any protobuf reader does.
+    fn merged(&mut self, id: TypeId, earlier: Map<String, Value>, data: &[u8]) -> Result<Value> {
+        let mut members = Members::of(self.schema.get(id), earlier);
+        self.message_into(id, id, data, &mut members)?;
+        Ok(Value::Object(members.finish(self.schema, id)))
     }
 
     fn repeated(&mut self, shape: Shape, wire: Wire<'_>, slot: &mut Value) -> Result<()> {
@@ -166,39 +175,12 @@ impl Decoder<'_> {
     }
 
     fn value(&mut self, shape: Shape, wire: Wire<'_>) -> Result<Value> {
-        Ok(match shape {
-            Shape::String => Value::String(text_of(wire)?),
-            Shape::Bool => Value::Bool(varint_of(wire)? != 0),
-            Shape::Int32 => Value::from(varint_of(wire)? as i32),
-            Shape::Int64 => Value::from(varint_of(wire)? as i64),
-            Shape::Float64 => match wire {
-                Wire::Fixed64(bits) => float(bits)?,
-                _ => return Err(ProtobufError::Malformed("a number has the wrong wire type")),
-            },
-            Shape::Bytes => Value::String(STANDARD.encode(bytes_of(wire)?)),
-            _ => self.nested(shape, bytes_of(wire)?)?,
-        })
-    }
-
-    /// A value that is a message of its own.
-    fn nested(&mut self, shape: Shape, data: &[u8]) -> Result<Value> {
         match shape {
-            Shape::Struct(id) => self.message(id, data),
-            Shape::WrappedList(element) => self.wrapped(self.schema.element(element), data),
-            Shape::Raw(_) => self.raw(data),
-            Shape::SchemaOr(alternative, id) => self.schema_or(alternative, id, data),
-            Shape::Time => timestamp(data, |instant| time::format(Instant { nanos: 0, ..instant })),
-            Shape::MicroTime => timestamp(data, time::format_micro),
-            Shape::Duration => {
-                let nanos = last(data, 1)?.map_or(Ok(0), varint_of)?;
-                Ok(Value::String(go::format_duration(nanos as i64)))
-            }
-            Shape::Quantity => {
-                let text = last(data, 1)?.map_or(Ok(String::new()), text_of)?;
-                leaf(shape, Leaf::String(text.into()))
-            }
-            Shape::IntOrString => int_or_string(data),
-            _ => Err(ProtobufError::Malformed("a field has the wrong wire type")),
+            Shape::Struct(id) => self.message(id, bytes_of(wire)?),
+            Shape::WrappedList(element) => self.wrapped(self.schema.element(element), bytes_of(wire)?),
+            Shape::Raw(_) => self.raw(bytes_of(wire)?),
+            Shape::SchemaOr(alternative, id) => self.schema_or(alternative, id, bytes_of(wire)?),
+            _ => scalar(shape, wire),
         }
     }
 
@@ -249,6 +231,39 @@ impl Decoder<'_> {
             _ if !items.is_empty() => Value::Array(items),
             (_, schema) => schema.unwrap_or(Value::Null),
         })
+    }
+}
+
+fn scalar(shape: Shape, wire: Wire<'_>) -> Result<Value> {
+    Ok(match shape {
+        Shape::String => Value::String(text_of(wire)?),
+        Shape::Bool => Value::Bool(varint_of(wire)? != 0),
+        Shape::Int32 => Value::from(varint_of(wire)? as i32),
+        Shape::Int64 => Value::from(varint_of(wire)? as i64),
+        Shape::Float64 => match wire {
+            Wire::Fixed64(bits) => float(bits)?,
+            _ => return Err(ProtobufError::Malformed("a number has the wrong wire type")),
+        },
+        Shape::Bytes => Value::String(STANDARD.encode(bytes_of(wire)?)),
+        _ => special(shape, bytes_of(wire)?)?,
+    })
+}
+
+/// A value that is a string or number in JSON but a message in protobuf.
+fn special(shape: Shape, data: &[u8]) -> Result<Value> {
+    match shape {
+        Shape::Time => timestamp(data, |instant| time::format(Instant { nanos: 0, ..instant })),
+        Shape::MicroTime => timestamp(data, time::format_micro),
+        Shape::Duration => {
+            let nanos = last(data, 1)?.map_or(Ok(0), varint_of)?;
+            Ok(Value::String(go::format_duration(nanos as i64)))
+        }
+        Shape::Quantity => {
+            let text = last(data, 1)?.map_or(Ok("0".to_owned()), text_of)?;
+            leaf(shape, Leaf::String(text.into()))
+        }
+        Shape::IntOrString => int_or_string(data),
+        _ => Err(ProtobufError::Malformed("a field has the wrong wire type")),
     }
 }
 
@@ -306,8 +321,8 @@ fn last<'a>(data: &'a [u8], wanted: u32) -> Result<Option<Wire<'a>>> {
 
 fn leaf(shape: Shape, found: Leaf<'_>) -> Result<Value> {
     decode_leaf(shape, found).map_err(|error| match error {
-        LeafError::Content(message) => ProtobufError::Content(message),
-        LeafError::Type { found, wanted } => ProtobufError::Content(format!("{found} is not of type {wanted}")),
+        LeafError::Content(message) => ProtobufError::Content(message.into()),
+        LeafError::Type { found, wanted } => ProtobufError::Content(format!("{found} is not of type {wanted}").into()),
     })
 }
 
@@ -316,7 +331,11 @@ fn float(bits: u64) -> Result<Value> {
 }
 
 fn json_value(raw: &[u8]) -> Result<Value> {
-    parse_json(raw).map_err(|error| ProtobufError::Content(error.to_string()))
+    parse_json(raw).map_err(content_error)
+}
+
+fn content_error(error: DecodeError) -> ProtobufError {
+    ProtobufError::Content(error.to_string().into())
 }
 
 fn bytes_of(wire: Wire<'_>) -> Result<&[u8]> {

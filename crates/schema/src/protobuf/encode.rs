@@ -7,7 +7,8 @@ use serde_json::Map;
 
 use super::wire::{BackWriter, FIXED64};
 use super::{ProtobufError, envelope};
-use crate::model::{MessagePart, Schema, SchemaAlternative, Shape, Type, TypeId, TypeRef};
+use crate::model::{MessagePart, Schema, SchemaAlternative, Shape, Type, TypeId};
+use crate::view::TypeRef;
 use crate::{Value, encode_json, go, time};
 
 type Result<T> = std::result::Result<T, ProtobufError>;
@@ -30,8 +31,8 @@ pub fn encode_object(schema: &Schema, value: &Value) -> Result<Vec<u8>> {
     let ty = schema
         .object(api_version, kind)
         .ok_or_else(|| ProtobufError::UnknownKind {
-            api_version: api_version.to_owned(),
-            kind: kind.to_owned(),
+            api_version: api_version.into(),
+            kind: kind.into(),
         })?;
     Ok(envelope::encode(api_version, kind, &encode_protobuf(ty, value)?))
 }
@@ -81,7 +82,9 @@ impl Encoder<'_> {
         let schema = self.schema;
         let ty = schema.get(id);
         if ty.json_only {
-            return Err(ProtobufError::JsonOnly { go_name: ty.go_name() });
+            return Err(ProtobufError::JsonOnly {
+                go_name: ty.go_name().into(),
+            });
         }
         let place = Place { owner: id, field: "" };
         let map = match value {
@@ -120,28 +123,65 @@ impl Encoder<'_> {
 
     /// Writes a field that is not a nil pointer; null stands for the zero value.
     fn field(&mut self, tag: u32, shape: Shape, value: &Value, place: Place<'_>) -> Result<()> {
+        match shape {
+            Shape::Struct(id) => {
+                let before = self.out.len();
+                self.message(id, value)?;
+                self.out.close(tag, before);
+                Ok(())
+            }
+            Shape::List(element) => self.list(tag, self.schema.element(element), value, place),
+            Shape::Map(element) => self.map(tag, self.schema.element(element), value, place),
+            Shape::WrappedList(_) if value.is_null() => Ok(()),
+            Shape::WrappedList(element) => {
+                let before = self.out.len();
+                self.list(1, self.schema.element(element), value, place)?;
+                self.out.close(tag, before);
+                Ok(())
+            }
+            Shape::SchemaOr(alternative, id) => {
+                let before = self.out.len();
+                self.schema_or(alternative, id, value, place)?;
+                self.out.close(tag, before);
+                Ok(())
+            }
+            _ => self.scalar(tag, shape, value, place),
+        }
+    }
+
+    fn list(&mut self, tag: u32, element: Shape, value: &Value, place: Place<'_>) -> Result<()> {
+        match value {
+            Value::Null => Ok(()),
+            Value::Array(items) => items
+                .iter()
+                .rev()
+                .try_for_each(|item| self.field(tag, element, item, place)),
+            _ => Err(self.unfit(element, value, place)),
+        }
+    }
+
+    fn map(&mut self, tag: u32, element: Shape, value: &Value, place: Place<'_>) -> Result<()> {
+        let map = match value {
+            Value::Null => return Ok(()),
+            Value::Object(map) => map,
+            _ => return Err(self.unfit(element, value, place)),
+        };
+        for (key, value) in map.iter().rev() {
+            let before = self.out.len();
+            self.field(2, element, value, place)?;
+            self.out.bytes_field(1, key.as_bytes());
+            self.out.close(tag, before);
+        }
+        Ok(())
+    }
+
+    /// Writes a field whose value is no message of its own.
+    fn scalar(&mut self, tag: u32, shape: Shape, value: &Value, place: Place<'_>) -> Result<()> {
         match (shape, value) {
-            (Shape::List(_) | Shape::Map(_) | Shape::WrappedList(_), Value::Null) => {}
-            (Shape::List(element), Value::Array(items)) => {
-                let element = self.schema.element(element);
-                for item in items.iter().rev() {
-                    self.field(tag, element, item, place)?;
-                }
-            }
-            (Shape::Map(element), Value::Object(map)) => {
-                let element = self.schema.element(element);
-                for (key, value) in map.iter().rev() {
-                    let before = self.out.len();
-                    self.field(2, element, value, place)?;
-                    self.out.bytes_field(1, key.as_bytes());
-                    self.out.close(tag, before);
-                }
-            }
             (Shape::String, Value::Null) => self.out.bytes_field(tag, b""),
             (Shape::String, Value::String(text)) => self.out.bytes_field(tag, text.as_bytes()),
-            (Shape::Bool, Value::Null) => self.out.varint_field(tag, 0),
+            (Shape::Bool | Shape::Int32 | Shape::Int64, Value::Null) => self.out.varint_field(tag, 0),
             (Shape::Bool, Value::Bool(value)) => self.out.varint_field(tag, u64::from(*value)),
-            (Shape::Int32 | Shape::Int64, Value::Null) => self.out.varint_field(tag, 0),
             (Shape::Int32 | Shape::Int64, Value::Number(number)) => match number.as_i64() {
                 Some(number) => self.out.varint_field(tag, number as u64),
                 None => return Err(self.unfit(shape, value, place)),
@@ -157,26 +197,18 @@ impl Encoder<'_> {
             },
             _ => {
                 let before = self.out.len();
-                self.nested(shape, value, place)?;
+                self.special(shape, value, place)?;
                 self.out.close(tag, before);
             }
         }
         Ok(())
     }
 
-    /// Writes the body of a value that is a message of its own.
-    fn nested(&mut self, shape: Shape, value: &Value, place: Place<'_>) -> Result<()> {
+    /// Writes the body of a value that is a string or number in JSON but a message in protobuf.
+    fn special(&mut self, shape: Shape, value: &Value, place: Place<'_>) -> Result<()> {
         match (shape, value) {
-            (Shape::Struct(id), _) => self.message(id, value)?,
-            (Shape::WrappedList(element), Value::Array(items)) => {
-                let element = self.schema.element(element);
-                for item in items.iter().rev() {
-                    self.field(1, element, item, place)?;
-                }
-            }
-            (Shape::Raw(_), Value::Null) => {}
+            (Shape::Raw(_) | Shape::Time | Shape::MicroTime, Value::Null) => {}
             (Shape::Raw(_), _) => self.out.bytes_field(1, &encode_json(value)),
-            (Shape::SchemaOr(alternative, id), _) => self.schema_or(alternative, id, value, place)?,
             (Shape::Time, Value::String(text)) => match time::parse(text) {
                 Ok(instant) => self.timestamp(instant.seconds, 0),
                 Err(_) => return Err(self.unfit(shape, value, place)),
@@ -185,7 +217,6 @@ impl Encoder<'_> {
                 Ok(instant) => self.timestamp(instant.seconds, instant.nanos),
                 Err(_) => return Err(self.unfit(shape, value, place)),
             },
-            (Shape::Time | Shape::MicroTime, Value::Null) => {}
             (Shape::Duration, Value::Null) => self.out.varint_field(1, 0),
             (Shape::Duration, Value::String(text)) => match go::parse_duration(text) {
                 Ok(nanos) => self.out.varint_field(1, nanos as u64),
@@ -221,39 +252,35 @@ impl Encoder<'_> {
             (SchemaAlternative::Bool, Value::Object(_)) => {
                 self.field(2, schema, value, place)?;
                 self.out.varint_field(1, 1);
+                Ok(())
             }
-            (SchemaAlternative::Bool, Value::Bool(allows)) => self.out.varint_field(1, u64::from(*allows)),
-            (SchemaAlternative::Bool, _) => return Err(self.unfit(Shape::SchemaOr(alternative, id), value, place)),
-            (_, Value::Object(_)) => self.field(1, schema, value, place)?,
-            (_, Value::Array(items)) => {
-                let element = if alternative == SchemaAlternative::Array {
-                    schema
-                } else {
-                    Shape::String
-                };
-                for item in items.iter().rev() {
-                    self.field(2, element, item, place)?;
-                }
+            (SchemaAlternative::Bool, Value::Bool(allows)) => {
+                self.out.varint_field(1, u64::from(*allows));
+                Ok(())
             }
-            (_, Value::Null) => {}
-            _ => return Err(self.unfit(Shape::SchemaOr(alternative, id), value, place)),
+            (SchemaAlternative::Array | SchemaAlternative::StringArray, Value::Object(_)) => {
+                self.field(1, schema, value, place)
+            }
+            (SchemaAlternative::Array, Value::Array(_) | Value::Null) => self.list(2, schema, value, place),
+            (SchemaAlternative::StringArray, Value::Array(_) | Value::Null) => {
+                self.list(2, Shape::String, value, place)
+            }
+            _ => Err(self.unfit(Shape::SchemaOr(alternative, id), value, place)),
         }
-        Ok(())
     }
 
+    #[cold]
     fn unfit(&self, shape: Shape, value: &Value, place: Place<'_>) -> ProtobufError {
-        ProtobufError::Unfit {
-            type_name: self.schema.get(place.owner).name.to_string(),
-            field: place.field.to_owned(),
-            found: match value {
-                Value::Null => "null",
-                Value::Bool(_) => "a boolean",
-                Value::Number(_) => "a number",
-                Value::String(_) => "a string",
-                Value::Array(_) => "an array",
-                Value::Object(_) => "an object",
-            },
-            wanted: self.schema.go_name(shape),
-        }
+        let found = match value {
+            Value::Null => "null",
+            Value::Bool(_) => "a boolean",
+            Value::Number(_) => "a number",
+            Value::String(_) => "a string",
+            Value::Array(_) => "an array",
+            Value::Object(_) => "an object",
+        };
+        let owner = &self.schema.get(place.owner).name;
+        let wanted = self.schema.go_name(shape);
+        ProtobufError::Unfit(format!("{owner}.{}: {found} cannot be written as {wanted}", place.field).into())
     }
 }

@@ -9,22 +9,18 @@ mod wire;
 pub use decode::{decode_object, decode_protobuf};
 pub use encode::{encode_object, encode_protobuf, watch_event};
 
+/// Why a message could not be written or read. Kept small, because it passes through every level of recursion.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProtobufError {
     #[error(
         "object *{go_name} does not implement the protobuf marshalling interface and cannot be encoded to a protobuf message"
     )]
-    JsonOnly { go_name: String },
+    JsonOnly { go_name: Box<str> },
     #[error("no protobuf message is known for {api_version} {kind}")]
-    UnknownKind { api_version: String, kind: String },
-    /// The value does not fit its type; it was not normalised.
-    #[error("{type_name}.{field}: {found} cannot be written as {wanted}")]
-    Unfit {
-        type_name: String,
-        field: String,
-        found: &'static str,
-        wanted: String,
-    },
+    UnknownKind { api_version: Box<str>, kind: Box<str> },
+    /// A value does not fit its type; it was not normalised.
+    #[error("{0}")]
+    Unfit(Box<str>),
     #[error("protobuf: the message ends early")]
     Truncated,
     #[error("protobuf: {0}")]
@@ -32,7 +28,7 @@ pub enum ProtobufError {
     #[error("protobuf: messages nest deeper than {0}")]
     TooDeep(usize),
     #[error("protobuf: {0}")]
-    Content(String),
+    Content(Box<str>),
     #[error("the bytes do not begin with the protobuf envelope's prefix")]
     NoEnvelope,
 }

@@ -150,3 +150,90 @@ fn raw_json_stays_as_it_is() {
         expect![[r#"{"metadata":{},"data":{"spec":{"a":[1,2.5,null],"b":"\u003c\u0026\u003e"}},"revision":1}"#]],
     );
 }
+
+#[test]
+fn yaml_is_read_as_json_would_be() {
+    let check = |input: &str, expected: Expect| {
+        let text = match schema::decode_yaml(kind("v1", "ConfigMap"), input.as_bytes()) {
+            Ok(decoded) => format!("{}\n{}", json(&decoded.value), decoded.problems.join("\n")),
+            Err(error) => format!("error: {error}"),
+        };
+        expected.assert_eq(&text);
+    };
+    check(
+        "
+apiVersion: v1
+kind: ConfigMap
+data:
+  a: |
+    two
+    lines
+  n: \"5\"
+foo: 1
+",
+        expect![[r#"
+            {"apiVersion":"v1","kind":"ConfigMap","metadata":{},"data":{"a":"two\nlines\n","n":"5"}}
+            unknown field "foo""#]],
+    );
+    check(
+        "data:\n  a: x\n  a: z\n",
+        expect![[r#"
+        {"metadata":{},"data":{"a":"z"}}
+        yaml: unmarshal errors:
+          line 3: key "a" already set in map"#]],
+    );
+    check(
+        "data: {a: 5}",
+        expect!["error: json: cannot unmarshal number into Go struct field ConfigMap.data of type string"],
+    );
+    check(
+        "data: [",
+        expect!["error: error converting YAML to JSON: yaml: line 1: unclosed bracket '[' at line 1, column 7"],
+    );
+}
+
+#[test]
+fn documents_without_a_schema_report_what_comes_twice() {
+    let decoded =
+        schema::decode_untyped(br#"{"a":[{"b":1,"b":2}],"c":{"d":1e3,"e":12345678901234567890},"c":1}"#).unwrap();
+    expect![[r#"
+        {"a":[{"b":2}],"c":1}
+        duplicate field "a[0].b"
+        duplicate field "c""#]]
+    .assert_eq(&format!("{}\n{}", json(&decoded.value), decoded.problems.join("\n")));
+}
+
+#[test]
+fn text_that_is_not_unicode_is_replaced_as_go_replaces_it() {
+    let input = [
+        br#"{"metadata":{"name":""#.as_slice(),
+        b"\xff\xe2\x80",
+        br#"\ud800\ud83d\ude00"}}"#,
+    ]
+    .concat();
+    let decoded = schema::decode_json(kind("v1", "ConfigMap"), &input).unwrap();
+    expect![[r#"{"metadata":{"name":"����😀"}}"#]].assert_eq(&json(&decoded.value));
+}
+
+#[test]
+fn depth_is_bounded() {
+    let nested = |depth: usize| {
+        let open = r#"{"not":"#.repeat(depth);
+        let close = "}".repeat(depth);
+        format!(r#"{{"spec":{{"versions":[{{"schema":{{"openAPIV3Schema":{open}{{}}{close}}}}}]}}}}"#)
+    };
+    let ty = kind("apiextensions.k8s.io/v1", "CustomResourceDefinition");
+    let deepest = schema::MAX_DEPTH - 6;
+    let mut value = schema::decode_json(ty, nested(deepest).as_bytes()).unwrap().value;
+    schema::normalize(ty, &mut value).unwrap();
+    let message = schema::encode_protobuf(ty, &value).unwrap();
+    assert_eq!(schema::decode_protobuf(ty, &message).unwrap(), value);
+    assert!(schema::strategic_merge_patch(ty, &value, &value).is_ok());
+    check(
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        &nested(deepest + 1),
+        expect!["error: exceeded max depth"],
+    );
+    check("v1", "Pod", &"[".repeat(100_000), expect!["error: exceeded max depth"]);
+}

@@ -315,6 +315,31 @@ pub fn identify(ty: TypeRef<'_>, value: &mut Value, choices: &mut Choices<'_>) {
     }
 }
 
+/// Leaves one item of each key in merged lists.
+pub fn make_unique(ty: TypeRef<'_>, value: &mut Value) {
+    let Value::Object(map) = value else { return };
+    for (name, value) in map.iter_mut() {
+        let Some(field) = ty.field(name) else { continue };
+        match (field.view(), value) {
+            (View::Struct(target), value) => make_unique(target, value),
+            (View::List(element), Value::Array(items)) => {
+                let mut seen = Vec::new();
+                if let Some(key) = field.merge_key() {
+                    items.retain(|item| {
+                        let is_new = !seen.contains(&item[key]);
+                        seen.push(item[key].clone());
+                        is_new
+                    });
+                }
+                if let View::Struct(target) = element.view() {
+                    items.iter_mut().for_each(|item| make_unique(target, item));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
 /// A JSON patch that mostly touches what the document has.
 pub fn operations(document: &Value, choices: &mut Choices<'_>) -> Value {
     let mut pointers = Vec::new();

@@ -1,9 +1,11 @@
 //! What the engine does, as documentation: each test states one rule, with the input and the reviewed output.
 
 mod decoding;
+mod defaults;
 mod generate;
 mod oracle;
 mod patching;
+mod properties;
 mod protobuf;
 mod table;
 

@@ -1,98 +1,20 @@
 //! The fact table and its reading.
 //!
 //! `facts/` holds one file per group and version, one block per struct, one line per field. The text is compiled in
-//! and read once, on first use, in well under a millisecond.
+//! and read once, on first use, in about a millisecond.
+
+mod sources;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
+use self::sources::{EMPTY_STRUCTS, EVERYWHERE, NAMED_DEFAULTS, SOURCES, Source, UNVERSIONED};
 use crate::Value;
 use crate::model::{
     ElementId, Field, ListType, MessageField, MessagePart, PatchStrategy, RawKind, Schema, SchemaAlternative, Shape,
     Type, TypeId,
 };
-
-/// One file of facts: how other files name it, and the API group and version it describes.
-struct Source {
-    name: &'static str,
-    group: &'static str,
-    version: &'static str,
-    text: &'static str,
-}
-
-macro_rules! source {
-    ($name:literal, $group:literal, $version:literal, $file:literal) => {
-        Source {
-            name: $name,
-            group: $group,
-            version: $version,
-            text: include_str!(concat!("../facts/", $file)),
-        }
-    };
-}
-
-#[rustfmt::skip]
-const SOURCES: &[Source] = &[
-    source!("admission/v1", "admission.k8s.io", "v1", "admission_v1.txt"),
-    source!("admissionregistration/v1", "admissionregistration.k8s.io", "v1", "admissionregistration_v1.txt"),
-    source!("apidiscovery/v2", "apidiscovery.k8s.io", "v2", "apidiscovery_v2.txt"),
-    source!("apidiscovery/v2beta1", "apidiscovery.k8s.io", "v2beta1", "apidiscovery_v2beta1.txt"),
-    source!("apiextensions/v1", "apiextensions.k8s.io", "v1", "apiextensions_v1.txt"),
-    source!("apiregistration/v1", "apiregistration.k8s.io", "v1", "apiregistration_v1.txt"),
-    source!("apps/v1", "apps", "v1", "apps_v1.txt"),
-    source!("authentication/v1", "authentication.k8s.io", "v1", "authentication_v1.txt"),
-    source!("authorization/v1", "authorization.k8s.io", "v1", "authorization_v1.txt"),
-    source!("autoscaling/v1", "autoscaling", "v1", "autoscaling_v1.txt"),
-    source!("autoscaling/v2", "autoscaling", "v2", "autoscaling_v2.txt"),
-    source!("batch/v1", "batch", "v1", "batch_v1.txt"),
-    source!("certificates/v1", "certificates.k8s.io", "v1", "certificates_v1.txt"),
-    source!("coordination/v1", "coordination.k8s.io", "v1", "coordination_v1.txt"),
-    source!("core/v1", "", "v1", "core_v1.txt"),
-    source!("discovery/v1", "discovery.k8s.io", "v1", "discovery_v1.txt"),
-    source!("events/v1", "events.k8s.io", "v1", "events_v1.txt"),
-    source!("flowcontrol/v1", "flowcontrol.apiserver.k8s.io", "v1", "flowcontrol_v1.txt"),
-    source!("meta/v1", "meta.k8s.io", "v1", "meta_v1.txt"),
-    source!("metrics/v1beta1", "metrics.k8s.io", "v1beta1", "metrics_v1beta1.txt"),
-    source!("networking/v1", "networking.k8s.io", "v1", "networking_v1.txt"),
-    source!("node/v1", "node.k8s.io", "v1", "node_v1.txt"),
-    source!("policy/v1", "policy", "v1", "policy_v1.txt"),
-    source!("rbac/v1", "rbac.authorization.k8s.io", "v1", "rbac_v1.txt"),
-    source!("resource/v1", "resource.k8s.io", "v1", "resource_v1.txt"),
-    source!("runtime", "runtime", "", "runtime.txt"),
-    source!("scheduling/v1", "scheduling.k8s.io", "v1", "scheduling_v1.txt"),
-    source!("storage/v1", "storage.k8s.io", "v1", "storage_v1.txt"),
-];
-
-/// Kinds of meta/v1 that upstream registers in every group and version.
-const EVERYWHERE: &[&str] = &[
-    "WatchEvent",
-    "ListOptions",
-    "GetOptions",
-    "DeleteOptions",
-    "CreateOptions",
-    "UpdateOptions",
-    "PatchOptions",
-];
-
-/// Kinds of meta/v1 that travel as `v1`.
-const UNVERSIONED: &[&str] = &[
-    "Status",
-    "APIVersions",
-    "APIGroup",
-    "APIGroupList",
-    "APIResourceList",
-    "List",
-];
-
-/// Structs that have no fields and so no block in the table.
-const EMPTY_STRUCTS: &[(&str, &str)] = &[("apiextensions/v1", "CustomResourceSubresourceStatus")];
-
-/// Defaults that the table names by a constant.
-const NAMED_DEFAULTS: &[(&str, &str)] = &[
-    ("AzureDataDiskCachingReadWrite", "ReadWrite"),
-    ("AzureSharedBlobDisk", "Shared"),
-];
 
 /// The schema of every built-in type.
 pub fn builtin() -> &'static Schema {
