@@ -141,6 +141,13 @@ fn lock(root_dir: &Path) -> Result<File, OpenError> {
 }
 
 impl Embedded {
+    /// Imports the images of an archive, as [`import_images`] does.
+    pub async fn import_images(&self, archive: File) -> cri::Result<Vec<String>> {
+        let root_dir = self.root_dir.clone();
+        let imported = tokio::task::spawn_blocking(move || import_images(&root_dir, archive)).await;
+        Ok(imported.map_err(|error| cri::Error::internal(error.to_string()))??)
+    }
+
     /// Ends every pod and forgets it: for a node that is being taken down, or reset.
     pub async fn remove_all_pods(&self) -> cri::Result<()> {
         let sandboxes: Vec<_> = self.sandboxes.read().values().cloned().collect();
