@@ -76,6 +76,7 @@ impl Rules for PodRules {
         let mut problems = Problems::default();
         let path = Path::new("spec");
         validate_annotations(pod, &mut problems);
+        validate_tokens(&pod["spec"], &path, &mut problems);
         validate_pod_spec(
             &Context {
                 spec: &pod["spec"],
@@ -188,6 +189,22 @@ impl Rules for PodRules {
 /// Marks the pod that stands for one a kubelet was given by a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// A token is some account's; a pod without one can only be a mirror pod.
+fn validate_tokens(spec: &Value, path: &Path, problems: &mut Problems) {
+    if !spec.text("serviceAccountName").is_empty() {
+        return;
+    }
+    for (index, volume) in spec.list("volumes").iter().enumerate() {
+        let path = path.child("volumes").index(index).child("projected").child("sources");
+        for (index, source) in volume["projected"].list("sources").iter().enumerate() {
+            if source.has("serviceAccountToken") {
+                let detail = "must not be specified when serviceAccountName is not set";
+                problems.forbidden(&path.index(index), "serviceAccountToken", detail);
+            }
+        }
+    }
+}
 
 fn validate_annotations(pod: &Value, problems: &mut Problems) {
     let annotations = &pod["metadata"]["annotations"];

@@ -114,6 +114,7 @@ fn volumes_have_one_source_and_what_it_needs() {
             {"name": "t", "projected": {"sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 60}}]}},
         ]}),
         expect![[r#"
+            spec.volumes[2].projected.sources[0].serviceAccountToken: Forbidden: must not be specified when serviceAccountName is not set
             spec.volumes[0].secret: Forbidden: may not specify more than 1 volume type
             spec.volumes[1].configMap.defaultMode: Invalid value: 4096: must be a number between 0 and 0777 (octal), both inclusive
             spec.volumes[1].configMap.items[0].path: Invalid value: "/abs": must be a relative path
