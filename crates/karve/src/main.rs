@@ -4,26 +4,34 @@
 
 mod builtin;
 mod component;
+mod control;
+mod down;
+mod image;
 mod kubeconfig;
 mod layout;
+mod leftovers;
+mod node;
 mod pki;
+mod run_file;
 mod stop;
 mod supervise;
 mod tls;
 mod up;
 
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use layout::ClusterArgs;
+use layout::{ClusterArgs, Layout};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Kubernetes in one binary.
+/// Kubernetes in one binary
 #[derive(Parser)]
-#[command(name = "karve", version, about, max_term_width = 100)]
+#[command(name = "karve", version, max_term_width = 100)]
 struct Karve {
     #[command(flatten)]
     cluster: ClusterArgs,
@@ -36,10 +44,32 @@ struct Karve {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run a whole cluster
+    ///
+    /// Example: karve up -d
+    Up(Box<up::UpArgs>),
+    /// Stop a cluster and everything that runs on its node; its objects stay
+    ///
+    /// Example: karve down
+    Down,
+    /// Stop a cluster and remove everything it stored
+    ///
+    /// Example: karve reset --name test
+    Reset,
+    /// Show where the time went between `apply` and Ready
+    ///
+    /// Example: karve trace deployment/web
+    Trace(TraceArgs),
+    /// List and import images
+    ///
+    /// Example: karve image ls
+    #[command(subcommand)]
+    Image(image::ImageCommand),
+
     /// Run the API server alone
     ///
     /// Example: karve kube-apiserver --data-dir /tmp/one --secure-port 7443
-    KubeApiserver(component::apiserver::ApiServerArgs),
+    KubeApiserver(Box<component::apiserver::ApiServerArgs>),
     /// Run the controllers alone
     ///
     /// Example: karve kube-controller-manager --kubeconfig /tmp/one/kubeconfig
@@ -48,20 +78,23 @@ enum Command {
     ///
     /// Example: karve kube-scheduler --kubeconfig /tmp/one/kubeconfig
     KubeScheduler(component::scheduler::SchedulerArgs),
+    /// Run the node agent alone, on a container runtime of this machine
+    ///
+    /// Example: karve kubelet --kubeconfig node.conf --container-runtime-endpoint unix:///run/containerd/containerd.sock
+    Kubelet(Box<component::kubelet::KubeletArgs>),
+    /// Run the service proxy alone
+    ///
+    /// Example: karve kube-proxy --kubeconfig proxy.conf
+    KubeProxy(component::proxy::ProxyArgs),
+
     /// Sleep until a signal comes, as containers of the built-in image do by default
+    ///
+    /// Example: karve pause
     Pause,
     /// Answer HTTP requests with this machine's name, as the built-in image does in the quickstart
     ///
     /// Example: karve serve --port 8080
     Serve(builtin::ServeArgs),
-    /// Show where the time went between `apply` and Ready
-    ///
-    /// Example: karve trace deployment/web
-    Trace(TraceArgs),
-    /// Run a whole cluster
-    ///
-    /// Example: karve up
-    Up(up::UpArgs),
 }
 
 #[derive(clap::Args)]
@@ -73,19 +106,27 @@ struct TraceArgs {
     namespace: String,
     /// How to reach the API server [default: the cluster's own kubeconfig]
     #[arg(long)]
-    kubeconfig: Option<std::path::PathBuf>,
+    kubeconfig: Option<PathBuf>,
     /// `json` for machines
     #[arg(long, short, value_parser = ["json"])]
     output: Option<String>,
 }
 
+/// Names of links to this binary that mean a component.
+const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"];
+
 fn main() -> ExitCode {
-    let karve = Karve::parse();
-    tracing_subscriber::fmt()
-        .with_max_level(karve.log)
-        .with_writer(std::io::stderr)
-        .with_target(true)
-        .init();
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    // A pod's supervisor stays single-threaded and small: it is told apart before anything else happens.
+    if arguments.get(1).is_some_and(|first| first == runtime::supervisor::SUBCOMMAND) {
+        return runtime::supervisor::main(std::env::args().skip(2));
+    }
+    let program = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default().to_owned();
+    if COMPONENTS.iter().any(|component| program == *component) {
+        arguments.insert(1, program);
+    }
+    let karve = Karve::parse_from(arguments);
+    tracing_subscriber::fmt().with_max_level(karve.log).with_writer(std::io::stderr).init();
     match run(karve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -96,36 +137,32 @@ fn main() -> ExitCode {
 }
 
 fn run(karve: Karve) -> Result<()> {
-    let layout = karve.cluster.layout()?;
     if let Command::Pause = karve.command {
         return builtin::pause();
     }
+    let layout = karve.cluster.layout()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(async move {
-        match karve.command {
-            Command::KubeApiserver(args) => {
-                let running = component::apiserver::start(&layout, &args).await?;
-                eprintln!(
-                    "serving {}; kubeconfig in {}",
-                    running.url,
-                    layout.kubeconfig().display()
-                );
-                let stop = stop::on_signal();
-                apiserver::serve(running.server.clone(), running.listener, running.tls, stop).await?;
-                running.server.stop().await;
-                Ok(())
-            }
-            Command::KubeControllerManager(args) => component::controllers::run(layout.kubeconfig(), args).await,
-            Command::KubeScheduler(args) => component::scheduler::run(layout.kubeconfig(), args).await,
-            Command::Pause => Ok(()),
-            Command::Serve(args) => builtin::serve(args).await,
-            Command::Trace(args) => trace(&layout, &args).await,
-            Command::Up(args) => up::run(layout, args).await,
-        }
-    })
+    runtime.block_on(dispatch(layout, karve.command))
 }
 
-async fn trace(layout: &layout::Layout, args: &TraceArgs) -> Result<()> {
+async fn dispatch(layout: Layout, command: Command) -> Result<()> {
+    match command {
+        Command::Up(args) => up::run(layout, *args).await,
+        Command::Down => down::down(&layout).await,
+        Command::Reset => down::reset(&layout).await,
+        Command::Trace(args) => trace(&layout, &args).await,
+        Command::Image(command) => image::run(&layout, &command).await,
+        Command::KubeApiserver(args) => component::apiserver::run(&layout, &args).await,
+        Command::KubeControllerManager(args) => component::controllers::run(layout.kubeconfig(), args).await,
+        Command::KubeScheduler(args) => component::scheduler::run(layout.kubeconfig(), args).await,
+        Command::Kubelet(args) => component::kubelet::run(&layout, *args).await,
+        Command::KubeProxy(args) => component::proxy::run(args).await,
+        Command::Pause => Ok(()),
+        Command::Serve(args) => builtin::serve(args).await,
+    }
+}
+
+async fn trace(layout: &Layout, args: &TraceArgs) -> Result<()> {
     let path = args.kubeconfig.clone().unwrap_or_else(|| layout.kubeconfig());
     let client = component::connect(&path)?;
     let marks = cli::trace::collect(&client, &args.namespace, &args.target).await?;

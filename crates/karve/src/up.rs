@@ -1,45 +1,82 @@
 //! `karve up`: the whole cluster in this process.
 
-use anyhow::Result;
+use std::fs::OpenOptions;
+use std::net::IpAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use api::kinds::node::NODE;
 use auth::User;
 use clap::Args;
 use client::Client;
-use std::sync::Arc;
-use std::time::Instant;
+use serde_json::Value;
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::component::apiserver::{self, ApiServerArgs, Running};
-use crate::component::{controllers, scheduler};
+use crate::component::{self, controllers, scheduler};
 use crate::layout::Layout;
-use crate::stop;
+use crate::node::{NodeArgs, NodeFootprint, NodeRuntime, NodeSetup};
+use crate::run_file::RunFile;
 use crate::supervise::supervise;
+use crate::{control, stop};
 
-/// Flags of `karve up`.
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+
+/// Flags of `karve up`: those of the API server and of the node.
 #[derive(Args, Clone, Debug)]
 pub struct UpArgs {
+    /// Run in the background; returns when the node is Ready
+    #[arg(long, short)]
+    detach: bool,
+    /// Run the control plane only; this machine does not become a node
+    #[arg(long)]
+    no_node: bool,
     #[command(flatten)]
-    pub server: ApiServerArgs,
+    server: ApiServerArgs,
+    #[command(flatten)]
+    node: NodeArgs,
+}
+
+/// What runs beside the API server; ends with it.
+#[derive(Default)]
+struct Components {
+    tasks: Vec<JoinHandle<()>>,
+    runtime: Option<NodeRuntime>,
 }
 
 pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
+    if args.detach {
+        return detach(&layout).await;
+    }
     let begun = Instant::now();
-    let running = apiserver::start(&layout, &args.server).await?;
+    if let Some(run) = RunFile::read(&layout)?.filter(RunFile::is_running) {
+        bail!("cluster {} already runs as process {}; stop it with `karve down`", layout.name, run.pid);
+    }
+    let (running, listener) = apiserver::start(&layout, &args.server).await?;
     let server = running.server.clone();
     let stop = stop::on_signal();
-    let components = start_control_plane(&running);
-    eprintln!(
-        "serving {} after {} ms; try: kubectl --kubeconfig {} get all -A",
-        running.url,
-        begun.elapsed().as_millis(),
-        layout.kubeconfig().display()
-    );
-    ::apiserver::serve(server.clone(), running.listener, running.tls, stop).await?;
-    components.iter().for_each(JoinHandle::abort);
+    let footprint =
+        (!args.no_node).then(|| NodeFootprint::new(&layout, &args.node, &args.server.service_cluster_ip_range));
+    RunFile::new(&running.url, footprint.clone()).write(&layout)?;
+    let serving = tokio::spawn(::apiserver::serve(server.clone(), listener, running.tls.clone(), stop.clone()));
+    let mut components = start_control_plane(&running);
+    if let Some(footprint) = footprint {
+        start_node(&running, &args.node, footprint, &mut components).await?;
+    }
+    announce(&layout, &running, begun, args.no_node, stop).await;
+    serving.await??;
+    components.tasks.iter().for_each(JoinHandle::abort);
     server.stop().await;
     Ok(())
 }
 
-fn start_control_plane(running: &Running) -> Vec<JoinHandle<()>> {
+fn start_control_plane(running: &Running) -> Components {
     let root_ca = running.authority.certificate_pem.clone();
     let client = in_process(running, "system:kube-controller-manager", &["system:masters"]);
     let controllers = supervise("controllers", move || {
@@ -57,7 +94,123 @@ fn start_control_plane(running: &Running) -> Vec<JoinHandle<()>> {
             Ok(())
         }
     });
-    vec![controllers, scheduler]
+    Components { tasks: vec![controllers, scheduler], runtime: None }
+}
+
+async fn start_node(
+    running: &Running,
+    args: &NodeArgs,
+    footprint: NodeFootprint,
+    components: &mut Components,
+) -> Result<()> {
+    let node_ip: IpAddr = args.node_ip.unwrap_or(running.advertise);
+    let name = footprint.node_name.clone();
+    let runtime = footprint.open_runtime().await?;
+    if let NodeRuntime::Embedded(embedded) = &runtime {
+        components.tasks.push(control::serve(&footprint.state_dir, embedded.clone())?);
+    }
+    let setup = NodeSetup {
+        args: args.clone(),
+        serving: running.authority.server(&format!("system:node:{name}"), &[&name], &[node_ip])?,
+        client_authority_pem: running.authority.certificate_pem.clone(),
+        footprint,
+        node_ip,
+    };
+    let client = in_process(running, &format!("system:node:{name}"), &["system:nodes"]);
+    let kubelet = setup.kubelet(client, runtime.cri())?;
+    components.tasks.push(supervise("kubelet", move || {
+        let options = kubelet.clone();
+        async move { Ok(::kubelet::run(options).await?) }
+    }));
+    let proxy = setup.proxy(in_process(running, "system:kube-proxy", &["system:node-proxier"]))?;
+    components.tasks.push(supervise("proxy", move || {
+        let options = proxy.clone();
+        async move { Ok(::proxy::run(options).await?) }
+    }));
+    components.runtime = Some(runtime);
+    Ok(())
+}
+
+/// Says where the cluster is as soon as it can take pods.
+async fn announce(layout: &Layout, running: &Running, begun: Instant, no_node: bool, mut stop: watch::Receiver<bool>) {
+    let client = in_process(running, "system:apiserver", &["system:masters"]);
+    let ready = async {
+        match no_node {
+            true => true,
+            false => wait_for_node(&client).await,
+        }
+    };
+    let ready = tokio::select! {
+        ready = ready => ready,
+        _ = stop.wait_for(|stop| *stop) => return,
+    };
+    let state = if ready { "ready" } else { "serving, but the node is not Ready: look at the log" };
+    eprintln!(
+        "cluster {} is {state} after {} ms at {}",
+        layout.name,
+        begun.elapsed().as_millis(),
+        running.url
+    );
+    eprintln!("try: kubectl --kubeconfig {} get pods -A", layout.kubeconfig().display());
+}
+
+async fn wait_for_node(client: &Client) -> bool {
+    let deadline = Instant::now() + READY_TIMEOUT;
+    while Instant::now() < deadline {
+        if let Ok(nodes) = client.resource(&NODE).list::<Value>(&client::ListOptions::default()).await
+            && nodes.items.iter().any(is_ready)
+        {
+            return true;
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    false
+}
+
+fn is_ready(node: &Value) -> bool {
+    let conditions = node["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Starts the same command in the background and waits until its node is Ready.
+async fn detach(layout: &Layout) -> Result<()> {
+    layout.create()?;
+    let log = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(layout.log_file())
+        .with_context(|| format!("cannot open {}", layout.log_file().display()))?;
+    let arguments = std::env::args_os().skip(1).filter(|argument| argument != "-d" && argument != "--detach");
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+    let begun = Instant::now();
+    let mut child = command.spawn().context("cannot start in the background")?;
+    let deadline = begun + READY_TIMEOUT;
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait()? {
+            bail!("the cluster did not start ({status}); see {}", layout.log_file().display());
+        }
+        if is_up(layout, child.id()).await {
+            println!("cluster {} is ready after {} ms", layout.name, begun.elapsed().as_millis());
+            println!("export KUBECONFIG={}", layout.kubeconfig().display());
+            return Ok(());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+    bail!("the cluster is not ready after {} s; see {}", READY_TIMEOUT.as_secs(), layout.log_file().display())
+}
+
+async fn is_up(layout: &Layout, pid: u32) -> bool {
+    let Ok(Some(run)) = RunFile::read(layout) else { return false };
+    if run.pid != pid {
+        return false;
+    }
+    let Ok(client) = component::connect(&layout.kubeconfig()) else { return false };
+    if run.node.is_none() {
+        return client.resource(&NODE).list::<Value>(&client::ListOptions::default()).await.is_ok();
+    }
+    wait_for_node(&client).await
 }
 
 /// A client of a component in this process, with that component's own rights.

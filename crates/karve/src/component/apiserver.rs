@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 use crate::kubeconfig;
 use crate::layout::{Layout, write_private};
 use crate::pki::{self, Authority};
-use crate::tls;
+use crate::{stop, tls};
 
 /// Upstream's flags of kube-apiserver, as far as they are supported. Certificates, keys and an administrator's
 /// kubeconfig are made in the data directory when they are not given.
@@ -124,10 +124,9 @@ pub struct ApiServerArgs {
 /// How much of etcd's history is kept, as upstream does by default.
 const COMPACTION_INTERVAL: Duration = Duration::from_secs(300);
 
-/// A server that listens, with what others need to reach it.
+/// A started server, with what others need to reach it.
 pub struct Running {
     pub server: Arc<ApiServer>,
-    pub listener: TcpListener,
     pub tls: Arc<rustls::ServerConfig>,
     /// Where this machine reaches it.
     pub url: String,
@@ -135,8 +134,8 @@ pub struct Running {
     pub advertise: IpAddr,
 }
 
-/// Opens the store, makes what certificates are missing, and starts the server.
-pub async fn start(layout: &Layout, args: &ApiServerArgs) -> Result<Running> {
+/// Opens the store, makes what certificates are missing, and starts the server. The listener is yet to be served.
+pub async fn start(layout: &Layout, args: &ApiServerArgs) -> Result<(Running, TcpListener)> {
     layout.create()?;
     let authority = Authority::open(layout)?;
     // Bound before anything else: a port in use is the most common mistake and should cost nothing.
@@ -181,14 +180,23 @@ pub async fn start(layout: &Layout, args: &ApiServerArgs) -> Result<Running> {
     };
     let url = format!("https://{}", SocketAddr::new(local, secure_port));
     write_admin_kubeconfig(layout, &authority, &url)?;
-    Ok(Running {
+    let running = Running {
         server,
-        listener,
         tls: serving,
         url,
         authority,
         advertise,
-    })
+    };
+    Ok((running, listener))
+}
+
+/// The API server alone, until a signal ends it.
+pub async fn run(layout: &Layout, args: &ApiServerArgs) -> Result<()> {
+    let (running, listener) = start(layout, args).await?;
+    eprintln!("serving {}; kubeconfig in {}", running.url, layout.kubeconfig().display());
+    apiserver::serve(running.server.clone(), listener, running.tls, stop::on_signal()).await?;
+    running.server.stop().await;
+    Ok(())
 }
 
 async fn open_store(layout: &Layout, args: &ApiServerArgs) -> Result<Arc<dyn Store>> {

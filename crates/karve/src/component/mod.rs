@@ -2,6 +2,8 @@
 
 pub mod apiserver;
 pub mod controllers;
+pub mod kubelet;
+pub mod proxy;
 pub mod scheduler;
 
 use std::path::Path;

@@ -1,0 +1,119 @@
+//! `karve kubelet`: the node agent alone, against any API server.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use client::{Client, Config};
+use kubelet::{ApiAuth, KubeletOptions, ServerOptions};
+
+use super::{apiserver, authority_of, host_name};
+use crate::layout::Layout;
+use crate::pki::Authority;
+
+/// Upstream's flags of kubelet, as far as they are supported. It drives the runtime at a CRI socket; the embedded
+/// runtime runs with `karve up`.
+#[derive(Args, Clone, Debug)]
+pub struct KubeletArgs {
+    /// How to reach the API server
+    #[arg(long)]
+    kubeconfig: PathBuf,
+    /// The CRI socket of the container runtime
+    #[arg(long)]
+    container_runtime_endpoint: String,
+    /// The node's name [default: the machine's]
+    #[arg(long)]
+    hostname_override: Option<String>,
+    /// The node's address [default: the address of the default route]
+    #[arg(long)]
+    node_ip: Option<IpAddr>,
+    /// Where the kubelet keeps pods' files
+    #[arg(long, default_value = "/var/lib/kubelet")]
+    root_dir: PathBuf,
+    /// Where the containers' logs are
+    #[arg(long, default_value = "/var/log/pods")]
+    pod_logs_dir: PathBuf,
+    /// The cgroup below which pods are placed
+    #[arg(long, default_value = "/")]
+    cgroup_root: String,
+    /// The name servers of pods
+    #[arg(long, value_delimiter = ',')]
+    cluster_dns: Vec<IpAddr>,
+    /// The domain of the cluster
+    #[arg(long, default_value = "cluster.local")]
+    cluster_domain: String,
+    /// The port of the kubelet's server
+    #[arg(long, default_value_t = 10250)]
+    port: u16,
+    /// The address of the kubelet's server
+    #[arg(long, default_value = "0.0.0.0")]
+    address: IpAddr,
+    /// The certificate of the kubelet's server, PEM [default: one it signs itself]
+    #[arg(long, requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// The key of --tls-cert-file, PEM
+    #[arg(long, requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Clients with a certificate from this authority are who it says, PEM [default: the kubeconfig's authority]
+    #[arg(long)]
+    client_ca_file: Option<PathBuf>,
+    /// Pods this node takes at most
+    #[arg(long, default_value_t = 110)]
+    max_pods: u32,
+    /// A directory of pods that run without an API server
+    #[arg(long)]
+    pod_manifest_path: Option<PathBuf>,
+}
+
+pub async fn run(layout: &Layout, args: KubeletArgs) -> Result<()> {
+    let path = &args.kubeconfig;
+    let config = Config::from_kubeconfig(path, None).with_context(|| format!("cannot use {}", path.display()))?;
+    let authority = authority_of(&config)?;
+    let client = Client::connect(config)?;
+    let endpoint = &args.container_runtime_endpoint;
+    let runtime = cri::connect(endpoint).await;
+    let runtime = runtime.with_context(|| format!("cannot use the container runtime at {endpoint}"))?;
+    let name = args.hostname_override.clone().unwrap_or_else(host_name);
+    let node_ip = args.node_ip.unwrap_or_else(apiserver::default_address);
+    let (certificate, key) = serving(layout, &args, &name, node_ip)?;
+    let client_ca = match &args.client_ca_file {
+        Some(path) => Some(read(path)?),
+        None => authority.map(String::into_bytes),
+    };
+    let auth = Arc::new(ApiAuth::new(client.clone()));
+    let mut options = KubeletOptions::new(client, runtime, name);
+    options.node_ips = vec![node_ip];
+    options.root_dir = args.root_dir;
+    options.pod_logs_dir = args.pod_logs_dir;
+    options.cgroup_root = args.cgroup_root;
+    options.cluster_dns = args.cluster_dns;
+    options.cluster_domain = args.cluster_domain;
+    options.max_pods = args.max_pods;
+    options.port = args.port;
+    options.static_pod_path = args.pod_manifest_path;
+    options.server = Some(ServerOptions {
+        address: SocketAddr::new(args.address, args.port),
+        certificate,
+        key,
+        client_ca,
+        authenticator: Some(auth.clone()),
+        authorizer: auth,
+    });
+    Ok(kubelet::run(options).await?)
+}
+
+/// Without a certificate of its own the kubelet signs one itself, as upstream's does.
+fn serving(layout: &Layout, args: &KubeletArgs, name: &str, node_ip: IpAddr) -> Result<(Vec<u8>, Vec<u8>)> {
+    if let (Some(certificate), Some(key)) = (&args.tls_cert_file, &args.tls_private_key_file) {
+        return Ok((read(certificate)?, read(key)?));
+    }
+    layout.create()?;
+    let identity = Authority::open(layout)?.server(&format!("system:node:{name}"), &[name], &[node_ip])?;
+    Ok((identity.certificate_pem.into_bytes(), identity.key_pem.into_bytes()))
+}
+
+fn read(path: &PathBuf) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}

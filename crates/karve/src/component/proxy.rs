@@ -1,0 +1,40 @@
+//! `karve kube-proxy`: the service proxy alone, against any API server.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use network::Cidr;
+use proxy::ProxyOptions;
+
+use super::{connect, host_name};
+
+/// Upstream's flags of kube-proxy, as far as they are supported.
+#[derive(Args, Clone, Debug)]
+pub struct ProxyArgs {
+    /// How to reach the API server
+    #[arg(long)]
+    kubeconfig: PathBuf,
+    /// The node's name [default: the machine's]
+    #[arg(long)]
+    hostname_override: Option<String>,
+    /// The addresses of all pods
+    #[arg(long, value_delimiter = ',')]
+    cluster_cidr: Vec<Cidr>,
+    /// How rules are made
+    #[arg(long, default_value = "nftables", value_parser = ["nftables"])]
+    proxy_mode: String,
+    /// Remove the rules and exit
+    #[arg(long)]
+    cleanup: bool,
+}
+
+pub async fn run(args: ProxyArgs) -> Result<()> {
+    if args.cleanup {
+        return Ok(proxy::remove(proxy::DEFAULT_TABLE, &[])?);
+    }
+    let name = args.hostname_override.clone().unwrap_or_else(host_name);
+    let mut options = ProxyOptions::new(connect(&args.kubeconfig)?, name);
+    options.cluster_cidrs = args.cluster_cidr;
+    Ok(proxy::run(options).await?)
+}

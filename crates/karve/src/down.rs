@@ -1,0 +1,77 @@
+//! `karve down` and `karve reset`: stop a cluster, and remove it.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::layout::Layout;
+use crate::run_file::RunFile;
+
+const STOP_TIMEOUT: Duration = Duration::from_secs(30);
+const POLL: Duration = Duration::from_millis(20);
+
+/// Stops the cluster and everything that runs on its node. Its objects stay.
+pub async fn down(layout: &Layout) -> Result<()> {
+    let Some(run) = RunFile::read(layout)? else {
+        println!("cluster {} is not running", layout.name);
+        return Ok(());
+    };
+    if run.is_running() {
+        stop(&run)?;
+    }
+    if let Some(node) = &run.node {
+        node.tear_down().await.context("the node could not be cleaned up; run `karve down` again")?;
+    }
+    remove_if_there(fs::remove_file(layout.run_file()))?;
+    println!("cluster {} is down; its objects are kept in {}", layout.name, layout.root.display());
+    Ok(())
+}
+
+/// Stops the cluster and removes everything it ever stored.
+pub async fn reset(layout: &Layout) -> Result<()> {
+    down(layout).await?;
+    // Only directories that are evidently ours: a mistyped --data-dir must not cost anyone their files.
+    let is_ours = layout.pki().join("ca.crt").exists();
+    if !is_ours {
+        if layout.root.exists() {
+            bail!("{} does not hold a cluster; nothing was removed", layout.root.display());
+        }
+        return Ok(());
+    }
+    for entry in ["kubeconfig", "karve.log", "run.json"] {
+        remove_if_there(fs::remove_file(layout.root.join(entry)))?;
+    }
+    for entry in ["store", "node", "pki"] {
+        remove_if_there(fs::remove_dir_all(layout.root.join(entry)))
+            .with_context(|| format!("cannot remove {}", layout.root.join(entry).display()))?;
+    }
+    // Whatever else stands there was not made by us and keeps the directory.
+    if let Err(error) = fs::remove_dir(&layout.root) {
+        println!("{} stays: {error}", layout.root.display());
+    }
+    println!("cluster {} is removed", layout.name);
+    Ok(())
+}
+
+fn stop(run: &RunFile) -> Result<()> {
+    let pid = i32::try_from(run.pid).ok().and_then(Pid::from_raw).context("the run file names no process")?;
+    kill_process(pid, Signal::TERM).with_context(|| format!("cannot stop process {}", run.pid))?;
+    let deadline = Instant::now() + STOP_TIMEOUT;
+    while run.is_running() {
+        if Instant::now() > deadline {
+            bail!("process {} does not stop; look at its log, then `kill -9 {}` and run `karve down` again", run.pid, run.pid);
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
+}
+
+fn remove_if_there(result: std::io::Result<()>) -> Result<()> {
+    match result {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+        _ => Ok(()),
+    }
+}

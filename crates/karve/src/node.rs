@@ -1,0 +1,220 @@
+//! This machine as a node: runtime, pod network, kubelet and proxy, and how all of it is removed again.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use client::Client;
+use cri::Runtime;
+use cri::v1::{ListPodSandboxRequest, RemovePodSandboxRequest, StopPodSandboxRequest};
+use kubelet::{ApiAuth, KubeletOptions, ServerOptions};
+use network::bridge::{self, BridgeOptions};
+use network::{Cidr, PodNetwork};
+use proxy::ProxyOptions;
+use runtime::Embedded;
+use serde::{Deserialize, Serialize};
+
+use crate::component::host_name;
+use crate::layout::{Layout, create_private_dir};
+use crate::leftovers;
+use crate::pki::Identity;
+
+/// Flags of everything that makes this machine a node; upstream's names where upstream has them.
+#[derive(Args, Clone, Debug)]
+pub struct NodeArgs {
+    /// The node's name [default: the machine's]
+    #[arg(long)]
+    pub hostname_override: Option<String>,
+    /// The node's address [default: the address of the default route]
+    #[arg(long)]
+    pub node_ip: Option<IpAddr>,
+    /// Use the container runtime at this CRI socket instead of the embedded one
+    #[arg(long)]
+    pub container_runtime_endpoint: Option<String>,
+    /// The addresses of this node's pods
+    #[arg(long, default_value = "10.244.0.0/24")]
+    pub pod_cidr: Cidr,
+    /// The addresses of all pods
+    #[arg(long, default_value = "10.244.0.0/16")]
+    pub cluster_cidr: Cidr,
+    /// The name servers of pods
+    #[arg(long, value_delimiter = ',')]
+    pub cluster_dns: Vec<IpAddr>,
+    /// The domain of the cluster
+    #[arg(long, default_value = "cluster.local")]
+    pub cluster_domain: String,
+    /// The port of the kubelet's server
+    #[arg(long, default_value_t = 10250)]
+    pub kubelet_port: u16,
+    /// Pods this node takes at most
+    #[arg(long, default_value_t = 110)]
+    pub max_pods: u32,
+    /// The bridge of the pod network [default: made from the cluster's name]
+    #[arg(long)]
+    pub bridge: Option<String>,
+}
+
+/// Everything on this machine that belongs to a node, by name: enough to remove it without its flags.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NodeFootprint {
+    pub node_name: String,
+    pub runtime_endpoint: Option<String>,
+    pub bridge: String,
+    pub proxy_table: String,
+    pub cgroup_root: String,
+    pub root_dir: PathBuf,
+    pub state_dir: PathBuf,
+    pub pod_cidr: String,
+    pub cluster_cidr: String,
+    pub service_cidr: String,
+}
+
+/// What the components of a node need beside their flags.
+pub struct NodeSetup {
+    pub args: NodeArgs,
+    pub footprint: NodeFootprint,
+    pub node_ip: IpAddr,
+    pub serving: Identity,
+    pub client_authority_pem: String,
+}
+
+/// The runtime of a node; the embedded one can do more than the CRI says.
+#[derive(Clone)]
+pub enum NodeRuntime {
+    Embedded(Arc<Embedded>),
+    Remote(Arc<dyn Runtime>),
+}
+
+impl NodeFootprint {
+    pub fn new(layout: &Layout, args: &NodeArgs, service_cidr: &str) -> NodeFootprint {
+        let is_default = layout.name == "karve";
+        let suffix = if is_default { String::new() } else { format!("-{}", layout.name) };
+        NodeFootprint {
+            node_name: args.hostname_override.clone().unwrap_or_else(host_name),
+            runtime_endpoint: args.container_runtime_endpoint.clone(),
+            bridge: args.bridge.clone().unwrap_or_else(|| bridge_name(&layout.name)),
+            proxy_table: format!("{}{suffix}", proxy::DEFAULT_TABLE),
+            cgroup_root: format!("/karve{suffix}"),
+            root_dir: layout.node(),
+            state_dir: Path::new("/run/karve").join(&layout.name),
+            pod_cidr: args.pod_cidr.to_string(),
+            cluster_cidr: args.cluster_cidr.to_string(),
+            service_cidr: service_cidr.to_owned(),
+        }
+    }
+
+    fn bridge_options(&self) -> Result<BridgeOptions> {
+        let mut options = BridgeOptions::new(self.root_dir.join("network"));
+        options.bridge.clone_from(&self.bridge);
+        options.pod_cidrs = vec![parse(&self.pod_cidr)?];
+        options.cluster_cidrs = vec![parse(&self.cluster_cidr)?, parse(&self.service_cidr)?];
+        Ok(options)
+    }
+
+    /// Opens the runtime, and with it the pods that are already running.
+    pub async fn open_runtime(&self) -> Result<NodeRuntime> {
+        if let Some(endpoint) = &self.runtime_endpoint {
+            let connected = cri::connect(endpoint).await;
+            let remote = connected.with_context(|| format!("cannot use the container runtime at {endpoint}"))?;
+            return Ok(NodeRuntime::Remote(remote));
+        }
+        create_private_dir(&self.root_dir)?;
+        create_private_dir(&self.state_dir)?;
+        let network: Arc<dyn PodNetwork> =
+            Arc::new(bridge::open(self.bridge_options()?).context("cannot set up the pod network")?);
+        let options = runtime::Options {
+            root_dir: self.root_dir.join("runtime"),
+            state_dir: self.state_dir.join("runtime"),
+            cgroup_parent: PathBuf::from(&self.cgroup_root),
+            supervisor_exe: std::env::current_exe().context("cannot find this program's own file")?,
+            network,
+        };
+        let opened = runtime::open(options).await.context("cannot open the container runtime")?;
+        Ok(NodeRuntime::Embedded(opened))
+    }
+
+    /// Stops every pod and removes every link, rule and cgroup of this node. Fine when there is nothing left.
+    pub async fn tear_down(&self) -> Result<()> {
+        let runtime = self.open_runtime().await?;
+        let runtime = runtime.cri();
+        let listed = runtime.list_pod_sandbox(ListPodSandboxRequest::default()).await.context("cannot list pods")?;
+        for sandbox in listed.items {
+            let id = sandbox.id;
+            runtime.stop_pod_sandbox(StopPodSandboxRequest { pod_sandbox_id: id.clone() }).await?;
+            runtime.remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id: id }).await?;
+        }
+        drop(runtime);
+        let service_cidr = parse(&self.service_cidr)?;
+        proxy::remove(&self.proxy_table, &[service_cidr]).context("cannot remove the proxy's rules")?;
+        if self.runtime_endpoint.is_none() {
+            bridge::remove(&self.bridge_options()?).context("cannot remove the pod network")?;
+        }
+        leftovers::unmount_below(&self.root_dir)?;
+        leftovers::remove_cgroup(&self.cgroup_root)?;
+        match std::fs::remove_dir_all(&self.state_dir) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove {}", self.state_dir.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl NodeRuntime {
+    pub fn cri(&self) -> Arc<dyn Runtime> {
+        match self {
+            NodeRuntime::Embedded(embedded) => embedded.clone(),
+            NodeRuntime::Remote(remote) => remote.clone(),
+        }
+    }
+}
+
+impl NodeSetup {
+    pub fn kubelet(&self, client: Client, runtime: Arc<dyn Runtime>) -> Result<KubeletOptions> {
+        let auth = Arc::new(ApiAuth::new(client.clone()));
+        let mut options = KubeletOptions::new(client, runtime, &self.footprint.node_name);
+        options.node_ips = vec![self.node_ip];
+        options.root_dir = self.footprint.root_dir.join("kubelet");
+        options.pod_logs_dir = self.footprint.root_dir.join("logs/pods");
+        options.cgroup_root.clone_from(&self.footprint.cgroup_root);
+        options.cluster_dns.clone_from(&self.args.cluster_dns);
+        options.cluster_domain.clone_from(&self.args.cluster_domain);
+        options.pod_cidrs = vec![self.args.pod_cidr];
+        options.max_pods = self.args.max_pods;
+        options.port = self.args.kubelet_port;
+        options.server = Some(ServerOptions {
+            address: (self.node_ip, self.args.kubelet_port).into(),
+            certificate: self.serving.certificate_pem.clone().into_bytes(),
+            key: self.serving.key_pem.clone().into_bytes(),
+            client_ca: Some(self.client_authority_pem.clone().into_bytes()),
+            authenticator: Some(auth.clone()),
+            authorizer: auth,
+        });
+        Ok(options)
+    }
+
+    pub fn proxy(&self, client: Client) -> Result<ProxyOptions> {
+        let mut options = ProxyOptions::new(client, &self.footprint.node_name);
+        options.cluster_cidrs = vec![self.args.cluster_cidr];
+        options.service_cidrs = vec![parse(&self.footprint.service_cidr)?];
+        options.table.clone_from(&self.footprint.proxy_table);
+        Ok(options)
+    }
+}
+
+/// Interface names have at most 15 bytes.
+fn bridge_name(cluster: &str) -> String {
+    match cluster {
+        "karve" => "karve0".to_owned(),
+        name => {
+            let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619));
+            format!("kv{hash:08x}")
+        }
+    }
+}
+
+fn parse(cidr: &str) -> Result<Cidr> {
+    cidr.parse().map_err(|error| anyhow::anyhow!("{cidr:?} is not a network: {error}"))
+}
