@@ -83,7 +83,11 @@ async fn answer(stream: UnixStream, runtime: Arc<Embedded>) -> Result<()> {
 
 async fn images(runtime: &dyn Runtime) -> Result<Answer> {
     let listed = runtime.list_images(ListImagesRequest::default()).await?;
-    let rows = listed.images.into_iter().map(|image| ImageRow { names: image.repo_tags, id: image.id, size: image.size });
+    let rows = listed.images.into_iter().map(|image| ImageRow {
+        names: image.repo_tags,
+        id: image.id,
+        size: image.size,
+    });
     Ok(Answer::Images(rows.collect()))
 }
 
@@ -106,7 +110,9 @@ async fn import(stream: &mut BufReader<UnixStream>, bytes: u64, runtime: &Embedd
 
 /// The images of a running node; none when no node runs.
 pub async fn list(state_dir: &Path) -> Result<Option<Vec<ImageRow>>> {
-    let Some(mut stream) = connect(state_dir).await? else { return Ok(None) };
+    let Some(mut stream) = connect(state_dir).await? else {
+        return Ok(None);
+    };
     match ask(&mut stream, &Question::Images).await? {
         Answer::Images(rows) => Ok(Some(rows)),
         Answer::Failed(why) => bail!(why),
@@ -119,7 +125,9 @@ pub async fn import_file(state_dir: &Path, archive: &Path) -> Result<Vec<String>
     let Some(mut stream) = connect(state_dir).await? else {
         bail!("no node with the embedded runtime runs here; start one with `karve up`");
     };
-    let mut file = tokio::fs::File::open(archive).await.with_context(|| format!("cannot read {}", archive.display()))?;
+    let mut file = tokio::fs::File::open(archive)
+        .await
+        .with_context(|| format!("cannot read {}", archive.display()))?;
     let bytes = file.metadata().await?.len();
     send(&mut stream, &Question::Import { bytes }).await?;
     tokio::io::copy(&mut file, stream.get_mut()).await?;

@@ -23,10 +23,16 @@ pub async fn down(layout: &Layout) -> Result<()> {
         stop(&run)?;
     }
     if let Some(node) = &run.node {
-        node.tear_down().await.context("the node could not be cleaned up; run `karve down` again")?;
+        node.tear_down()
+            .await
+            .context("the node could not be cleaned up; run `karve down` again")?;
     }
     remove_if_there(fs::remove_file(layout.run_file()))?;
-    println!("cluster {} is down; its objects are kept in {}", layout.name, layout.root.display());
+    println!(
+        "cluster {} is down; its objects are kept in {}",
+        layout.name,
+        layout.root.display()
+    );
     Ok(())
 }
 
@@ -57,12 +63,19 @@ pub async fn reset(layout: &Layout) -> Result<()> {
 }
 
 fn stop(run: &RunFile) -> Result<()> {
-    let pid = i32::try_from(run.pid).ok().and_then(Pid::from_raw).context("the run file names no process")?;
+    let pid = i32::try_from(run.pid)
+        .ok()
+        .and_then(Pid::from_raw)
+        .context("the run file names no process")?;
     kill_process(pid, Signal::TERM).with_context(|| format!("cannot stop process {}", run.pid))?;
     let deadline = Instant::now() + STOP_TIMEOUT;
     while run.is_running() {
         if Instant::now() > deadline {
-            bail!("process {} does not stop; look at its log, then `kill -9 {}` and run `karve down` again", run.pid, run.pid);
+            bail!(
+                "process {} does not stop; look at its log, then `kill -9 {}` and run `karve down` again",
+                run.pid,
+                run.pid
+            );
         }
         std::thread::sleep(POLL);
     }

@@ -30,9 +30,10 @@ pub enum ImageCommand {
 }
 
 pub async fn run(layout: &Layout, command: &ImageCommand) -> Result<()> {
-    let state_dir = RunFile::read(layout)?
-        .and_then(|run| run.node)
-        .map_or_else(|| std::path::Path::new("/run/karve").join(&layout.name), |node| node.state_dir);
+    let state_dir = RunFile::read(layout)?.and_then(|run| run.node).map_or_else(
+        || std::path::Path::new("/run/karve").join(&layout.name),
+        |node| node.state_dir,
+    );
     match command {
         ImageCommand::Ls { output } => {
             // Without a node there is still what every node begins with.
@@ -51,17 +52,29 @@ pub async fn run(layout: &Layout, command: &ImageCommand) -> Result<()> {
 }
 
 fn builtin() -> Vec<ImageRow> {
-    vec![ImageRow { names: vec![runtime::BUILTIN_IMAGE.to_owned()], id: String::new(), size: 0 }]
+    vec![ImageRow {
+        names: vec![runtime::BUILTIN_IMAGE.to_owned()],
+        id: String::new(),
+        size: 0,
+    }]
 }
 
 fn print(rows: &[ImageRow], output: Option<&str>) -> Result<()> {
     match output {
         Some("json") => println!("{}", serde_json::to_string_pretty(rows)?),
-        Some(_) => rows.iter().flat_map(|row| &row.names).for_each(|name| println!("{name}")),
+        Some(_) => rows
+            .iter()
+            .flat_map(|row| &row.names)
+            .for_each(|name| println!("{name}")),
         None => {
             println!("{:<64} {:<20} {:>10}", "NAME", "ID", "SIZE");
             for row in rows {
-                let id = row.id.trim_start_matches("sha256:").chars().take(16).collect::<String>();
+                let id = row
+                    .id
+                    .trim_start_matches("sha256:")
+                    .chars()
+                    .take(16)
+                    .collect::<String>();
                 for name in &row.names {
                     println!("{name:<64} {id:<20} {:>7.1} MB", row.size as f64 / 1e6);
                 }

@@ -65,7 +65,10 @@ fn unescape(field: &str) -> String {
     let mut rest = field;
     while let Some(at) = rest.find('\\') {
         text.push_str(&rest[..at]);
-        match rest.get(at + 1..at + 4).and_then(|octal| u8::from_str_radix(octal, 8).ok()) {
+        match rest
+            .get(at + 1..at + 4)
+            .and_then(|octal| u8::from_str_radix(octal, 8).ok())
+        {
             Some(byte) => {
                 text.push(byte as char);
                 rest = &rest[at + 4..];

@@ -113,20 +113,37 @@ struct TraceArgs {
 }
 
 /// Names of links to this binary that mean a component.
-const COMPONENTS: &[&str] = &["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy"];
+const COMPONENTS: &[&str] = &[
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+];
 
 fn main() -> ExitCode {
     let mut arguments: Vec<OsString> = std::env::args_os().collect();
     // A pod's supervisor stays single-threaded and small: it is told apart before anything else happens.
-    if arguments.get(1).is_some_and(|first| first == runtime::supervisor::SUBCOMMAND) {
+    if arguments
+        .get(1)
+        .is_some_and(|first| first == runtime::supervisor::SUBCOMMAND)
+    {
         return runtime::supervisor::main(std::env::args().skip(2));
     }
-    let program = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default().to_owned();
+    let program = arguments
+        .first()
+        .map(Path::new)
+        .and_then(Path::file_name)
+        .unwrap_or_default()
+        .to_owned();
     if COMPONENTS.iter().any(|component| program == *component) {
         arguments.insert(1, program);
     }
     let karve = Karve::parse_from(arguments);
-    tracing_subscriber::fmt().with_max_level(karve.log).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_max_level(karve.log)
+        .with_writer(std::io::stderr)
+        .init();
     match run(karve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

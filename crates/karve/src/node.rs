@@ -90,7 +90,11 @@ pub enum NodeRuntime {
 impl NodeFootprint {
     pub fn new(layout: &Layout, args: &NodeArgs, service_cidr: &str) -> NodeFootprint {
         let is_default = layout.name == "karve";
-        let suffix = if is_default { String::new() } else { format!("-{}", layout.name) };
+        let suffix = if is_default {
+            String::new()
+        } else {
+            format!("-{}", layout.name)
+        };
         NodeFootprint {
             node_name: args.hostname_override.clone().unwrap_or_else(host_name),
             runtime_endpoint: args.container_runtime_endpoint.clone(),
@@ -131,7 +135,9 @@ impl NodeFootprint {
             supervisor_exe: std::env::current_exe().context("cannot find this program's own file")?,
             network,
         };
-        let opened = runtime::open(options).await.context("cannot open the container runtime")?;
+        let opened = runtime::open(options)
+            .await
+            .context("cannot open the container runtime")?;
         Ok(NodeRuntime::Embedded(opened))
     }
 
@@ -139,11 +145,20 @@ impl NodeFootprint {
     pub async fn tear_down(&self) -> Result<()> {
         let runtime = self.open_runtime().await?;
         let runtime = runtime.cri();
-        let listed = runtime.list_pod_sandbox(ListPodSandboxRequest::default()).await.context("cannot list pods")?;
+        let listed = runtime
+            .list_pod_sandbox(ListPodSandboxRequest::default())
+            .await
+            .context("cannot list pods")?;
         for sandbox in listed.items {
             let id = sandbox.id;
-            runtime.stop_pod_sandbox(StopPodSandboxRequest { pod_sandbox_id: id.clone() }).await?;
-            runtime.remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id: id }).await?;
+            runtime
+                .stop_pod_sandbox(StopPodSandboxRequest {
+                    pod_sandbox_id: id.clone(),
+                })
+                .await?;
+            runtime
+                .remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id: id })
+                .await?;
         }
         drop(runtime);
         let service_cidr = parse(&self.service_cidr)?;
@@ -209,12 +224,15 @@ fn bridge_name(cluster: &str) -> String {
     match cluster {
         "karve" => "karve0".to_owned(),
         name => {
-            let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619));
+            let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+                (hash ^ u32::from(byte)).wrapping_mul(16_777_619)
+            });
             format!("kv{hash:08x}")
         }
     }
 }
 
 fn parse(cidr: &str) -> Result<Cidr> {
-    cidr.parse().map_err(|error| anyhow::anyhow!("{cidr:?} is not a network: {error}"))
+    cidr.parse()
+        .map_err(|error| anyhow::anyhow!("{cidr:?} is not a network: {error}"))
 }

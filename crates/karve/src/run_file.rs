@@ -22,7 +22,12 @@ pub struct RunFile {
 impl RunFile {
     pub fn new(url: &str, node: Option<NodeFootprint>) -> RunFile {
         let pid = std::process::id();
-        RunFile { pid, started: start_time(pid).unwrap_or(0), url: url.to_owned(), node }
+        RunFile {
+            pid,
+            started: start_time(pid).unwrap_or(0),
+            url: url.to_owned(),
+            node,
+        }
     }
 
     pub fn read(layout: &Layout) -> Result<Option<RunFile>> {
@@ -30,7 +35,9 @@ impl RunFile {
         match fs::read(&path) {
             Ok(bytes) => {
                 let parsed = serde_json::from_slice(&bytes);
-                parsed.map(Some).with_context(|| format!("{} cannot be read", path.display()))
+                parsed
+                    .map(Some)
+                    .with_context(|| format!("{} cannot be read", path.display()))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),

@@ -56,7 +56,11 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
     }
     let begun = Instant::now();
     if let Some(run) = RunFile::read(&layout)?.filter(RunFile::is_running) {
-        bail!("cluster {} already runs as process {}; stop it with `karve down`", layout.name, run.pid);
+        bail!(
+            "cluster {} already runs as process {}; stop it with `karve down`",
+            layout.name,
+            run.pid
+        );
     }
     let (running, listener) = apiserver::start(&layout, &args.server).await?;
     let server = running.server.clone();
@@ -64,7 +68,12 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
     let footprint =
         (!args.no_node).then(|| NodeFootprint::new(&layout, &args.node, &args.server.service_cluster_ip_range));
     RunFile::new(&running.url, footprint.clone()).write(&layout)?;
-    let serving = tokio::spawn(::apiserver::serve(server.clone(), listener, running.tls.clone(), stop.clone()));
+    let serving = tokio::spawn(::apiserver::serve(
+        server.clone(),
+        listener,
+        running.tls.clone(),
+        stop.clone(),
+    ));
     let mut components = start_control_plane(&running);
     if let Some(footprint) = footprint {
         start_node(&running, &args.node, footprint, &mut components).await?;
@@ -94,7 +103,10 @@ fn start_control_plane(running: &Running) -> Components {
             Ok(())
         }
     });
-    Components { tasks: vec![controllers, scheduler], runtime: None }
+    Components {
+        tasks: vec![controllers, scheduler],
+        runtime: None,
+    }
 }
 
 async fn start_node(
@@ -107,11 +119,15 @@ async fn start_node(
     let name = footprint.node_name.clone();
     let runtime = footprint.open_runtime().await?;
     if let NodeRuntime::Embedded(embedded) = &runtime {
-        components.tasks.push(control::serve(&footprint.state_dir, embedded.clone())?);
+        components
+            .tasks
+            .push(control::serve(&footprint.state_dir, embedded.clone())?);
     }
     let setup = NodeSetup {
         args: args.clone(),
-        serving: running.authority.server(&format!("system:node:{name}"), &[&name], &[node_ip])?,
+        serving: running
+            .authority
+            .server(&format!("system:node:{name}"), &[&name], &[node_ip])?,
         client_authority_pem: running.authority.certificate_pem.clone(),
         footprint,
         node_ip,
@@ -144,20 +160,30 @@ async fn announce(layout: &Layout, running: &Running, begun: Instant, no_node: b
         ready = ready => ready,
         _ = stop.wait_for(|stop| *stop) => return,
     };
-    let state = if ready { "ready" } else { "serving, but the node is not Ready: look at the log" };
+    let state = if ready {
+        "ready"
+    } else {
+        "serving, but the node is not Ready: look at the log"
+    };
     eprintln!(
         "cluster {} is {state} after {} ms at {}",
         layout.name,
         begun.elapsed().as_millis(),
         running.url
     );
-    eprintln!("try: kubectl --kubeconfig {} get pods -A", layout.kubeconfig().display());
+    eprintln!(
+        "try: kubectl --kubeconfig {} get pods -A",
+        layout.kubeconfig().display()
+    );
 }
 
 async fn wait_for_node(client: &Client) -> bool {
     let deadline = Instant::now() + READY_TIMEOUT;
     while Instant::now() < deadline {
-        if let Ok(nodes) = client.resource(&NODE).list::<Value>(&client::ListOptions::default()).await
+        if let Ok(nodes) = client
+            .resource(&NODE)
+            .list::<Value>(&client::ListOptions::default())
+            .await
             && nodes.items.iter().any(is_ready)
         {
             return true;
@@ -169,7 +195,10 @@ async fn wait_for_node(client: &Client) -> bool {
 
 fn is_ready(node: &Value) -> bool {
     let conditions = node["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 /// Starts the same command in the background and waits until its node is Ready.
@@ -181,34 +210,60 @@ async fn detach(layout: &Layout) -> Result<()> {
         .mode(0o600)
         .open(layout.log_file())
         .with_context(|| format!("cannot open {}", layout.log_file().display()))?;
-    let arguments = std::env::args_os().skip(1).filter(|argument| argument != "-d" && argument != "--detach");
+    let arguments = std::env::args_os()
+        .skip(1)
+        .filter(|argument| argument != "-d" && argument != "--detach");
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(arguments).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+    command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .process_group(0);
     let begun = Instant::now();
     let mut child = command.spawn().context("cannot start in the background")?;
     let deadline = begun + READY_TIMEOUT;
     while Instant::now() < deadline {
         if let Some(status) = child.try_wait()? {
-            bail!("the cluster did not start ({status}); see {}", layout.log_file().display());
+            bail!(
+                "the cluster did not start ({status}); see {}",
+                layout.log_file().display()
+            );
         }
         if is_up(layout, child.id()).await {
-            println!("cluster {} is ready after {} ms", layout.name, begun.elapsed().as_millis());
+            println!(
+                "cluster {} is ready after {} ms",
+                layout.name,
+                begun.elapsed().as_millis()
+            );
             println!("export KUBECONFIG={}", layout.kubeconfig().display());
             return Ok(());
         }
         tokio::time::sleep(POLL).await;
     }
-    bail!("the cluster is not ready after {} s; see {}", READY_TIMEOUT.as_secs(), layout.log_file().display())
+    bail!(
+        "the cluster is not ready after {} s; see {}",
+        READY_TIMEOUT.as_secs(),
+        layout.log_file().display()
+    )
 }
 
 async fn is_up(layout: &Layout, pid: u32) -> bool {
-    let Ok(Some(run)) = RunFile::read(layout) else { return false };
+    let Ok(Some(run)) = RunFile::read(layout) else {
+        return false;
+    };
     if run.pid != pid {
         return false;
     }
-    let Ok(client) = component::connect(&layout.kubeconfig()) else { return false };
+    let Ok(client) = component::connect(&layout.kubeconfig()) else {
+        return false;
+    };
     if run.node.is_none() {
-        return client.resource(&NODE).list::<Value>(&client::ListOptions::default()).await.is_ok();
+        return client
+            .resource(&NODE)
+            .list::<Value>(&client::ListOptions::default())
+            .await
+            .is_ok();
     }
     wait_for_node(&client).await
 }

@@ -51,24 +51,23 @@ pub async fn take(runtime: &dyn Runtime) -> cri::Result<HashMap<String, Inventor
         let inventory = all.entry(uid.clone()).or_default();
         inventory.pod.metadata = identity(&sandbox.labels);
     }
-    let mut details = futures_util::stream::iter(sandboxes.iter().filter(|s| s.labels.contains_key(labels::POD_UID)))
-        .map(|sandbox| async move {
-            (
-                &sandbox.labels[labels::POD_UID],
-                inspect_sandbox(runtime, &sandbox.id).await,
-            )
-        })
+    // The questions own what they are about: borrowed ones would make this future impossible to spawn.
+    let ours = sandboxes
+        .into_iter()
+        .filter_map(|sandbox| Some((sandbox.labels.get(labels::POD_UID)?.clone(), sandbox.id)));
+    let mut details = futures_util::stream::iter(ours.collect::<Vec<_>>())
+        .map(|(uid, id)| async move { (uid, inspect_sandbox(runtime, &id).await) })
         .buffer_unordered(QUESTIONS_AT_ONCE);
     while let Some((uid, sandbox)) = details.next().await {
-        if let (Some(inventory), Some(sandbox)) = (all.get_mut(uid), sandbox?) {
+        if let (Some(inventory), Some(sandbox)) = (all.get_mut(&uid), sandbox?) {
             inventory.observed.put_sandbox(sandbox);
         }
     }
     drop(details);
     let ours = containers
-        .iter()
+        .into_iter()
         .filter(|container| container.labels.contains_key(labels::POD_UID));
-    let mut details = futures_util::stream::iter(ours)
+    let mut details = futures_util::stream::iter(ours.collect::<Vec<_>>())
         .map(|container| async move {
             let found = inspect_container(runtime, &container.id, &container.pod_sandbox_id).await;
             (container, found)
@@ -77,7 +76,7 @@ pub async fn take(runtime: &dyn Runtime) -> cri::Result<HashMap<String, Inventor
     while let Some((container, instance)) = details.next().await {
         let inventory = all.entry(container.labels[labels::POD_UID].clone()).or_default();
         inventory.pod.metadata = identity(&container.labels);
-        add_spec(&mut inventory.pod, container);
+        add_spec(&mut inventory.pod, &container);
         if let Some(instance) = instance? {
             inventory.observed.put_container(instance);
         }

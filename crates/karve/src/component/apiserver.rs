@@ -193,7 +193,11 @@ pub async fn start(layout: &Layout, args: &ApiServerArgs) -> Result<(Running, Tc
 /// The API server alone, until a signal ends it.
 pub async fn run(layout: &Layout, args: &ApiServerArgs) -> Result<()> {
     let (running, listener) = start(layout, args).await?;
-    eprintln!("serving {}; kubeconfig in {}", running.url, layout.kubeconfig().display());
+    eprintln!(
+        "serving {}; kubeconfig in {}",
+        running.url,
+        layout.kubeconfig().display()
+    );
     apiserver::serve(running.server.clone(), listener, running.tls, stop::on_signal()).await?;
     running.server.stop().await;
     Ok(())
