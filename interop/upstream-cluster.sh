@@ -3,6 +3,7 @@
 # kube-scheduler, kubelet on containerd, kube-proxy, CoreDNS; TLS, RBAC, synced writes, leader election, iptables.
 #
 #   interop/upstream-cluster.sh start DIR     prints lines of "name value", times in ms from the first process's start
+#   interop/upstream-cluster.sh restart DIR   ends all but containerd and its pods, starts again, prints the times
 #   interop/upstream-cluster.sh measure DIR   prints "name pss_kb rss_kb cpu_ms" of each process
 #   interop/upstream-cluster.sh stop DIR      ends it, and removes all of DIR but the logs
 #
@@ -171,6 +172,9 @@ launch_dns() {
 }
 EOF
   launch coredns "$bin/coredns" -conf "$dir/Corefile"
+}
+
+publish_dns() {
   local ports='"ports":[{"name":"dns","protocol":"UDP","port":53},{"name":"dns-tcp","protocol":"TCP","port":53}]'
   create /api/v1/namespaces/kube-system/services '{"metadata":{"name":"kube-dns"},
     "spec":{"clusterIP":"'$dns_service'",'"$ports"'}}'
@@ -189,8 +193,12 @@ create() {
   get "$1" --show-error --header 'Content-Type: application/json' --data "$2" >/dev/null
 }
 
+# Ready, and heard from since the start: after a restart the node's object is still that of before.
 node_ready() {
-  get "/api/v1/nodes/$node" | grep -qE '"type":"Ready","status":"True"'
+  get "/api/v1/nodes/$node" | grep -qE '"type":"Ready","status":"True"' || return 1
+  local heard
+  heard=$(get "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/$node" | grep -oE '"renewTime":"[^"]*"')
+  [[ ${heard:13} > "$since" ]]
 }
 
 milliseconds_since() {
@@ -211,7 +219,6 @@ start() {
 }
 
 start_inside() {
-  local began readyz node_ready pods_admitted
   ip link set lo up
   add_bridge "kvn$(tag)" "$node_address/32"
   # It leads nowhere, but without a route no packet reaches the rules that turn a service's address into a pod's.
@@ -222,6 +229,16 @@ start_inside() {
   make_cgroups
   note_machine_paths
   POD_SUBNET=$pod_subnet "$interop/containerd.sh" start "$dir/cri" "$@" >/dev/null
+  launch_timed
+  publish_dns
+  echo "kubeconfig $dir/admin.conf"
+  echo "netns $dir/netns"
+  echo "cri $dir/cri/containerd.sock"
+}
+
+launch_timed() {
+  local began readyz node_ready pods_admitted
+  since=$(date --utc +%Y-%m-%dT%H:%M:%S.%6NZ)
   began=$EPOCHREALTIME
   launch_apiserver
   wait_for 60 kube-apiserver get /readyz
@@ -236,9 +253,20 @@ start_inside() {
   echo "readyz_ms $readyz"
   echo "node_ready_ms $node_ready"
   echo "pods_admitted_ms $pods_admitted"
-  echo "kubeconfig $dir/admin.conf"
-  echo "netns $dir/netns"
-  echo "cri $dir/cri/containerd.sock"
+}
+
+restart() {
+  end_processes
+  exec nsenter --net="$dir/netns" "$interop/upstream-cluster.sh" restart-inside "$dir"
+}
+
+# The node goes first, while its API server can still hear of it.
+end_processes() {
+  local name
+  for name in coredns kubelet kube-proxy kube-scheduler kube-controller-manager; do
+    end "$name"
+  done
+  [[ ${1:-} == node ]] || { end kube-apiserver; end etcd; }
 }
 
 # Two places that the kubelet uses are fixed in it. What was not there before is removed again.
@@ -276,15 +304,11 @@ measure() {
 }
 
 stop() {
-  local name inside=()
+  local inside=()
   ! mountpoint -q "$dir/netns" || inside=(nsenter --net="$dir/netns")
-  # The node goes first, while its API server can still hear of it.
-  for name in coredns kubelet kube-proxy kube-scheduler kube-controller-manager; do
-    end "$name"
-  done
+  end_processes node
   [[ ! -e $dir/cri ]] || "${inside[@]}" "$interop/containerd.sh" stop "$dir/cri"
-  end kube-apiserver
-  end etcd
+  end_processes
   unmount_below "$dir"
   remove_cgroups "kv$(tag)"
   remove_machine_paths
@@ -299,7 +323,7 @@ stop() {
   rm -rf "$dir/own"
 }
 
-[[ $# -ge 2 ]] || fail "usage: upstream-cluster.sh start|measure|stop DIR"
+[[ $# -ge 2 ]] || fail "usage: upstream-cluster.sh start|restart|measure|stop DIR"
 verb=$1
 mkdir -p "$2"
 dir=$(cd "$2" && pwd)
@@ -307,8 +331,10 @@ shift 2
 bin=$("$interop/build.sh" --path)
 case $verb in
   start) start ;;
-  start-inside) start_inside "$@" ;; # What start runs in the new network namespace.
+  restart) restart ;;
+  start-inside) start_inside "$@" ;; # What start and restart run in the network namespace.
+  restart-inside) launch_timed ;;
   measure) measure ;;
   stop) stop ;;
-  *) fail "unknown verb '$verb'; there are start, measure and stop" ;;
+  *) fail "unknown verb '$verb'; there are start, restart, measure and stop" ;;
 esac

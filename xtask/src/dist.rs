@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::tools::{self, cargo, root, run};
+use crate::tools::{self, cargo, run, target_dir};
 
 /// Builds the release binary into `target/dist/karve`.
 pub fn release() -> Result<PathBuf> {
@@ -34,10 +34,6 @@ pub fn up(arguments: &[String]) -> Result<()> {
 
 pub fn megabytes(path: &Path) -> Result<f64> {
     Ok(fs::metadata(path)?.len() as f64 / 1e6)
-}
-
-fn target_dir() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
 fn host_target() -> Result<String> {

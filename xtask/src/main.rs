@@ -1,7 +1,14 @@
 //! Automation of this repository: `cargo xtask --help`.
 
+mod bench;
+mod cluster;
+mod conformance;
 mod dist;
+mod e2e;
+mod namespace;
 mod peers;
+mod process;
+mod signals;
 mod test;
 mod tools;
 
@@ -26,6 +33,18 @@ enum Task {
     ///
     /// Example: cargo xtask test --only lints,units
     Test(test::TestArgs),
+    /// Measure beside upstream and write docs/performance.md
+    ///
+    /// Example: cargo xtask bench first-light --rounds 3
+    Bench(bench::BenchArgs),
+    /// Run upstream's conformance tests against a cluster of our own
+    ///
+    /// Example: cargo xtask conformance --group G12,G13 --procs 4
+    Conformance(conformance::ConformanceArgs),
+    /// Run the end-to-end scenarios
+    ///
+    /// Example: cargo xtask e2e workload crash
+    E2e(e2e::E2eArgs),
     /// Build upstream's programs that tests run against and print their paths
     Peers(PeersArgs),
 }
@@ -37,6 +56,7 @@ struct PeersArgs {
 }
 
 fn main() -> Result<()> {
+    signals::install()?;
     match Task::parse() {
         Task::Up { arguments } => dist::up(&arguments),
         Task::Dist => {
@@ -45,6 +65,9 @@ fn main() -> Result<()> {
             Ok(())
         }
         Task::Test(args) => test::run(&args),
+        Task::Bench(args) => bench::run(&args),
+        Task::Conformance(args) => conformance::run(&args),
+        Task::E2e(args) => e2e::run(&args),
         Task::Peers(args) => peers::build(&args.names).map(|paths| {
             paths.iter().for_each(|path| println!("{}", path.display()));
         }),

@@ -8,7 +8,10 @@ use anyhow::Result;
 use crate::tools::{output, root};
 
 /// What the end-to-end tests start.
-const NEEDED: &[&str] = &["kubectl"];
+const NEEDED: &[&str] = &["kubectl", "ginkgo", "e2e.test", "cri-clean"];
+
+/// The images that they start.
+const IMAGES: &[&str] = &["pause", "busybox", "agnhost"];
 
 /// Builds upstream's programs unless they are in the cache, and returns their paths in the same order.
 pub fn build(names: &[String]) -> Result<Vec<PathBuf>> {
@@ -18,4 +21,19 @@ pub fn build(names: &[String]) -> Result<Vec<PathBuf>> {
         false => command.args(names),
     };
     Ok(output(&mut command)?.lines().map(PathBuf::from).collect())
+}
+
+/// Builds the archives of test images unless they are in the cache, and returns their paths in the same order.
+pub fn images(names: &[&str]) -> Result<Vec<PathBuf>> {
+    if names.is_empty() {
+        return Ok(Vec::new());
+    }
+    let printed = output(Command::new(root().join("interop/images.sh")).args(names))?;
+    Ok(printed.lines().map(PathBuf::from).collect())
+}
+
+/// Everything that the end-to-end tests start.
+pub fn build_needed() -> Result<()> {
+    build(&[])?;
+    images(IMAGES).map(drop)
 }

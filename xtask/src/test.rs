@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::tools::{self, cargo, is_on_path, is_root};
-use crate::{dist, peers};
+use crate::{conformance, dist, e2e, peers};
 
 #[derive(Args)]
 pub struct TestArgs {
@@ -39,7 +39,9 @@ const STEPS: &[Step] = &[
     ("lints", lints),
     ("units", units),
     ("dist", release),
-    ("peers", build_peers),
+    ("peers", peers::build_needed),
+    ("e2e", e2e::run_all),
+    ("conformance", conformance::run_quick),
 ];
 
 fn run_steps(wanted: impl Fn(&str) -> bool) -> Result<()> {
@@ -121,8 +123,4 @@ fn release() -> Result<()> {
     let binary = dist::release()?;
     println!("{} is {:.1} MB", binary.display(), dist::megabytes(&binary)?);
     Ok(())
-}
-
-fn build_peers() -> Result<()> {
-    peers::build(&[]).map(drop)
 }

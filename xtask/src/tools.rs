@@ -13,6 +13,31 @@ pub fn root() -> PathBuf {
         .unwrap_or_default()
 }
 
+/// Where builds and reports go.
+pub fn target_dir() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
+/// The commit that is checked out.
+pub fn commit() -> Result<String> {
+    let mut command = Command::new("git");
+    command.current_dir(root()).args(["rev-parse", "--short", "HEAD"]);
+    Ok(output(&mut command)?.trim().to_owned())
+}
+
+/// The date in UTC.
+pub fn today() -> String {
+    let date = time::UtcDateTime::now().date();
+    format!("{:04}-{:02}-{:02}", date.year(), u8::from(date.month()), date.day())
+}
+
+/// The time in UTC, as objects write it.
+pub fn now() -> String {
+    let now = time::UtcDateTime::now();
+    let (hour, minute, second, micro) = now.time().as_hms_micro();
+    format!("{}T{hour:02}:{minute:02}:{second:02}.{micro:06}Z", today())
+}
+
 /// Runs a command to its end and fails when it does.
 pub fn run(command: &mut Command) -> Result<()> {
     let shown = format!("{command:?}");
@@ -32,6 +57,14 @@ pub fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{shown} printed something that is not text"))
 }
 
+/// Says loudly what is not tested, or fails when everything must be.
+pub fn skip(what: &str) -> Result<()> {
+    println!("SKIPPED: {what}");
+    let required = std::env::var("KARVE_REQUIRE_ALL").is_ok_and(|value| value == "1");
+    ensure!(!required, "{what}, and KARVE_REQUIRE_ALL is set");
+    Ok(())
+}
+
 /// The cargo that runs this, in the repository's root.
 pub fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
@@ -47,5 +80,5 @@ pub fn is_on_path(program: &str) -> bool {
 }
 
 pub fn is_root() -> bool {
-    output(Command::new("id").arg("-u")).is_ok_and(|uid| uid.trim() == "0")
+    nix::unistd::geteuid().is_root()
 }

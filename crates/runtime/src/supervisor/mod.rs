@@ -110,8 +110,6 @@ impl Supervisor {
         // Fails for a process group's leader, which is as good.
         let _ = rustix::process::setsid();
         let _ = credentials::set_oom_score(Some(OOM_SCORE));
-        // A pod ends when Karve says so, not with whatever signals reach all processes of a name or a service.
-        sys::ignore_signals(&[libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM]);
         sys::set_subreaper()?;
         sys::set_not_dumpable()?;
         sys::set_name(c"karve-pod")?;

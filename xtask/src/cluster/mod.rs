@@ -1,0 +1,10 @@
+//! Clusters to test against: Karve in its variants, and upstream's own.
+
+mod karve;
+mod kubectl;
+mod upstream;
+pub mod workdir;
+
+pub use karve::{Karve, Runtime, Setup, Store};
+pub use kubectl::Kubectl;
+pub use upstream::Upstream;

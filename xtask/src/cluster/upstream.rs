@@ -1,0 +1,92 @@
+//! Upstream's own cluster of one node, by `interop/upstream-cluster.sh`.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::kubectl::Kubectl;
+use super::workdir::WorkDir;
+use crate::tools::{self, root, run};
+
+pub struct Upstream {
+    facts: HashMap<String, String>,
+    dir: WorkDir,
+}
+
+impl Upstream {
+    pub fn start(images: &[&str]) -> Result<Self> {
+        let mut cluster = Self {
+            facts: HashMap::new(),
+            dir: WorkDir::create()?,
+        };
+        let printed = tools::output(cluster.script("start").env("IMAGES", images.join(" ")))?;
+        cluster.note(&printed);
+        Ok(cluster)
+    }
+
+    /// Ends everything but containerd and its pods and starts it again.
+    pub fn restart(&mut self) -> Result<()> {
+        let printed = tools::output(&mut self.script("restart"))?;
+        self.note(&printed);
+        Ok(())
+    }
+
+    fn note(&mut self, printed: &str) {
+        let pairs = printed.lines().filter_map(|line| line.split_once(' '));
+        self.facts
+            .extend(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+
+    /// A time that the last start printed.
+    pub fn milliseconds(&self, name: &str) -> Result<f64> {
+        let value = self
+            .facts
+            .get(name)
+            .with_context(|| format!("the start did not print {name}"))?;
+        value.parse().with_context(|| format!("{name} is {value:?}"))
+    }
+
+    /// What all processes take together: PSS in MB and processor time in ms.
+    pub fn usage(&self) -> Result<(f64, f64)> {
+        let printed = tools::output(&mut self.script("measure"))?;
+        let column = |line: &str, place| line.split(' ').nth(place).and_then(|word| word.parse::<f64>().ok());
+        let sum = |place| printed.lines().filter_map(|line| column(line, place)).sum::<f64>();
+        Ok((sum(1) / 1e3, sum(3)))
+    }
+
+    pub fn kubectl(&self) -> Result<Kubectl> {
+        Kubectl::new(&self.kubeconfig(), Some(&self.network()))
+    }
+
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.path("admin.conf")
+    }
+
+    pub fn network(&self) -> PathBuf {
+        self.path("netns")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.cluster_dir().join(name)
+    }
+
+    fn cluster_dir(&self) -> PathBuf {
+        Path::new(self.dir.path()).join("up")
+    }
+
+    fn script(&self, verb: &str) -> Command {
+        let mut command = Command::new(root().join("interop/upstream-cluster.sh"));
+        command.arg(verb).arg(self.cluster_dir());
+        command
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        if let Err(error) = run(&mut self.script("stop")) {
+            eprintln!("{error:#}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! `cargo xtask conformance`: upstream's conformance suite against a cluster of our own.
+//!
+//! [`table`] knows the tests, [`select`] chooses, [`ginkgo`] runs them group by group, [`outcome`] says what became of
+//! each, [`record`] compares with what is committed.
+
+mod ginkgo;
+mod outcome;
+mod progress;
+mod record;
+mod select;
+mod subject;
+mod summary;
+mod table;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+use crate::cluster::{Runtime, Store};
+use crate::{peers, tools};
+use ginkgo::Suite;
+use outcome::{Outcome, State};
+use record::{Record, Stamp};
+use select::Selection;
+use subject::Subject;
+use table::{Test, Tier};
+
+#[derive(Args)]
+pub struct ConformanceArgs {
+    #[command(flatten)]
+    pub selection: Selection,
+    /// Tests at once
+    #[arg(long, default_value_t = 4)]
+    pub procs: usize,
+    /// The binary to test; built when it is not given
+    #[arg(long)]
+    pub karve: Option<PathBuf>,
+    #[arg(long, value_enum, default_value = "embedded")]
+    pub runtime: Runtime,
+    #[arg(long, value_enum, default_value = "embedded")]
+    pub store: Store,
+    /// Test upstream's own components instead, to learn what this machine cannot do
+    #[arg(long)]
+    pub upstream: bool,
+    /// How long each group may take [default: by its tests]
+    #[arg(long)]
+    pub timeout_minutes: Option<u64>,
+    /// Write the results to docs/conformance.md
+    #[arg(long, conflicts_with = "upstream")]
+    pub record: bool,
+}
+
+/// The step of `cargo xtask test`: what passes in a short time.
+pub fn run_quick() -> Result<()> {
+    if !tools::is_root() {
+        tools::skip("conformance tests with containers need root")?;
+        return Ok(());
+    }
+    run(&ConformanceArgs {
+        selection: Selection {
+            quick: true,
+            ..Selection::default()
+        },
+        procs: 4,
+        karve: None,
+        runtime: Runtime::Embedded,
+        store: Store::Embedded,
+        upstream: false,
+        timeout_minutes: None,
+        record: false,
+    })
+}
+
+/// How many nodes the clusters here have at most.
+const NODES: usize = 1;
+
+pub fn run(args: &ConformanceArgs) -> Result<()> {
+    let tests = table::tests()?;
+    let (chosen, left_out): (Vec<Test>, Vec<Test>) = args
+        .selection
+        .apply(&tests)?
+        .into_iter()
+        .partition(|test| test.nodes <= NODES);
+    left_out
+        .iter()
+        .for_each(|test| println!("not run, for it needs {} nodes: {}", test.nodes, test.name));
+    let nodes = chosen.iter().any(|test| test.tier != Tier::ControlPlane);
+    let out = tools::target_dir().join("conformance");
+    fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
+    let programs = peers::build(&["ginkgo".to_owned(), "e2e.test".to_owned()])?;
+    let [ginkgo, e2e] = programs.as_slice() else {
+        bail!("build.sh did not name two programs");
+    };
+    let subject = Subject::start(args, &chosen, nodes, &out)?;
+    let suite = Suite {
+        ginkgo: ginkgo.clone(),
+        e2e: e2e.clone(),
+        cluster: subject.kubectl()?,
+        nodes,
+        procs: args.procs,
+        out: out.clone(),
+    };
+    let outcomes = run_groups(&suite, &chosen, args.timeout_minutes)?;
+    drop(subject);
+    fs::write(out.join("junit.xml"), summary::junit(&tests, &outcomes))?;
+    print!("{}", summary::by_group(&tests, &outcomes));
+    println!("logs, reports and junit.xml are in {}", out.display());
+    if args.upstream {
+        return Ok(());
+    }
+    conclude(args, &tests, &outcomes)
+}
+
+fn run_groups(suite: &Suite, chosen: &[Test], timeout_minutes: Option<u64>) -> Result<Vec<Outcome>> {
+    let mut groups: Vec<&str> = chosen.iter().map(|test| test.group.as_str()).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    let mut outcomes = Vec::new();
+    // A short list is one run: every run begins with the suite's own start of some seconds.
+    if chosen.len() <= SINGLE_RUN {
+        return suite.run("all", chosen, timeout(chosen, suite.procs, timeout_minutes));
+    }
+    for group in groups {
+        let own: Vec<Test> = chosen.iter().filter(|test| test.group == group).cloned().collect();
+        outcomes.extend(suite.run(group, &own, timeout(&own, suite.procs, timeout_minutes))?);
+    }
+    Ok(outcomes)
+}
+
+/// Up to so many tests are run at once whatever their groups.
+const SINGLE_RUN: usize = 40;
+
+/// A failing test usually waits five minutes for something; a few of them must not cost the others their turn.
+fn timeout(tests: &[Test], procs: usize, minutes: Option<u64>) -> Duration {
+    let slow: u64 = tests.iter().map(|test| 60 + 2 * test.seconds).sum();
+    let by_tests = Duration::from_secs(600 + slow / procs.max(1) as u64);
+    minutes.map_or(by_tests, |minutes| Duration::from_secs(60 * minutes))
+}
+
+/// Names what changed, and fails when something that passed does so no longer.
+fn conclude(args: &ConformanceArgs, tests: &[Test], outcomes: &[Outcome]) -> Result<()> {
+    let mut record = Record::read()?;
+    for outcome in outcomes.iter().filter(|outcome| outcome.state != State::Passed) {
+        let message: Vec<&str> = outcome.message.lines().take(3).collect();
+        println!(
+            "{} {}\n    {}",
+            outcome.state,
+            tests[outcome.index].name,
+            message.join("\n    ")
+        );
+    }
+    let passed = |outcome: &&Outcome| outcome.state == State::Passed;
+    let news = outcomes
+        .iter()
+        .filter(passed)
+        .filter(|outcome| !record.passed(outcome.index));
+    news.for_each(|outcome| println!("newly passes: {}", tests[outcome.index].name));
+    let lost: Vec<&Outcome> = outcomes
+        .iter()
+        .filter(|outcome| outcome.state != State::Passed && record.passed(outcome.index))
+        .collect();
+    for outcome in &lost {
+        println!("REGRESSION: {}", tests[outcome.index].name);
+    }
+    if args.record {
+        let stamp = Stamp {
+            date: tools::today(),
+            commit: tools::commit()?,
+        };
+        record.update(outcomes, &stamp);
+        record.write(tests, &table::groups()?)?;
+        println!("recorded in {}", record::path().display());
+    }
+    if !lost.is_empty() {
+        bail!("{} tests no longer pass", lost.len());
+    }
+    Ok(())
+}
