@@ -35,6 +35,9 @@ const NOT_FORWARDED: &[&str] = &[
     "te",
 ];
 
+/// How much of a kubelet's explanation is read.
+const MAX_EXPLANATION: usize = 64 * 1024;
+
 pub fn is_connect(served: &Served, info: &RequestInfo) -> bool {
     let subresource = info.subresource.as_str();
     match served.resource.plural {
@@ -77,6 +80,9 @@ pub async fn run(
         let (parts, _) = response.into_parts();
         return Ok(Response::from_parts(parts, body::empty()));
     }
+    if info.subresource == "log" && !response.status().is_success() {
+        return Err(kubelet_error(response).await);
+    }
     let (mut parts, body) = response.into_parts();
     parts.headers.remove(CONNECTION);
     parts.headers.remove("transfer-encoding");
@@ -116,6 +122,22 @@ fn copy_headers(from: &HeaderMap, to: &mut HeaderMap, upgrade: bool) {
     };
     for (name, value) in from.iter().filter(|(name, _)| !hop(name)) {
         to.append(name.clone(), value.clone());
+    }
+}
+
+/// Kubelets explain themselves in plain text, clients expect a Status.
+async fn kubelet_error(response: Response<hyper::body::Incoming>) -> Error {
+    let status = response.status();
+    let body = http_body_util::Limited::new(response.into_body(), MAX_EXPLANATION)
+        .collect()
+        .await;
+    let text = body
+        .map(|body| String::from_utf8_lossy(&body.to_bytes()).trim().to_owned())
+        .unwrap_or_default();
+    match status {
+        StatusCode::BAD_REQUEST => Error::bad_request(text),
+        StatusCode::NOT_FOUND => Error::new(Reason::NotFound, text),
+        _ => Error::internal(text),
     }
 }
 

@@ -18,7 +18,7 @@ use serde_json::json;
 use tracing::debug;
 
 use crate::pipeline::Peer;
-use crate::registry::Registry;
+use crate::registry::{Registry, equal_to};
 use crate::request::{Query, RequestInfo};
 
 pub use follow::follow;
@@ -224,6 +224,11 @@ pub fn authorize(gate: &Gate, user: &User, info: &RequestInfo, query: &Query) ->
         "list" | "watch" | "deletecollection" => query.text("fieldSelector").and_then(|text| parse_fields(text).ok()),
         _ => None,
     };
+    // A list that is narrowed to one name is as good as a request for that name.
+    let name = match (&selector, info.name.as_str()) {
+        (Some(selector), "") => equal_to(selector, "metadata.name").unwrap_or_default(),
+        (_, name) => name,
+    };
     let attributes = Attributes {
         user,
         verb: info.verb,
@@ -232,7 +237,7 @@ pub fn authorize(gate: &Gate, user: &User, info: &RequestInfo, query: &Query) ->
         resource: &info.resource,
         subresource: &info.subresource,
         namespace: &info.namespace,
-        name: &info.name,
+        name,
         path: &info.path,
         is_resource: info.is_resource,
         field_selector: selector.as_ref(),

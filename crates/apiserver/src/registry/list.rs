@@ -306,7 +306,7 @@ fn key_range(registry: &Registry, served: &Served, namespace: &str, name: &str, 
 }
 
 /// The value that a field must have, if the selector names exactly one.
-fn equal_to<'a>(fields: &'a Selector, path: &str) -> Option<&'a str> {
+pub fn equal_to<'a>(fields: &'a Selector, path: &str) -> Option<&'a str> {
     fields.requirements.iter().find_map(|requirement| match requirement {
         Requirement::Equals(key, value) if key == path => Some(value.as_str()),
         _ => None,

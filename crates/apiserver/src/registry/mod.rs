@@ -23,7 +23,7 @@ use store::{Entry, Revision, Snapshot, Store, StoreError};
 use crate::watch::{Hub, Ring};
 
 pub use delete::{DeleteOptions, Deleted};
-pub use list::{ListBody, ListRequest, list_metadata};
+pub use list::{ListBody, ListRequest, equal_to, list_metadata};
 pub use options::{FieldValidation, Scope, WriteOptions};
 pub use patch::PatchType;
 
