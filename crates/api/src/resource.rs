@@ -114,6 +114,12 @@ pub trait Rules: Send + Sync {
         Vec::new()
     }
 
+    /// A change through a subresource that is a view of the object itself, such as `resize` or `approval`. Runs in
+    /// addition to [`Rules::validate`] of the new object.
+    fn validate_subresource_update(&self, _subresource: &str, _new: &Value, _old: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
     /// Texts for `Warning` headers on a create or update.
     fn warnings(&self, _object: &Value) -> Vec<String> {
         Vec::new()

@@ -67,6 +67,30 @@ impl Rules for CertificateSigningRequestRules {
         problems.into_vec()
     }
 
+    /// An approval says yes or no, once; a signer adds the certificate.
+    fn validate_subresource_update(&self, subresource: &str, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        if subresource == "approval" {
+            let path = Path::new("status");
+            validate_conditions(&new["status"], &old["status"], &["Approved", "Denied"], &mut problems);
+            if new["status"]["certificate"] != old["status"]["certificate"] {
+                problems.forbidden(&path, "certificate", "updates may not set certificate content");
+            }
+        }
+        problems.into_vec()
+    }
+
+    fn validate_status_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (new, old) = (&new["status"], &old["status"]);
+        validate_conditions(new, old, &["Failed"], &mut problems);
+        if !old.text("certificate").is_empty() && new["certificate"] != old["certificate"] {
+            let detail = "updates may not modify existing certificate content";
+            problems.forbidden(&Path::new("status"), "certificate", detail);
+        }
+        problems.into_vec()
+    }
+
     fn field(&self, request: &Value, path: &str) -> Option<String> {
         (path == "spec.signerName").then(|| request["spec"].text("signerName").to_owned())
     }
@@ -89,6 +113,31 @@ impl Rules for CertificateSigningRequestRules {
             or_none(duration),
             state(&request["status"]).into(),
         ]
+    }
+}
+
+/// Conditions stay once they are there, and only those that the writer is for can be added.
+fn validate_conditions(new: &Value, old: &Value, addable: &[&str], problems: &mut Problems) {
+    let path = Path::new("status");
+    let holds = |status: &Value, name: &str| {
+        status
+            .list("conditions")
+            .iter()
+            .any(|condition| condition.text("type") == name)
+    };
+    for name in ["Approved", "Denied", "Failed"] {
+        if holds(old, name) && !holds(new, name) {
+            let detail = format!("updates may not remove a condition of type {name:?}");
+            problems.forbidden(&path, "conditions", detail);
+        }
+        if !holds(old, name) && holds(new, name) && !addable.contains(&name) {
+            let detail = format!("updates may not add a condition of type {name:?}");
+            problems.forbidden(&path, "conditions", detail);
+        }
+    }
+    if holds(new, "Approved") && holds(new, "Denied") {
+        let detail = "Approved and Denied conditions are mutually exclusive";
+        problems.invalid(&path, "conditions", "Denied", detail);
     }
 }
 

@@ -1,5 +1,6 @@
 //! Pod: what the user may leave out, what the server sets, how it is listed and how long it takes to go.
 
+mod parts;
 mod print;
 
 use serde_json::json;
@@ -139,6 +140,14 @@ impl Rules for PodRules {
             validate_ended_containers(spec, new, old, &path, &mut problems);
         }
         problems.into_vec()
+    }
+
+    fn validate_subresource_update(&self, subresource: &str, new: &Value, old: &Value) -> Vec<FieldError> {
+        match subresource {
+            "ephemeralcontainers" => parts::validate_ephemeral_containers(new, old).into_vec(),
+            "resize" => parts::validate_resize(new, old).into_vec(),
+            _ => Vec::new(),
+        }
     }
 
     fn generation(&self) -> Generation {

@@ -1,9 +1,11 @@
 //! What admission may read: the server's own state.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use admission::{Attributes, Operation};
 use api::{Error, Resource, Value};
+use async_trait::async_trait;
 use auth::User;
 
 use crate::request::RequestInfo;
@@ -49,6 +51,11 @@ impl Registry {
     }
 }
 
+/// How long a request waits for an object that a controller is about to create, and how often it looks.
+const SOON_PAUSE: Duration = Duration::from_millis(20);
+const SOON_TRIES: usize = 75;
+
+#[async_trait]
 impl admission::Lookup for StoreLookup<'_> {
     fn get(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
         let served = self.0.served(resource).ok()?;
@@ -69,5 +76,15 @@ impl admission::Lookup for StoreLookup<'_> {
             .range(&prefix, &prefix)
             .filter_map(|entry| Stored::from(Arc::clone(entry)).value(served).ok())
             .collect()
+    }
+
+    async fn get_soon(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
+        for _ in 0..SOON_TRIES {
+            if let Some(found) = self.get(resource, namespace, name) {
+                return Some(found);
+            }
+            tokio::time::sleep(SOON_PAUSE).await;
+        }
+        self.get(resource, namespace, name)
     }
 }

@@ -232,7 +232,10 @@ fn validate(served: &Served, scope: Scope, name: &str, new: &Value, old: &Value)
             problems.extend(rules.validate_update(new, old));
         }
         Scope::Status => problems.extend(rules.validate_status_update(new, old)),
-        Scope::Subresource(_) => problems.extend(rules.validate(new)),
+        Scope::Subresource(name) => {
+            problems.extend(rules.validate(new));
+            problems.extend(rules.validate_subresource_update(name, new, old));
+        }
     }
     match problems.is_empty() {
         true => Ok(()),

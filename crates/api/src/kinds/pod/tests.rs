@@ -256,3 +256,32 @@ fn the_class_of_service_follows_from_requests_and_limits() {
         "Burstable"
     );
 }
+
+#[test]
+fn a_resize_changes_cpu_and_memory_within_the_class() {
+    let pod = |resources: Value, image: &str| {
+        let mut pod = json!({"spec": {"containers": [{"name": "main", "image": image, "resources": resources}]}});
+        POD.rules.default(&mut pod);
+        pod
+    };
+    let check = |new: Value, expect: Expect| {
+        let old = pod(json!({"requests": {"cpu": "1"}}), "a");
+        let problems = POD.rules.validate_subresource_update("resize", &new, &old);
+        expect.assert_eq(&problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    };
+    check(pod(json!({"requests": {"cpu": "2"}}), "a"), expect![""]);
+    check(
+        pod(json!({"requests": {"cpu": "2"}}), "b"),
+        expect!["spec: Forbidden: only cpu and memory resources are mutable"],
+    );
+    check(
+        pod(json!({"limits": {"cpu": "2", "memory": "1Gi"}}), "a"),
+        expect![[r#"spec: Invalid value: "Guaranteed": Pod QOS Class may not change as a result of resizing"#]],
+    );
+    check(
+        pod(json!({}), "a"),
+        expect![[r#"
+            spec: Invalid value: "BestEffort": Pod QOS Class may not change as a result of resizing
+            spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed"#]],
+    );
+}

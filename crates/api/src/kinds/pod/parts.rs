@@ -1,0 +1,117 @@
+//! Changes of a pod through its subresources, which may touch what an ordinary update may not.
+
+use super::quality_of_service;
+use crate::pod_spec::resources::read;
+use crate::{Fields, Path, Problems, Value};
+
+/// `ephemeralcontainers`: more of them can come, none can go or change.
+pub fn validate_ephemeral_containers(new: &Value, old: &Value) -> Problems {
+    let mut problems = Problems::default();
+    if is_static(old) {
+        problems.forbidden(&Path::default(), "", "static pods do not support ephemeral containers");
+        return problems;
+    }
+    let path = Path::new("spec").child("ephemeralContainers");
+    for before in old["spec"].list("ephemeralContainers") {
+        let name = before.text("name");
+        let after = new["spec"]
+            .list("ephemeralContainers")
+            .iter()
+            .find(|container| container.text("name") == name);
+        match after {
+            None => {
+                let detail = format!("existing ephemeral containers {name:?} may not be removed\n");
+                problems.forbidden(&path, "", detail);
+            }
+            Some(after) if after != before => {
+                let detail = format!("existing ephemeral containers {name:?} may not be changed\n");
+                problems.forbidden(&path, "", detail);
+            }
+            Some(_) => {}
+        }
+    }
+    problems
+}
+
+/// `resize`: the cpu and memory of containers can change while they run, within their class of service.
+pub fn validate_resize(new: &Value, old: &Value) -> Problems {
+    let mut problems = Problems::default();
+    if is_static(old) {
+        problems.forbidden(&Path::default(), "", "static pods cannot be resized");
+        return problems;
+    }
+    let path = Path::new("spec");
+    let (new, old) = (&new["spec"], &old["spec"]);
+    for list in ["containers", "initContainers"] {
+        if !validate_same_containers(new, old, list, &path, &mut problems) {
+            return problems;
+        }
+    }
+    if quality_of_service(new) != quality_of_service(old) {
+        let detail = "Pod QOS Class may not change as a result of resizing";
+        problems.invalid(&path, "", quality_of_service(new), detail);
+    }
+    for list in ["containers", "initContainers"] {
+        for (index, (after, before)) in new.list(list).iter().zip(old.list(list)).enumerate() {
+            let path = path.child(list).index(index).child("resources");
+            validate_kept(&after["resources"], &before["resources"], &path, &mut problems);
+        }
+    }
+    if without_amounts(new) != without_amounts(old) {
+        problems.forbidden(&path, "", "only cpu and memory resources are mutable");
+    }
+    problems
+}
+
+fn is_static(pod: &Value) -> bool {
+    pod["metadata"]["annotations"].has("kubernetes.io/config.mirror")
+}
+
+fn validate_same_containers(new: &Value, old: &Value, list: &str, path: &Path, problems: &mut Problems) -> bool {
+    if new.list(list).len() != old.list(list).len() {
+        problems.forbidden(path, list, format!("{list} may not be added or removed on resize"));
+        return false;
+    }
+    let renamed = new
+        .list(list)
+        .iter()
+        .zip(old.list(list))
+        .position(|(after, before)| after["name"] != before["name"]);
+    if let Some(index) = renamed {
+        let detail = format!("{list} may not be renamed or reordered on resize");
+        problems.forbidden(&path.child(list).index(index), "name", detail);
+    }
+    renamed.is_none()
+}
+
+/// An amount can change, but not go.
+fn validate_kept(new: &Value, old: &Value, path: &Path, problems: &mut Problems) {
+    for list in ["requests", "limits"] {
+        let (after, before) = (read(new, list), read(old, list));
+        let gone = ["cpu", "memory"]
+            .iter()
+            .any(|name| before.contains_key(*name) && !after.contains_key(*name));
+        if gone {
+            problems.forbidden(path, list, format!("resource {list} cannot be removed"));
+        }
+    }
+}
+
+fn without_amounts(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    for list in ["containers", "initContainers"] {
+        for container in spec.list_mut(list) {
+            let resources = container.ensure("resources");
+            for amounts in ["requests", "limits"] {
+                if let Some(amounts) = resources.child_mut(amounts) {
+                    amounts.remove("cpu");
+                    amounts.remove("memory");
+                }
+                if resources.entries(amounts).next().is_none() {
+                    resources.remove(amounts);
+                }
+            }
+        }
+    }
+    spec
+}
