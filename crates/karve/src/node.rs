@@ -1,6 +1,6 @@
 //! This machine as a node: runtime, pod network, kubelet and proxy, and how all of it is removed again.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,6 +9,7 @@ use clap::Args;
 use client::Client;
 use cri::Runtime;
 use cri::v1::{ListPodSandboxRequest, RemovePodSandboxRequest, StopPodSandboxRequest};
+use dns::{Advertisement, DnsOptions};
 use kubelet::{ApiAuth, KubeletOptions, ServerOptions};
 use network::bridge::{self, BridgeOptions};
 use network::{Cidr, PodNetwork};
@@ -39,9 +40,12 @@ pub struct NodeArgs {
     /// The addresses of all pods
     #[arg(long, default_value = "10.244.0.0/16")]
     pub cluster_cidr: Cidr,
-    /// The name servers of pods
+    /// The name servers of pods [default: the built-in one, at the tenth address of the Services]
     #[arg(long, value_delimiter = ',')]
     pub cluster_dns: Vec<IpAddr>,
+    /// The port at which this node's part of the built-in name server answers
+    #[arg(long, default_value_t = 10053)]
+    pub dns_port: u16,
     /// The domain of the cluster
     #[arg(long, default_value = "cluster.local")]
     pub cluster_domain: String,
@@ -76,6 +80,8 @@ pub struct NodeSetup {
     pub args: NodeArgs,
     pub footprint: NodeFootprint,
     pub node_ip: IpAddr,
+    /// What pods' `resolv.conf` names.
+    pub name_servers: Vec<IpAddr>,
     pub serving: Identity,
     pub client_authority_pem: String,
 }
@@ -194,7 +200,7 @@ impl NodeSetup {
         options.root_dir = self.footprint.root_dir.join("kubelet");
         options.pod_logs_dir = self.footprint.root_dir.join("logs/pods");
         options.cgroup_root.clone_from(&self.footprint.cgroup_root);
-        options.cluster_dns.clone_from(&self.args.cluster_dns);
+        options.cluster_dns.clone_from(&self.name_servers);
         options.cluster_domain.clone_from(&self.args.cluster_domain);
         options.pod_cidrs = vec![self.args.pod_cidr];
         options.max_pods = self.args.max_pods;
@@ -208,6 +214,29 @@ impl NodeSetup {
             authorizer: auth,
         });
         Ok(options)
+    }
+
+    /// The built-in name server, unless others were named.
+    pub fn dns(&self, client: Client) -> Option<(DnsOptions, Advertisement)> {
+        let [service_ip] = self.name_servers[..] else {
+            return None;
+        };
+        if !self.args.cluster_dns.is_empty() {
+            return None;
+        }
+        let server = SocketAddr::new(self.node_ip, self.args.dns_port);
+        let mut options = DnsOptions::new(client, server);
+        options.domain.clone_from(&self.args.cluster_domain);
+        options.clients = vec![self.args.cluster_cidr];
+        let node_name = self.footprint.node_name.clone();
+        Some((
+            options,
+            Advertisement {
+                service_ip,
+                node_name,
+                server,
+            },
+        ))
     }
 
     pub fn proxy(&self, client: Client) -> Result<ProxyOptions> {

@@ -26,6 +26,8 @@ use crate::supervise::supervise;
 use crate::{control, stop};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Where in the Services' network the name server is, as everywhere.
+const DNS_OFFSET: u32 = 10;
 const POLL: Duration = Duration::from_millis(5);
 
 /// Flags of `karve up`: those of the API server and of the node.
@@ -129,6 +131,10 @@ async fn start_node(
             .authority
             .server(&format!("system:node:{name}"), &[&name], &[node_ip])?,
         client_authority_pem: running.authority.certificate_pem.clone(),
+        name_servers: match args.cluster_dns.as_slice() {
+            [] => vec![running.service_address(DNS_OFFSET)],
+            given => given.to_vec(),
+        },
         footprint,
         node_ip,
     };
@@ -143,6 +149,15 @@ async fn start_node(
         let options = proxy.clone();
         async move { Ok(::proxy::run(options).await?) }
     }));
+    if let Some((options, advertisement)) = setup.dns(in_process(running, "system:kube-dns", &["system:masters"])) {
+        components.tasks.push(supervise("dns", move || {
+            let (options, advertisement) = (options.clone(), advertisement.clone());
+            async move {
+                dns::advertise(&options.client, &advertisement).await?;
+                Ok(dns::run(options).await?)
+            }
+        }));
+    }
     components.runtime = Some(runtime);
     Ok(())
 }

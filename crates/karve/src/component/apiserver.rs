@@ -132,6 +132,14 @@ pub struct Running {
     pub url: String,
     pub authority: Authority,
     pub advertise: IpAddr,
+    network: ServiceNetwork,
+}
+
+impl Running {
+    /// The address of a Service at a fixed place in the network.
+    pub fn service_address(&self, offset: u32) -> IpAddr {
+        IpAddr::V4(self.network.address(offset))
+    }
 }
 
 /// Opens the store, makes what certificates are missing, and starts the server. The listener is yet to be served.
@@ -146,7 +154,8 @@ pub async fn start(layout: &Layout, args: &ApiServerArgs) -> Result<(Running, Tc
     let secure_port = listener.local_addr()?.port();
     let advertise = args.advertise_address.unwrap_or_else(default_address);
     let services = services(args)?;
-    let serving = serving_tls(args, &authority, advertise, services.network)?;
+    let network = services.network;
+    let serving = serving_tls(args, &authority, advertise, network)?;
     let client_authority = match &args.client_ca_file {
         Some(path) => read(path)?,
         None => authority.certificate_pem.clone(),
@@ -186,6 +195,7 @@ pub async fn start(layout: &Layout, args: &ApiServerArgs) -> Result<(Running, Tc
         url,
         authority,
         advertise,
+        network,
     };
     Ok((running, listener))
 }
