@@ -196,6 +196,16 @@ impl Pod {
             || since.is_some_and(|since| now.since(since).as_secs() >= min_ready_seconds.unsigned_abs())
     }
 
+    /// The pod's address of a family, `IPv4` or `IPv6`.
+    pub fn address(&self, family: &str) -> Option<String> {
+        let all = self.status.pod_ips.iter().map(|address| address.ip.as_str());
+        let wants_v6 = family == "IPv6";
+        let mut all = all
+            .chain([self.status.pod_ip.as_str()])
+            .filter(|address| !address.is_empty());
+        all.find(|address| address.contains(':') == wants_v6).map(str::to_owned)
+    }
+
     pub fn restarts(&self) -> i64 {
         self.status
             .container_statuses

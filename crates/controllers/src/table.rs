@@ -1,14 +1,15 @@
 //! All controllers, by name.
 
 use crate::{
-    Row, deployment, endpoint_slice, garbage_collector, namespace, node_ipam, node_lifecycle, replica_set, root_ca,
-    service_account, taint_eviction,
+    Row, deployment, endpoint_slice, endpoints, garbage_collector, namespace, node_ipam, node_lifecycle, replica_set,
+    root_ca, service_account, taint_eviction,
 };
 
 /// Every controller that [`crate::run`] starts. A new controller is one file and one row.
 pub fn table() -> &'static [&'static Row] {
     &[
         &deployment::ROW,
+        &endpoints::ROW,
         &endpoint_slice::ROW,
         &garbage_collector::ROW,
         &namespace::ROW,

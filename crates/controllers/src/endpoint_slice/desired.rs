@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use api::Value;
 use serde_json::json;
 
-use super::{Service, ServicePort, View};
-use crate::model::{Container, Pod};
+use super::View;
+use crate::model::Pod;
+use crate::service::Service;
 
 /// Endpoints of one address type that share their ports, by their identity.
 pub struct Group {
@@ -18,10 +19,10 @@ pub struct Group {
 pub fn groups(view: &View, address_type: &str) -> Vec<Group> {
     let mut groups: BTreeMap<String, Group> = BTreeMap::new();
     for pod in view.pods.iter().filter(|pod| !pod.is_finished()) {
-        let Some(address) = address_of(pod, address_type) else {
+        let Some(address) = pod.address(address_type) else {
             continue;
         };
-        let ports = ports(&view.service, pod);
+        let ports = view.service.ports_of(pod);
         let group = groups.entry(json!(ports).to_string()).or_insert_with(|| Group {
             ports,
             endpoints: BTreeMap::new(),
@@ -45,16 +46,6 @@ pub fn address_types(service: &Service) -> Vec<&str> {
         [] => vec!["IPv4"],
         families => families.to_vec(),
     }
-}
-
-fn address_of(pod: &Pod, address_type: &str) -> Option<String> {
-    let status = &pod.status;
-    let all = status.pod_ips.iter().map(|address| address.ip.as_str());
-    let wants_v6 = address_type == "IPv6";
-    let mut all = all
-        .chain([status.pod_ip.as_str()])
-        .filter(|address| !address.is_empty());
-    all.find(|address| address.contains(':') == wants_v6).map(str::to_owned)
 }
 
 fn endpoint(view: &View, pod: &Pod, address: &str) -> Value {
@@ -82,38 +73,4 @@ fn endpoint(view: &View, pod: &Pod, address: &str) -> Value {
         endpoint["hostname"] = pod.spec.hostname.as_str().into();
     }
     endpoint
-}
-
-/// The service's ports as they are on this pod; a name that the pod does not have is left out.
-fn ports(service: &Service, pod: &Pod) -> Vec<Value> {
-    let ports = service.spec.ports.iter().filter_map(|port| {
-        let protocol = protocol(&port.protocol);
-        let mut value = json!({"name": port.name, "protocol": protocol, "port": target(port, pod)?});
-        if let Some(app_protocol) = &port.app_protocol {
-            value["appProtocol"] = app_protocol.as_str().into();
-        }
-        Some(value)
-    });
-    ports.collect()
-}
-
-fn target(port: &ServicePort, pod: &Pod) -> Option<u64> {
-    let Some(name) = port.target_port.as_str() else {
-        let number = port.target_port.as_u64().filter(|number| *number != 0);
-        return Some(number.unwrap_or(u64::from(port.port)));
-    };
-    let is_sidecar = |container: &&Container| container.restart_policy == "Always";
-    let sidecars = pod.spec.init_containers.iter().filter(is_sidecar);
-    let mut ports = pod
-        .spec
-        .containers
-        .iter()
-        .chain(sidecars)
-        .flat_map(|container| &container.ports);
-    let found = ports.find(|found| found.name == name && protocol(&found.protocol) == protocol(&port.protocol));
-    found.map(|found| u64::from(found.container_port))
-}
-
-fn protocol(text: &str) -> &str {
-    if text.is_empty() { "TCP" } else { text }
 }

@@ -10,13 +10,13 @@ use api::kinds::service::SERVICE;
 use serde_json::{Map, json};
 
 use super::desired::{self, Group, identity};
-use super::{MANAGED_BY, MANAGER, SERVICE_NAME, Service, Slice, View};
+use super::{MANAGED_BY, MANAGER, SERVICE_NAME, Slice, View};
 use crate::Plan;
 use crate::owner::controller_reference;
 use crate::plan::{Action, Create, Delete, Patch};
+use crate::service::{HEADLESS, Service};
 
 const MAX_ENDPOINTS: usize = 100;
-const HEADLESS: &str = "service.kubernetes.io/headless";
 const PUBLISHED: &str = "endpointslice-controller/published";
 
 /// The content of a slice as it should be.
