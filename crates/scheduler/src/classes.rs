@@ -55,14 +55,13 @@ impl Classes {
 
 impl Fits {
     fn new(rows: &'static [Row], pod: &Pod, nodes: &Nodes) -> Fits {
-        let concerns = |row: &&Row| !matches!(row.plugin.pre_filter(pod, nodes), PreFilter::Skip);
         let scores = |row: &&Row| {
             row.weight > 0 && row.plugin.normalize() == Normalize::None && row.plugin.pre_score(pod, nodes)
         };
         Fits {
             seen: 0,
             used: 0,
-            filters: rows.iter().filter(concerns).collect(),
+            filters: filters(rows, pod, nodes),
             scores: rows.iter().filter(scores).collect(),
             rejections: Vec::new(),
             score: Vec::new(),
@@ -105,8 +104,8 @@ pub fn filter(rows: &[&'static Row], pod: &Pod, nodes: &Nodes, node: NodeId) -> 
     rows.iter().try_for_each(|row| row.plugin.filter(pod, nodes, node))
 }
 
-/// The plugins whose filter concerns the pod.
+/// The plugins whose filter concerns the pod and depends on the node alone.
 pub fn filters(rows: &'static [Row], pod: &Pod, nodes: &Nodes) -> Vec<&'static Row> {
-    let concerns = |row: &&Row| !matches!(row.plugin.pre_filter(pod, nodes), PreFilter::Skip);
+    let concerns = |row: &&Row| matches!(row.plugin.pre_filter(pod, nodes), PreFilter::Check | PreFilter::Only(_));
     rows.iter().filter(concerns).collect()
 }

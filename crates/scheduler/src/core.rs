@@ -1,6 +1,6 @@
 //! The scheduler without IO: changes go in, decisions come out.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -86,8 +86,13 @@ impl Core {
                     assumed: true,
                 };
                 self.placed.insert(pod.metadata.uid.clone(), placed);
+                self.unblock_companions(now);
             }
-            Err(_) => self.queue.unschedulable(queued.clone(), now),
+            Err(failure) => {
+                let mut queued = queued.clone();
+                queued.rejected_by = failure.plugins.clone();
+                self.queue.unschedulable(queued, now);
+            }
         }
         Some(Decision { queued, result })
     }
@@ -144,6 +149,7 @@ impl Core {
         }
         self.forget(uid, now);
         self.nodes.add_pod(&pod.node_name, pod.clone());
+        self.unblock_companions(now);
         let placed = Placed {
             node: pod.node_name.clone(),
             assumed: false,
@@ -160,6 +166,20 @@ impl Core {
         }
     }
 
+    pub fn namespace_changed(&mut self, name: &str, labels: Option<BTreeMap<String, String>>, now: Instant) {
+        match labels {
+            Some(labels) => self.nodes.namespace_labels.insert(name.to_owned(), labels),
+            None => self.nodes.namespace_labels.remove(name),
+        };
+        self.unblock_companions(now);
+    }
+
+    /// A pod came: those that wait for the company of others are tried again.
+    fn unblock_companions(&mut self, now: Instant) {
+        let rows = self.rows;
+        self.queue.unblock(|queued| waits_for_others(rows, queued), now);
+    }
+
     /// Something about a node changed: pods that now fit on it are tried again. Pods alike are asked about once.
     fn unblock(&mut self, id: NodeId, now: Instant) {
         if !self.nodes.present[id] {
@@ -167,14 +187,22 @@ impl Core {
         }
         let (rows, nodes) = (self.rows, &self.nodes);
         let mut known: HashMap<Class, bool> = HashMap::new();
-        let fits = |pod: &Pod| {
-            *known.entry(pod.class).or_insert_with(|| {
+        let fits = |queued: &QueuedPod| {
+            let pod = &queued.pod;
+            let fits = *known.entry(pod.class).or_insert_with(|| {
                 let filters = classes::filters(rows, pod, nodes);
                 classes::filter(&filters, pod, nodes, id).is_ok()
-            })
+            });
+            fits || waits_for_others(rows, queued)
         };
         self.queue.unblock(fits, now);
     }
+}
+
+/// Whether the pod was rejected because of where other pods are.
+fn waits_for_others(rows: &[Row], queued: &QueuedPod) -> bool {
+    let mut around = rows.iter().filter(|row| row.plugin.looks_at_all_pods());
+    around.any(|row| queued.rejected_by.contains(row.plugin.name()))
 }
 
 #[cfg(test)]

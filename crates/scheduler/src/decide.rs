@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::classes::{Classes, Fits};
-use crate::framework::{Normalize, PreFilter, Rejection, Row};
+use crate::framework::{Comparison, Normalize, PreFilter, Rejection, Row};
 use crate::nodes::{NodeId, Nodes};
 use crate::pod::Pod;
 
@@ -48,22 +48,29 @@ pub fn decide(
     classes: &mut Classes,
     dice: &mut Dice,
 ) -> Result<NodeId, Box<Failure>> {
-    let only = match restrict(rows, pod, nodes) {
-        Ok(only) => only,
+    let limits = match limits(rows, pod, nodes) {
+        Ok(limits) => limits,
         Err(rejection) => return Err(Box::new(Failure::outright(pod, nodes, &rejection))),
     };
     let fits = classes.fits(rows, pod, nodes);
-    let compared: Vec<&Row> = rows
-        .iter()
-        .filter(|row| row.weight > 0 && row.plugin.normalize() != Normalize::None && row.plugin.pre_score(pod, nodes))
-        .collect();
-    let best = if compared.is_empty() && only.is_none() {
-        best_of(&fits.score, dice)
-    } else {
-        let scores = compare(&compared, pod, nodes, fits, only.as_ref());
-        best_of(&scores, dice)
-    };
-    best.ok_or_else(|| Box::new(Failure::of(pod, nodes, fits, only.as_ref())))
+    let compared =
+        |row: &&Row| row.weight > 0 && row.plugin.normalize() != Normalize::None && row.plugin.pre_score(pod, nodes);
+    let compared: Vec<&Row> = rows.iter().filter(compared).collect();
+    if compared.is_empty() && limits.is_empty() && pod.placement.is_none() && !nodes.have_placements() {
+        let best = best_of(&fits.score, dice);
+        return best.ok_or_else(|| Box::new(Failure::of(pod, nodes, fits, &limits, &BTreeMap::new())));
+    }
+    let (mut scores, rejected) = limits.apply(nodes, fits);
+    compare(&compared, pod, nodes, &mut scores);
+    look_around(rows, pod, nodes, &mut scores);
+    best_of(&scores, dice).ok_or_else(|| Box::new(Failure::of(pod, nodes, fits, &limits, &rejected)))
+}
+
+/// What plugins said of a pod before they looked at single nodes.
+#[derive(Default)]
+struct Limits {
+    only: Option<Only>,
+    comparisons: Vec<Box<dyn Comparison>>,
 }
 
 /// The nodes that all plugins together leave over, where any plugin restricts them, and which plugins did.
@@ -72,15 +79,16 @@ struct Only {
     plugins: Vec<&'static str>,
 }
 
-fn restrict(rows: &'static [Row], pod: &Pod, nodes: &Nodes) -> Result<Option<Only>, Rejection> {
-    let mut only: Option<Only> = None;
+fn limits(rows: &'static [Row], pod: &Pod, nodes: &Nodes) -> Result<Limits, Rejection> {
+    let mut limits = Limits::default();
     for row in rows {
         match row.plugin.pre_filter(pod, nodes) {
             PreFilter::Skip | PreFilter::Check => {}
             PreFilter::Reject(rejection) => return Err(rejection),
+            PreFilter::Compare(comparison) => limits.comparisons.push(comparison),
             PreFilter::Only(these) => {
                 let these: BTreeSet<NodeId> = these.into_iter().collect();
-                let known = only.get_or_insert_with(|| Only {
+                let known = limits.only.get_or_insert_with(|| Only {
                     nodes: these.clone(),
                     plugins: Vec::new(),
                 });
@@ -89,18 +97,46 @@ fn restrict(rows: &'static [Row], pod: &Pod, nodes: &Nodes) -> Result<Option<Onl
             }
         }
     }
-    Ok(only)
+    Ok(limits)
+}
+
+impl Limits {
+    fn is_empty(&self) -> bool {
+        self.only.is_none() && self.comparisons.is_empty()
+    }
+
+    /// The scores of the nodes that are left, and why the others are not.
+    fn apply(&self, nodes: &Nodes, fits: &Fits) -> (Vec<i64>, BTreeMap<NodeId, Rejection>) {
+        let mut scores = fits.score.clone();
+        let mut rejected = BTreeMap::new();
+        for (node, score) in scores.iter_mut().enumerate().filter(|(_, score)| **score >= 0) {
+            if self.only.as_ref().is_some_and(|only| !only.nodes.contains(&node)) {
+                *score = -1;
+                continue;
+            }
+            let checked = self.comparisons.iter().try_for_each(|one| one.filter(nodes, node));
+            if let Err(rejection) = checked {
+                *score = -1;
+                rejected.insert(node, rejection);
+            }
+        }
+        (scores, rejected)
+    }
+}
+
+/// Adds the scores of plugins that look at the pods of all nodes.
+fn look_around(rows: &'static [Row], pod: &Pod, nodes: &Nodes, totals: &mut [i64]) {
+    let feasible: Vec<NodeId> = (0..totals.len()).filter(|node| totals[*node] >= 0).collect();
+    for row in rows.iter().filter(|row| row.weight > 0) {
+        let scores = row.plugin.score_all(pod, nodes, &feasible).unwrap_or_default();
+        for (node, score) in feasible.iter().zip(scores) {
+            totals[*node] += row.weight * score;
+        }
+    }
 }
 
 /// Adds the scores that depend on how the nodes compare to each other.
-fn compare(rows: &[&Row], pod: &Pod, nodes: &Nodes, fits: &Fits, only: Option<&Only>) -> Vec<i64> {
-    let allowed = |node: NodeId| only.is_none_or(|only| only.nodes.contains(&node));
-    let mut totals: Vec<i64> = fits.score.clone();
-    for (node, total) in totals.iter_mut().enumerate() {
-        if !allowed(node) {
-            *total = -1;
-        }
-    }
+fn compare(rows: &[&Row], pod: &Pod, nodes: &Nodes, totals: &mut [i64]) {
     for row in rows {
         let raw: Vec<i64> = (0..totals.len())
             .map(|node| match totals[node] {
@@ -113,7 +149,6 @@ fn compare(rows: &[&Row], pod: &Pod, nodes: &Nodes, fits: &Fits, only: Option<&O
             *total += row.weight * row.plugin.normalize().apply(raw, highest);
         }
     }
-    totals
 }
 
 /// One of the nodes with the highest score, each with the same chance.
@@ -149,19 +184,18 @@ impl Failure {
         failure
     }
 
-    fn of(pod: &Pod, nodes: &Nodes, fits: &Fits, only: Option<&Only>) -> Failure {
+    fn of(pod: &Pod, nodes: &Nodes, fits: &Fits, limits: &Limits, rejected: &BTreeMap<NodeId, Rejection>) -> Failure {
         let mut failure = Failure::new(pod, nodes);
         for node in (0..nodes.rows()).filter(|node| nodes.present[*node]) {
-            match only {
+            match &limits.only {
                 Some(only) if !only.nodes.contains(&node) => {
                     let plugins = only.plugins.join(" ");
                     let reason = format!("node(s) didn't satisfy plugin(s) [{plugins}]");
                     failure.count(&Rejection::unresolvable(only.plugins[0], reason));
                 }
                 _ => {
-                    if let Some(rejection) = &fits.rejections[node] {
-                        failure.count(rejection);
-                    }
+                    let rejection = fits.rejections[node].as_deref().or_else(|| rejected.get(&node));
+                    rejection.into_iter().for_each(|rejection| failure.count(rejection));
                 }
             }
         }

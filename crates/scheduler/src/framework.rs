@@ -54,6 +54,17 @@ pub trait Plugin: Send + Sync {
         Normalize::None
     }
 
+    /// Score, for plugins that look at the pods of all nodes: one score up to [`MAX_SCORE`] for each of `feasible`.
+    fn score_all(&self, _pod: &Pod, _nodes: &Nodes, _feasible: &[NodeId]) -> Option<Vec<i64>> {
+        None
+    }
+
+    /// Whether the plugin's answer for a node depends on pods anywhere: then a pod that it rejected is tried again
+    /// whenever a pod comes or goes.
+    fn looks_at_all_pods(&self) -> bool {
+        false
+    }
+
     /// Reserve: the pod is about to go to the node. A refusal undoes the reservations of all plugins.
     fn reserve(&self, _pod: &Pod, _node: &str) -> Result<(), Rejection> {
         Ok(())
@@ -91,11 +102,19 @@ pub struct Row {
 pub enum PreFilter {
     /// Nothing about this pod concerns the plugin: its filter need not be asked.
     Skip,
+    /// The plugin's filter decides, from the pod and the node alone.
     Check,
+    /// The filter depends on pods of other nodes too; this is what is known of them now.
+    Compare(Box<dyn Comparison>),
     /// Only these nodes come into question.
     Only(Vec<NodeId>),
     /// No node will do.
     Reject(Rejection),
+}
+
+/// A filter for one decision.
+pub trait Comparison {
+    fn filter(&self, nodes: &Nodes, node: NodeId) -> Result<(), Rejection>;
 }
 
 /// Why a pod cannot run on a node.

@@ -46,6 +46,19 @@ pub struct Taint {
     pub effect: String,
 }
 
+/// A namespace, for its labels.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Namespace {
+    pub metadata: ObjectMeta,
+}
+
+impl WithMetadata for Namespace {
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+}
+
 impl WithMetadata for Node {
     fn metadata(&self) -> &ObjectMeta {
         &self.metadata

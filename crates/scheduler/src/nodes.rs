@@ -19,6 +19,10 @@ pub struct Nodes {
     count: usize,
     /// How many present nodes have a taint that is only to be avoided.
     with_soft_taints: usize,
+    /// Pods that ask something of the pods around them, and where they are.
+    placed_with_wishes: BTreeMap<String, NodeId>,
+    /// The labels of namespaces, by which pods of other namespaces can be meant.
+    pub namespace_labels: HashMap<String, BTreeMap<String, String>>,
 
     pub name: Vec<Arc<str>>,
     /// False for rows of nodes that are gone, or not seen yet, while pods are still known on them.
@@ -68,6 +72,29 @@ impl Nodes {
         self.generation
     }
 
+    /// Whether any pod on a node asks something of the pods around it.
+    pub fn have_placements(&self) -> bool {
+        !self.placed_with_wishes.is_empty()
+    }
+
+    /// Pods on nodes that ask something of the pods around them.
+    pub fn pods_with_placements(&self) -> impl Iterator<Item = (NodeId, &Pod)> {
+        let pods = self.placed_with_wishes.iter();
+        pods.filter(|(_, id)| self.present[**id])
+            .filter_map(|(uid, id)| Some((*id, &**self.pods[*id].get(uid)?)))
+    }
+
+    /// All pods on all nodes.
+    pub fn all_pods(&self) -> impl Iterator<Item = (NodeId, &Pod)> {
+        let present = (0..self.rows()).filter(|id| self.present[*id]);
+        present.flat_map(|id| self.pods[id].values().map(move |pod| (id, &**pod)))
+    }
+
+    /// The node's value of a topology such as its zone.
+    pub fn domain(&self, id: NodeId, topology_key: &str) -> Option<&str> {
+        self.labels[id].get(topology_key).map(String::as_str)
+    }
+
     /// The size of an image on a node, scaled by the share of nodes that hold it.
     pub fn spread_image_bytes(&self, id: NodeId, image: &str) -> i64 {
         let bytes = self.images[id].get(image).copied().unwrap_or(0);
@@ -114,6 +141,9 @@ impl Nodes {
         let id = self.row(node);
         self.count_pod(id, &pod, 1);
         self.host_ports[id].extend(pod.demand.host_ports.iter().cloned());
+        if pod.placement.is_some() {
+            self.placed_with_wishes.insert(pod.metadata.uid.clone(), id);
+        }
         self.pods[id].insert(pod.metadata.uid.clone(), pod);
         self.touch(id);
         id
@@ -123,6 +153,7 @@ impl Nodes {
         let id = *self.by_name.get(node)?;
         let pod = self.pods[id].remove(uid)?;
         self.count_pod(id, &pod, -1);
+        self.placed_with_wishes.remove(uid);
         for port in &pod.demand.host_ports {
             if let Some(position) = self.host_ports[id].iter().position(|taken| taken == port) {
                 self.host_ports[id].swap_remove(position);

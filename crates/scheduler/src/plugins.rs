@@ -2,15 +2,18 @@
 
 mod default_binder;
 mod image_locality;
+mod inter_pod_affinity;
 mod node_affinity;
 mod node_name;
 mod node_ports;
 mod node_resources_balanced;
 mod node_resources_fit;
 mod node_unschedulable;
+mod pod_topology_spread;
 mod priority_sort;
 mod scheduling_gates;
 mod taint_toleration;
+mod unsupported;
 
 use crate::framework::{Plugin, Row};
 
@@ -30,6 +33,9 @@ static TABLE: &[Row] = &[
     row(&node_affinity::NodeAffinity, 2),
     row(&node_ports::NodePorts, 0),
     row(&node_resources_fit::NodeResourcesFit, 1),
+    row(&unsupported::Unsupported, 0),
+    row(&pod_topology_spread::PodTopologySpread, 2),
+    row(&inter_pod_affinity::InterPodAffinity, 2),
     row(&node_resources_balanced::NodeResourcesBalancedAllocation, 1),
     row(&image_locality::ImageLocality, 1),
     row(&default_binder::DefaultBinder, 0),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use api::{ObjectMeta, Value};
+use api::{LabelSelector, ObjectMeta, Value};
 use bytes::Bytes;
 use client::Object;
 use client::when::Moment;
@@ -25,6 +25,10 @@ pub struct Pod {
     /// The PodScheduled condition as it is: status, reason, message.
     pub condition: Option<(String, String, String)>,
     pub demand: Demand,
+    /// What it asks of the pods around it; most ask nothing.
+    pub placement: Option<Box<Placement>>,
+    /// What the pod needs that this scheduler does not know how to provide.
+    pub unsupported: Option<&'static str>,
     /// Pods with the same class ask the same of nodes and share work.
     pub class: Class,
 }
@@ -43,6 +47,56 @@ pub struct Demand {
 /// A fingerprint of everything in a [`Demand`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Class(u64, u64);
+
+/// What a pod asks of the pods around it.
+#[derive(Clone, Debug, Default)]
+pub struct Placement {
+    pub affinity: PodAffinity,
+    pub anti_affinity: PodAffinity,
+    pub spread: Vec<SpreadConstraint>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodAffinity {
+    #[serde(rename = "requiredDuringSchedulingIgnoredDuringExecution")]
+    pub required: Vec<PodAffinityTerm>,
+    #[serde(rename = "preferredDuringSchedulingIgnoredDuringExecution")]
+    pub preferred: Vec<WeightedPodAffinityTerm>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PodAffinityTerm {
+    /// Without it no pod is meant.
+    pub label_selector: Option<LabelSelector>,
+    pub topology_key: String,
+    /// Without these and `namespace_selector` the pod's own namespace is meant.
+    pub namespaces: Vec<String>,
+    pub namespace_selector: Option<LabelSelector>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct WeightedPodAffinityTerm {
+    pub weight: i64,
+    pub pod_affinity_term: PodAffinityTerm,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct SpreadConstraint {
+    pub max_skew: i64,
+    pub topology_key: String,
+    pub when_unsatisfiable: String,
+    pub label_selector: Option<LabelSelector>,
+    pub min_domains: Option<usize>,
+    /// `Ignore` counts nodes that the pod's node affinity excludes.
+    pub node_affinity_policy: String,
+    /// `Honor` leaves out nodes with taints that the pod does not tolerate.
+    pub node_taints_policy: String,
+    pub match_label_keys: Vec<String>,
+}
 
 #[derive(Clone, Debug, Default, Deserialize, Hash)]
 #[serde(default, rename_all = "camelCase")]
@@ -148,6 +202,16 @@ struct WireSpec {
     init_containers: Vec<WireContainer>,
     overhead: ResourceList,
     resources: ResourceRequests,
+    topology_spread_constraints: Vec<SpreadConstraint>,
+    volumes: Vec<WireVolume>,
+    resource_claims: Vec<Value>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WireVolume {
+    persistent_volume_claim: Option<Value>,
+    ephemeral: Option<Value>,
 }
 
 #[derive(Default, Deserialize)]
@@ -160,6 +224,8 @@ struct Gate {
 #[serde(default, rename_all = "camelCase")]
 struct WireAffinity {
     node_affinity: NodeAffinity,
+    pod_affinity: PodAffinity,
+    pod_anti_affinity: PodAffinity,
 }
 
 #[derive(Default, Deserialize)]
@@ -188,7 +254,7 @@ struct WireStatus {
 
 impl From<Wire> for Pod {
     fn from(wire: Wire) -> Pod {
-        let (metadata, spec) = (wire.metadata, wire.spec);
+        let (metadata, mut spec) = (wire.metadata, wire.spec);
         let condition = wire.status.conditions.iter().find(|one| one["type"] == "PodScheduled");
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let created = metadata.creation_timestamp.as_deref().and_then(Moment::parse);
@@ -200,12 +266,35 @@ impl From<Wire> for Pod {
             gates: spec.scheduling_gates.iter().map(|gate| gate.name.clone()).collect(),
             node_name: spec.node_name.clone(),
             scheduler_name: spec.scheduler_name.clone(),
+            placement: spec.take_placement(),
+            unsupported: spec.unsupported(),
             demand: Demand::from(spec),
             class: Class::default(),
             metadata,
         };
         pod.class = Class::of(&pod.demand);
         pod
+    }
+}
+
+impl WireSpec {
+    fn take_placement(&mut self) -> Option<Box<Placement>> {
+        let placement = Placement {
+            affinity: std::mem::take(&mut self.affinity.pod_affinity),
+            anti_affinity: std::mem::take(&mut self.affinity.pod_anti_affinity),
+            spread: std::mem::take(&mut self.topology_spread_constraints),
+        };
+        let asks = |affinity: &PodAffinity| !affinity.required.is_empty() || !affinity.preferred.is_empty();
+        let any = asks(&placement.affinity) || asks(&placement.anti_affinity) || !placement.spread.is_empty();
+        any.then(|| Box::new(placement))
+    }
+
+    fn unsupported(&self) -> Option<&'static str> {
+        let claims = |volume: &WireVolume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
+        if self.volumes.iter().any(claims) {
+            return Some("volumes of persistent volume claims cannot be scheduled yet");
+        }
+        (!self.resource_claims.is_empty()).then_some("resource claims cannot be scheduled yet")
     }
 }
 

@@ -26,6 +26,8 @@ pub struct QueuedPod {
     pub since: Instant,
     /// The order of arrival among pods of the same time.
     pub sequence: u64,
+    /// The plugins that rejected it the last time.
+    pub rejected_by: BTreeSet<&'static str>,
 }
 
 #[derive(Default)]
@@ -77,6 +79,7 @@ impl SchedulingQueue {
                 attempts: 0,
                 since: now,
                 sequence: self.sequence,
+                rejected_by: BTreeSet::new(),
             };
             self.place(queued, None, if gated { Place::Gated } else { Place::Active });
             return;
@@ -128,9 +131,9 @@ impl SchedulingQueue {
     }
 
     /// Tries again the pods that wait for a change, where `could` says that there was one for them.
-    pub fn unblock(&mut self, mut could: impl FnMut(&Pod) -> bool, now: Instant) {
+    pub fn unblock(&mut self, mut could: impl FnMut(&QueuedPod) -> bool, now: Instant) {
         let waiting = self.unschedulable.values();
-        let moved = waiting.filter(|uid| self.entries.get(*uid).is_some_and(|entry| could(&entry.queued.pod)));
+        let moved = waiting.filter(|uid| self.entries.get(*uid).is_some_and(|entry| could(&entry.queued)));
         let moved: Vec<String> = moved.cloned().collect();
         for uid in moved {
             if let Some(entry) = self.take(&uid) {

@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
 
+use api::kinds::namespace::NAMESPACE;
 use api::kinds::node::NODE;
 use api::kinds::pod::POD;
 use client::when::Moment;
@@ -16,7 +17,7 @@ use tokio::task::JoinSet;
 
 use crate::core::{Core, Decision};
 use crate::decide::Failure;
-use crate::node::Node;
+use crate::node::{Namespace, Node};
 use crate::plugins;
 use crate::pod::Pod;
 use crate::queue::QueuedPod;
@@ -60,7 +61,9 @@ pub async fn run(options: SchedulerOptions) {
     };
     let pods = informers.selected::<Pod>(&POD, unfinished);
     // Pods that have a node must be counted before any decision is made.
+    let namespaces = informers.cache::<Namespace>(&NAMESPACE);
     nodes.synced().await;
+    namespaces.synced().await;
     pods.synced().await;
     let follower = scheduler.clone();
     nodes.on_change(move |old, new| {
@@ -69,6 +72,14 @@ pub async fn run(options: SchedulerOptions) {
             .core
             .lock()
             .node_changed(old, new.map(|node| &**node), Instant::now());
+        follower.changed.notify_one();
+    });
+    let follower = scheduler.clone();
+    namespaces.on_change(move |old, new| {
+        let Some(namespace) = new.or(old) else { return };
+        let name = &namespace.metadata.name;
+        let labels = new.map(|namespace| namespace.metadata.labels.clone());
+        follower.core.lock().namespace_changed(name, labels, Instant::now());
         follower.changed.notify_one();
     });
     let follower = scheduler.clone();

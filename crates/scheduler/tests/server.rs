@@ -55,7 +55,7 @@ fn options() -> Options {
             root: "/registry".to_owned(),
         },
         facts: ClusterFacts {
-            advertise: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            advertise: IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)),
             secure_port: 6443,
             authority: "PEM".to_owned(),
             client_authority: "PEM".to_owned(),

@@ -295,3 +295,147 @@ fn a_pod_on_a_node_not_seen_yet_counts_once_the_node_appears() {
     add_pods(&mut core, &pod("p", ONE_CPU));
     assert!(decisions(&mut core).starts_with("p: 0/1 nodes are available: 1 Insufficient cpu"));
 }
+
+fn zoned(name: &str, zone: &str) -> String {
+    let hostname = format!("hostname: {name}");
+    node(name, "").replace(&hostname, &format!("{hostname}, zone: {zone}"))
+}
+
+fn labelled(name: &str, app: &str, spec: &str) -> String {
+    pod(name, spec).replace("uid:", &format!("labels: {{app: {app}}}, uid:"))
+}
+
+fn affinity(kind: &str, app: &str, topology: &str) -> String {
+    format!(
+        "{{affinity: {{{kind}: {{requiredDuringSchedulingIgnoredDuringExecution: [{{labelSelector: {{matchLabels: {{app: {app}}}}}, topologyKey: {topology}}}]}}}}}}"
+    )
+}
+
+#[test]
+fn affinity_follows_other_pods_and_the_first_of_a_group_goes_anywhere() {
+    let nodes = zoned("a1", "a") + &zoned("b1", "b");
+    check(
+        &nodes,
+        &(pod("pinned", "{nodeSelector: {zone: b}}").replace("uid:", "labels: {app: db}, uid:")
+            + &labelled("follower", "web", &affinity("podAffinity", "db", "zone"))
+            + &labelled("lonely", "web", &affinity("podAffinity", "cache", "zone"))),
+        expect![[r#"
+            pinned: → b1
+            follower: → b1
+            lonely: 0/2 nodes are available: 2 node(s) didn't match pod affinity rules. no new claims to deallocate, preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling.
+        "#]],
+    );
+    let mut core = core(&nodes);
+    add_pods(
+        &mut core,
+        &labelled("first", "web", &affinity("podAffinity", "web", "zone")),
+    );
+    assert!(decisions(&mut core).starts_with("first: → "));
+}
+
+#[test]
+fn anti_affinity_holds_in_both_directions() {
+    let away = |name: &str| {
+        labelled(
+            name,
+            "web",
+            &affinity("podAntiAffinity", "web", "kubernetes.io/hostname"),
+        )
+    };
+    let mut core = core(&(zoned("a1", "a") + &zoned("b1", "b")));
+    add_pods(
+        &mut core,
+        &(away("one") + &away("two") + &away("three") + &labelled("plain", "web", "{}")),
+    );
+    let text = decisions(&mut core);
+    assert_eq!(text.matches('→').count(), 2, "{text}");
+    assert!(
+        text.contains("three: 0/2 nodes are available: 2 node(s) didn't match pod anti-affinity rules."),
+        "{text}"
+    );
+    assert!(
+        text.contains("plain: 0/2 nodes are available: 2 node(s) didn't satisfy existing pods anti-affinity rules."),
+        "{text}"
+    );
+    // Where one leaves, the next may go.
+    let one = Arc::new(Pod::decode(&documents(&away("one"))[0]).unwrap());
+    core.pod_changed(Some(&one), None, Instant::now());
+    assert!(decisions(&mut core).contains("three: → "));
+}
+
+#[test]
+fn a_pod_that_waits_for_company_comes_when_it_is_there() {
+    let mut core = core(&zoned("a1", "a"));
+    add_pods(
+        &mut core,
+        &labelled("follower", "web", &affinity("podAffinity", "db", "zone")),
+    );
+    assert!(decisions(&mut core).starts_with("follower: 0/1"));
+    add_pods(&mut core, &labelled("leader", "db", "{}"));
+    assert_eq!(decisions(&mut core), "leader: → a1\nfollower: → a1\n");
+}
+
+#[test]
+fn spreading_keeps_domains_even() {
+    let nodes = zoned("a1", "a") + &zoned("a2", "a") + &zoned("b1", "b");
+    let spread = "{topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {app: web}}}]}";
+    let mut core = core(&nodes);
+    let pods: String = (0..6).map(|n| labelled(&format!("p{n}"), "web", spread)).collect();
+    add_pods(&mut core, &pods);
+    let text = decisions(&mut core);
+    assert_eq!(text.matches("→ a").count(), 3, "{text}");
+    assert_eq!(text.matches("→ b").count(), 3, "{text}");
+
+    check(
+        &(zoned("a1", "a") + &node("unzoned", "")),
+        &(labelled("one", "web", &spread.replace("maxSkew: 1", "maxSkew: 1, minDomains: 2"))
+            + &labelled("two", "web", &spread.replace("maxSkew: 1", "maxSkew: 1, minDomains: 2"))),
+        expect![[r#"
+            one: → a1
+            two: 0/2 nodes are available: 1 node(s) didn't match pod topology spread constraints, 1 node(s) didn't match pod topology spread constraints (missing required label). no new claims to deallocate, preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling.
+        "#]],
+    );
+}
+
+#[test]
+fn soft_spreading_and_preferences_only_tip_the_scales() {
+    let nodes = zoned("a1", "a") + &zoned("b1", "b");
+    let soft = "{topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: web}}}]}";
+    let mut core = core(&nodes);
+    add_pods(
+        &mut core,
+        &(0..4)
+            .map(|n| labelled(&format!("p{n}"), "web", soft))
+            .collect::<String>(),
+    );
+    let text = decisions(&mut core);
+    assert_eq!(
+        (text.matches("→ a1").count(), text.matches("→ b1").count()),
+        (2, 2),
+        "{text}"
+    );
+
+    let near = "{affinity: {podAffinity: {preferredDuringSchedulingIgnoredDuringExecution: [{weight: 100, podAffinityTerm: {labelSelector: {matchLabels: {app: db}}, topologyKey: zone}}]}}}";
+    check(
+        &nodes,
+        &(pod("db", "{nodeSelector: {zone: b}}").replace("uid:", "labels: {app: db}, uid:")
+            + &labelled("one", "web", near)
+            + &labelled("two", "web", near)),
+        expect![[r#"
+            db: → b1
+            one: → b1
+            two: → b1
+        "#]],
+    );
+}
+
+#[test]
+fn what_cannot_be_provided_is_said() {
+    check(
+        &node("one", ""),
+        &pod("p", "{volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]}"),
+        expect![[r#"
+            p: 0/1 nodes are available: volumes of persistent volume claims cannot be scheduled yet. no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.
+        "#]],
+    );
+}
