@@ -159,7 +159,12 @@ fn own_service(registry: &Registry, facts: &ClusterFacts) -> Vec<Seed> {
 }
 
 /// The endpoints of the `kubernetes` Service, which follow the server's address.
-pub fn own_endpoints(facts: &ClusterFacts) -> [Seed; 2] {
+///
+/// An address of the loopback is nobody else's to use, and endpoints refuse it: then there are none.
+pub fn own_endpoints(facts: &ClusterFacts) -> Vec<Seed> {
+    if facts.advertise.is_loopback() {
+        return Vec::new();
+    }
     let address = facts.advertise.to_string();
     let endpoints = json!({
         "metadata": {
@@ -180,7 +185,7 @@ pub fn own_endpoints(facts: &ClusterFacts) -> [Seed; 2] {
         "endpoints": [{ "addresses": [address], "conditions": { "ready": true } }],
         "ports": [{ "name": "https", "port": facts.secure_port, "protocol": "TCP" }],
     });
-    [
+    vec![
         Seed::new(&kinds::endpoints::ENDPOINTS, endpoints),
         Seed::new(&kinds::endpoint_slice::ENDPOINT_SLICE, slice),
     ]

@@ -123,9 +123,7 @@ impl ApiServer {
         self.registry
             .seed(bootstrap::seeds(&self.registry, &self.facts))
             .await?;
-        self.registry
-            .seed_current(bootstrap::own_endpoints(&self.facts).into())
-            .await
+        self.registry.seed_current(bootstrap::own_endpoints(&self.facts)).await
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

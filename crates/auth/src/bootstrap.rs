@@ -33,6 +33,16 @@ pub fn encoded() -> Vec<(&'static str, &'static str)> {
         .collect()
 }
 
+/// One of them, without reading the others.
+pub fn cluster_role(name: &str) -> Option<Value> {
+    let marker = r#""kind":"ClusterRole""#;
+    let named = format!("\"name\":{name:?}}}");
+    let line = FACTS
+        .lines()
+        .find(|line| line.contains(marker) && line.contains(&named))?;
+    serde_json::from_str(line.trim_end_matches(',')).ok()
+}
+
 fn resource(kind: &str) -> Option<&'static str> {
     match kind {
         "ClusterRole" => Some("clusterroles"),
@@ -53,6 +63,7 @@ mod tests {
         let counts = ["clusterroles", "clusterrolebindings", "roles", "rolebindings"].map(count);
         assert_eq!(counts, [69, 50, 7, 7]);
         assert_eq!(encoded().len(), objects().len());
+        assert_eq!(cluster_role("system:node").unwrap()["metadata"]["name"], "system:node");
     }
 
     /// They are objects like any other: defaulting adds nothing and checking finds nothing.

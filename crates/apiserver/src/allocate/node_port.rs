@@ -1,6 +1,6 @@
 //! Node ports: a bit in upstream's range object, changed by compare-and-swap.
 
-use api::{Error, FieldError, Path, Resource, Value};
+use api::{Error, FieldError, Fields, Path, Resource, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
@@ -36,7 +36,7 @@ impl Services {
         }
         let mut map = self.load_ports(snapshot);
         let mut kept = Vec::new();
-        for (index, port) in value["spec"]["ports"].as_array_mut().into_iter().flatten().enumerate() {
+        for (index, port) in value.ensure("spec").list_mut("ports").iter_mut().enumerate() {
             let requested = port["nodePort"].as_u64().unwrap_or(0) as u16;
             if requested == 0 && !wants {
                 continue;
@@ -177,7 +177,7 @@ fn ports_of(service: &Value) -> Vec<u16> {
 }
 
 fn strip_ports(service: &mut Value) {
-    for port in service["spec"]["ports"].as_array_mut().into_iter().flatten() {
+    for port in service.ensure("spec").list_mut("ports") {
         if let Some(port) = port.as_object_mut() {
             port.remove("nodePort");
         }

@@ -6,7 +6,7 @@ use api::Value;
 use api::selector::Requirement;
 use parking_lot::RwLock;
 
-use super::rbac::{Rbac, Rule};
+use super::rbac::Rule;
 use super::{Attributes, Authorizer, Decision};
 use crate::bootstrap;
 use graph::{Graph, Kind};
@@ -22,15 +22,10 @@ const NODE_LEASES: &str = "kube-node-lease";
 
 impl Default for NodeAuthorizer {
     fn default() -> NodeAuthorizer {
-        let rbac = Rbac::default();
-        for (resource, object) in bootstrap::objects() {
-            if object["metadata"]["name"] == "system:node" {
-                rbac.set(resource, &object);
-            }
-        }
+        let role = bootstrap::cluster_role("system:node").unwrap_or_default();
         NodeAuthorizer {
             graph: RwLock::default(),
-            rules: rbac.role("", "system:node").unwrap_or_default(),
+            rules: Rule::parse_all(&role["rules"]),
         }
     }
 }

@@ -38,12 +38,12 @@ impl Rbac {
         let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
         let mut index = self.index.write();
         match resource {
-            "roles" => index.set_role(&namespace, &name, rule::parse(&object["rules"])),
+            "roles" => index.set_role(&namespace, &name, Rule::parse_all(&object["rules"])),
             "clusterroles" => {
                 let aggregation = &object["aggregationRule"]["clusterRoleSelectors"];
                 let selectors: Vec<LabelSelector> = serde_json::from_value(aggregation.clone()).unwrap_or_default();
                 let labels = serde_json::from_value(metadata["labels"].clone()).unwrap_or_default();
-                index.set_cluster_role(&name, rule::parse(&object["rules"]), labels, &selectors);
+                index.set_cluster_role(&name, Rule::parse_all(&object["rules"]), labels, &selectors);
             }
             "rolebindings" | "clusterrolebindings" => index.set_binding(Binding::parse(&namespace, &name, object)),
             _ => {}

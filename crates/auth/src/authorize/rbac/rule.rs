@@ -25,15 +25,13 @@ fn null_is_empty<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Ve
     Ok(Option::<Vec<Box<str>>>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// The rules of a role. Rules that cannot be read allow nothing.
-pub fn parse(rules: &Value) -> Vec<Rule> {
-    let rules = rules.as_array().into_iter().flatten();
-    rules
-        .filter_map(|rule| serde_json::from_value(rule.clone()).ok())
-        .collect()
-}
-
 impl Rule {
+    /// The rules of a role. Rules that cannot be read allow nothing.
+    pub fn parse_all(rules: &Value) -> Vec<Rule> {
+        let rules = rules.as_array().into_iter().flatten();
+        rules.filter_map(|rule| Rule::deserialize(rule).ok()).collect()
+    }
+
     pub fn allows(&self, attributes: &Attributes) -> bool {
         if !has(&self.verbs, attributes.verb) {
             return false;

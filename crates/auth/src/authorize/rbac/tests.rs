@@ -131,7 +131,7 @@ fn granting_more_than_one_holds_is_seen() {
                          "roleRef": {"kind": "ClusterRole", "name": "view"},
                          "subjects": [{"kind": "User", "name": "jane"}]});
     rbac.set("rolebindings", &binding);
-    let wanted = rule::parse(&json!([{"verbs": ["get", "delete"], "apiGroups": [""], "resources": ["pods"]}]));
+    let wanted = Rule::parse_all(&json!([{"verbs": ["get", "delete"], "apiGroups": [""], "resources": ["pods"]}]));
     let uncovered = rbac.uncovered(&User::new("jane", &[]), "team", &wanted);
     expect![[r#"[Rule { verbs: ["delete"], api_groups: [""], resources: ["pods"], resource_names: [], non_resource_urls: [] }]"#]]
         .assert_eq(&format!("{uncovered:?}"));
