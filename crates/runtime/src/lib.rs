@@ -13,6 +13,7 @@ mod cgroup;
 mod disk;
 mod image;
 mod link;
+mod nursery;
 mod plan;
 mod protocol;
 mod service;

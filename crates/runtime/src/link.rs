@@ -5,7 +5,6 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Stdio as ChildStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,6 +15,7 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
+use crate::nursery::Nursery;
 use crate::protocol::{self, Answer, Call, Ended, Failure, FrameError, Message, Request, SOCKET_NAME, VERSION};
 use crate::supervisor::{self, Received};
 
@@ -70,24 +70,11 @@ impl Drop for Link {
 }
 
 impl Link {
-    /// Starts a supervisor with the given program. Its directory must exist and be empty.
-    pub fn spawn(program: &Program, dir: &Path, report: impl Fn(Report) + Send + 'static) -> Result<Self, LinkError> {
+    /// Starts a supervisor. Its directory must exist and be empty.
+    pub fn spawn(nursery: &Nursery, dir: &Path, report: impl Fn(Report) + Send + 'static) -> Result<Self, LinkError> {
         let (ours, theirs) = StdUnixStream::pair()?;
         let log = std::fs::File::create(dir.join("log"))?;
-        let mut child = tokio::process::Command::new(format!("/proc/self/fd/{}", program.0.as_raw_fd()))
-            .arg0("karve")
-            .arg(supervisor::SUBCOMMAND)
-            .arg(dir)
-            .env_clear()
-            .stdin(OwnedFd::from(theirs))
-            .stdout(ChildStream::null())
-            .stderr(log)
-            .spawn()
-            .map_err(LinkError::Spawn)?;
-        // Collected by this task when it ends; when we end first it is init's.
-        tokio::spawn(async move {
-            let _ = child.wait().await;
-        });
+        nursery.bear(dir, &theirs.into(), &log).map_err(LinkError::Spawn)?;
         ours.set_nonblocking(true)?;
         Ok(Self::over(UnixStream::from_std(ours)?, dir, report))
     }
@@ -162,26 +149,6 @@ impl Link {
             Some(Message::Ended(_)) => Err(LinkError::Unexpected),
             None => Err(LinkError::Ended),
         }
-    }
-}
-
-/// The program supervisors run: a read-only copy of the mount that Karve's binary is on.
-///
-/// A container cannot reach the binary on disk through it, whatever it makes a supervisor execute.
-pub struct Program(OwnedFd);
-
-impl Program {
-    pub fn open(path: &Path) -> io::Result<Self> {
-        use rustix::mount::OpenTreeFlags;
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let fd = rustix::mount::open_tree(rustix::fs::CWD, path, flags)?;
-        let readonly = crate::sys::MountAttributes {
-            set: crate::sys::MOUNT_ATTR_RDONLY,
-            propagation: libc::MS_PRIVATE,
-            ..Default::default()
-        };
-        crate::sys::mount_setattr(fd.as_fd(), false, &readonly)?;
-        Ok(Self(fd))
     }
 }
 

@@ -117,6 +117,13 @@ pub fn signalfd(signals: &[libc::c_int]) -> io::Result<OwnedFd> {
     }
 }
 
+pub fn ignore_signals(signals: &[libc::c_int]) {
+    for signal in signals {
+        // SAFETY: ignoring needs no handler. It fails only for KILL and STOP.
+        unsafe { libc::signal(*signal, libc::SIG_IGN) };
+    }
+}
+
 /// Gives a process about to exec the signal state every program expects: nothing blocked, nothing ignored.
 pub fn reset_signals() {
     let none = signal_set(&[]);

@@ -31,7 +31,8 @@ use tokio::sync::broadcast;
 
 use crate::cgroup::Layout;
 use crate::image::{ImageError, ImageStore};
-use crate::link::{LinkError, Program};
+use crate::link::LinkError;
+use crate::nursery::Nursery;
 use crate::protocol::FailureKind;
 use container::Container;
 use sandbox::Sandbox;
@@ -75,7 +76,7 @@ pub struct Embedded {
     state_dir: PathBuf,
     cgroup_parent: PathBuf,
     layout: Layout,
-    program: Program,
+    nursery: Nursery,
     network: Arc<dyn PodNetwork>,
     images: ImageStore,
     sandboxes: RwLock<BTreeMap<String, Arc<Sandbox>>>,
@@ -94,7 +95,7 @@ pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
     let lock = lock(&options.root_dir)?;
     let images = ImageStore::open(&images::images_dir(&options.root_dir))?;
     images.install_builtin(&options.supervisor_exe)?;
-    let program = Program::open(&options.supervisor_exe).map_err(|source| OpenError::Program {
+    let nursery = Nursery::start(&options.supervisor_exe, &options.state_dir).map_err(|source| OpenError::Program {
         path: options.supervisor_exe.clone(),
         source,
     })?;
@@ -105,7 +106,7 @@ pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
         state_dir: options.state_dir,
         cgroup_parent: options.cgroup_parent,
         layout,
-        program,
+        nursery,
         network: options.network,
         images,
         sandboxes: RwLock::default(),

@@ -157,7 +157,7 @@ impl Embedded {
 
     async fn start_supervisor(&self, record: &SandboxRecord) -> cri::Result<Running> {
         let dir = self.sandbox_dir(&record.id);
-        let link = Link::spawn(&self.program, &dir, self.reporter(&record.id))?;
+        let link = Link::spawn(&self.nursery, &dir, self.reporter(&record.id))?;
         match link.call(Call::CreateSandbox(record.spec.clone())).await {
             Ok(Answer::Sandbox { pause_pid }) => Ok(Running {
                 link: Arc::new(link),

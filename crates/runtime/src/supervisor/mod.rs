@@ -1,9 +1,9 @@
 //! The supervisor of one pod: a single-threaded process that outlives the Karve that started it.
 //!
-//! It stays in the host's namespaces and outside the pod's cgroup. `pause` makes the pod's namespaces, `child` starts
-//! processes in them, `root` and `dev` build what they see, `credentials` and `seccomp` limit what they may do;
-//! `container` carries their output to those attached and, through `log`, to disk. This file is the loop that waits
-//! for all of it, `calls` what Karve may ask for.
+//! It is forked from the `nursery`, stays in the host's namespaces and outside the pod's cgroup. `pause` makes the
+//! pod's namespaces, `child` starts processes in them, `root` and `dev` build what they see, `credentials` and
+//! `seccomp` limit what they may do; `container` carries their output to those attached and, through `log`, to disk.
+//! This file is the loop that waits for all of it, `calls` what Karve may ask for.
 //!
 //! Nothing here may start a thread: every child is a fork that goes on in this program's memory.
 
@@ -15,6 +15,7 @@ mod credentials;
 mod dev;
 mod log;
 mod mounts;
+mod nursery;
 mod pause;
 mod poll;
 mod root;
@@ -50,22 +51,27 @@ pub const SUBCOMMAND: &str = "pod-supervisor";
 /// The supervisor must be the last of its pod that the kernel kills for memory.
 const OOM_SCORE: i32 = -998;
 
-/// Runs a supervisor. `args` are those after [`SUBCOMMAND`]: the supervisor's directory. Standard input is the first
-/// control connection.
+/// Runs the process that supervisors are forked from. Standard input is where Karve asks for them; `args`, those after
+/// [`SUBCOMMAND`], only show in a list of processes whose they are.
 ///
 /// Must be called before the process has started any thread.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
-    let Some(dir) = args.into_iter().next() else {
-        eprintln!("usage: {SUBCOMMAND} DIRECTORY (started by the runtime, not by hand)");
+    if args.into_iter().next().is_none() {
+        eprintln!("{SUBCOMMAND} is started by the runtime, not by hand");
         return ExitCode::from(2);
-    };
-    match Supervisor::new(Path::new(&dir)).and_then(Supervisor::run) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("the pod's supervisor failed: {error}");
-            ExitCode::FAILURE
-        }
     }
+    // SAFETY: standard input is ours, and nothing else in this process uses it.
+    let requests = unsafe { OwnedFd::from_raw_fd(0) };
+    let run = rustix::io::fcntl_setfd(&requests, rustix::io::FdFlags::CLOEXEC).map_err(io::Error::from);
+    match report(run.and_then(|()| nursery::run(requests))) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// Tells the log why a process is about to end.
+fn report(result: io::Result<()>) -> io::Result<()> {
+    result.inspect_err(|error| eprintln!("the pod's supervisor failed: {error}"))
 }
 
 struct Supervisor {
@@ -106,10 +112,12 @@ enum LaunchKind {
 }
 
 impl Supervisor {
-    fn new(dir: &Path) -> io::Result<Self> {
+    fn new(dir: &Path, control: OwnedFd, layout: Layout) -> io::Result<Self> {
         // Fails for a process group's leader, which is as good.
         let _ = rustix::process::setsid();
         let _ = credentials::set_oom_score(Some(OOM_SCORE));
+        // A pod ends when Karve says so, not with whatever signals reach all processes of a name or a service.
+        sys::ignore_signals(&[libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM]);
         sys::set_subreaper()?;
         sys::set_not_dumpable()?;
         sys::set_name(c"karve-pod")?;
@@ -124,7 +132,7 @@ impl Supervisor {
             dir: dir.to_owned(),
             listener_token: poll.add(&listener, EventFlags::IN)?,
             signals_token: poll.add(&signals, EventFlags::IN)?,
-            layout: Layout::detect()?,
+            layout,
             listener,
             signals,
             poll,
@@ -134,10 +142,7 @@ impl Supervisor {
             launching: HashMap::new(),
             stopping: None,
         };
-        // SAFETY: standard input is ours, and nothing else in this process uses it.
-        let first = unsafe { OwnedFd::from_raw_fd(0) };
-        rustix::io::fcntl_setfd(&first, rustix::io::FdFlags::CLOEXEC)?;
-        supervisor.add_connection(first, Role::Control)?;
+        supervisor.add_connection(control, Role::Control)?;
         Ok(supervisor)
     }
 

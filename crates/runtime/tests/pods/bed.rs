@@ -17,7 +17,7 @@ use runtime::{Embedded, Options};
 pub const IMAGE: &str = "test/busybox:1";
 const BUSYBOX: &str = "/usr/bin/busybox";
 const APPLETS: &[&str] = &[
-    "sh", "cat", "echo", "sleep", "id", "ls", "kill", "true", "stty", "nc", "touch", "mknod", "dd",
+    "sh", "cat", "echo", "sleep", "id", "ls", "kill", "true", "stty", "nc", "touch", "mknod", "dd", "mount", "mkdir",
 ];
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -382,12 +382,15 @@ pub async fn wait_for(what: &str, condition: impl Fn() -> bool) {
     panic!("waited in vain for {what}");
 }
 
-/// The supervisors and pause processes of one test, by what they were started with.
+/// The supervisors and pause processes of one test, by what the nursery they come from was started with.
 pub fn processes_of(dir: &str) -> Vec<i32> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let ours = processes.filter_map(|entry| {
         let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
         let command = fs::read(entry.path().join("cmdline")).ok()?;
+        if fs::read_to_string(entry.path().join("comm")).ok()? == "karve-nursery\n" {
+            return None;
+        }
         let command = String::from_utf8_lossy(&command).into_owned();
         (pid != std::process::id() as i32 && command.contains(dir)).then_some(pid)
     });

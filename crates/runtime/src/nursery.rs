@@ -1,0 +1,91 @@
+//! Karve's side of the nursery, the process that supervisors are forked from: see `supervisor::nursery`.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use parking_lot::Mutex;
+use rustix::mount::OpenTreeFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::supervisor;
+use crate::sys::{self, MountAttributes};
+
+pub struct Nursery {
+    program: Program,
+    state_dir: PathBuf,
+    /// None when it has ended, or was never started.
+    requests: Mutex<Option<OwnedFd>>,
+}
+
+impl Nursery {
+    /// Starts the nursery. `state_dir` tells those who list processes whose it is.
+    pub fn start(program: &Path, state_dir: &Path) -> io::Result<Self> {
+        let nursery = Self {
+            program: Program::open(program)?,
+            state_dir: state_dir.to_owned(),
+            requests: Mutex::new(None),
+        };
+        *nursery.requests.lock() = Some(nursery.spawn()?);
+        Ok(nursery)
+    }
+
+    /// Has a supervisor born, with its directory, its control connection and its log. Whether it lives is told by
+    /// the connection.
+    pub fn bear(&self, dir: &Path, control: &OwnedFd, log: &File) -> io::Result<()> {
+        let mut requests = self.requests.lock();
+        let ask = |requests: &OwnedFd| {
+            supervisor::send_with_fds(requests, dir.as_os_str().as_bytes(), &[control.as_fd(), log.as_fd()])
+        };
+        if let Some(open) = requests.as_ref()
+            && ask(open).is_ok()
+        {
+            return Ok(());
+        }
+        // Someone has killed it: the supervisors it had do not mind, and the next gets a new one.
+        let new = self.spawn()?;
+        ask(&new)?;
+        *requests = Some(new);
+        Ok(())
+    }
+
+    fn spawn(&self) -> io::Result<OwnedFd> {
+        let (ours, theirs) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let mut child = tokio::process::Command::new(format!("/proc/self/fd/{}", self.program.0.as_raw_fd()))
+            .arg0("karve")
+            .arg(supervisor::SUBCOMMAND)
+            .arg(&self.state_dir)
+            .env_clear()
+            .stdin(theirs)
+            .stdout(Stdio::null())
+            .spawn()?;
+        // Collected by this task when it ends; when we end first it is init's.
+        tokio::spawn(async move {
+            let _ = child.wait().await;
+        });
+        Ok(ours)
+    }
+}
+
+/// The program supervisors run: a read-only copy of the mount that Karve's binary is on.
+///
+/// A container cannot reach the binary on disk through it, whatever it makes a supervisor execute.
+struct Program(OwnedFd);
+
+impl Program {
+    fn open(path: &Path) -> io::Result<Self> {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let fd = rustix::mount::open_tree(rustix::fs::CWD, path, flags)?;
+        let readonly = MountAttributes {
+            set: sys::MOUNT_ATTR_RDONLY,
+            propagation: libc::MS_PRIVATE,
+            ..Default::default()
+        };
+        sys::mount_setattr(fd.as_fd(), false, &readonly)?;
+        Ok(Self(fd))
+    }
+}

@@ -1,0 +1,73 @@
+//! The nursery: the process that supervisors are forked from.
+//!
+//! Executing the whole binary for each pod would cost milliseconds, and megabytes for what the loader writes into it. A
+//! fork of a process that is ready shares all of that. The nursery does nothing else, and ends with its Karve; the
+//! supervisors do not.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use super::socket::{self, Received};
+use super::{Supervisor, report};
+use crate::cgroup::Layout;
+use crate::sys::{self, Cloned};
+
+/// A request is the path of a supervisor's directory.
+const MAX_REQUEST_BYTES: usize = 4096;
+
+/// What a new supervisor is given, in the order the descriptors come.
+pub struct Birth {
+    pub dir: PathBuf,
+    /// The first control connection.
+    pub control: OwnedFd,
+    /// Where it may complain.
+    pub log: OwnedFd,
+}
+
+/// Forks a supervisor for each request, until Karve closes the connection.
+pub fn run(requests: OwnedFd) -> io::Result<()> {
+    let layout = Layout::detect()?;
+    // Signals for Karve's session are Karve's; ended supervisors need no one to collect them.
+    sys::ignore_signals(&[libc::SIGCHLD, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM]);
+    sys::set_name(c"karve-nursery")?;
+    while let Some(birth) = next(&requests)? {
+        // SAFETY: this process has a single thread.
+        match unsafe { sys::clone_process(0, None) } {
+            Ok(Cloned::Child) => {
+                drop(requests);
+                sys::exit_now(i32::from(report(supervise(birth, layout)).is_err()));
+            }
+            Ok(Cloned::Parent { .. }) => {}
+            // Karve sees the connection of the supervisor that was not born close.
+            Err(error) => eprintln!("forking a pod's supervisor: {error}"),
+        }
+    }
+    Ok(())
+}
+
+fn supervise(birth: Birth, layout: Layout) -> io::Result<()> {
+    sys::reset_signals();
+    sys::dup_to(&birth.log, 2)?;
+    Supervisor::new(&birth.dir, birth.control, layout)?.run()
+}
+
+/// Waits for the next request. None when there will be no more.
+fn next(requests: &OwnedFd) -> io::Result<Option<Birth>> {
+    let mut buffer = [0; MAX_REQUEST_BYTES];
+    loop {
+        match socket::receive(requests, &mut buffer)? {
+            Received::Closed => return Ok(None),
+            Received::Nothing => {}
+            Received::Bytes { length, fds } => {
+                // Anything else is not from a Karve that knows us; dropping the descriptors tells it.
+                if let Ok([control, log]) = <[OwnedFd; 2]>::try_from(fds) {
+                    let dir = PathBuf::from(OsString::from_vec(buffer[..length].to_vec()));
+                    return Ok(Some(Birth { dir, control, log }));
+                }
+            }
+        }
+    }
+}
