@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ::controllers::Settings;
 use anyhow::{Context, Result, bail};
 use api::kinds::node::NODE;
 use auth::User;
@@ -91,7 +92,11 @@ fn start_control_plane(running: &Running) -> Components {
     let root_ca = running.authority.certificate_pem.clone();
     let client = in_process(running, "system:kube-controller-manager", &["system:masters"]);
     let controllers = supervise("controllers", move || {
-        let options = controllers::options(client.clone(), Some(root_ca.clone()), Vec::new());
+        let settings = Settings {
+            root_ca: Some(root_ca.clone()),
+            ..Settings::default()
+        };
+        let options = controllers::options(client.clone(), settings, Vec::new());
         async move {
             ::controllers::run(options).await;
             Ok(())

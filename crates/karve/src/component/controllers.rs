@@ -21,6 +21,12 @@ pub struct ControllersArgs {
     /// Published as kube-root-ca.crt in every namespace, PEM [default: the authority of the kubeconfig]
     #[arg(long)]
     root_ca_file: Option<PathBuf>,
+    /// Give every node its block of --cluster-cidr
+    #[arg(long, requires = "cluster_cidr")]
+    allocate_node_cidrs: bool,
+    /// The addresses of all pods
+    #[arg(long, value_delimiter = ',')]
+    cluster_cidr: Vec<String>,
     #[command(flatten)]
     election: LeaderElectionArgs,
 }
@@ -34,21 +40,27 @@ pub async fn run(default_kubeconfig: PathBuf, args: ControllersArgs) -> Result<(
     };
     let client = Client::connect(config)?;
     let disabled = disabled(&args.controllers)?;
+    let settings = Settings {
+        root_ca,
+        cluster_cidrs: if args.allocate_node_cidrs {
+            args.cluster_cidr
+        } else {
+            Vec::new()
+        },
+        ..Settings::default()
+    };
     lead(&client, "kube-controller-manager", &args.election, move |client| {
-        controllers::run(options(client, root_ca.clone(), disabled.clone()))
+        controllers::run(options(client, settings.clone(), disabled.clone()))
     })
     .await;
     Ok(())
 }
 
-pub fn options(client: Client, root_ca: Option<String>, disabled: Vec<String>) -> ControllersOptions {
+pub fn options(client: Client, settings: Settings, disabled: Vec<String>) -> ControllersOptions {
     ControllersOptions {
         client,
         host: host_name(),
-        settings: Settings {
-            root_ca,
-            ..Settings::default()
-        },
+        settings,
         disabled,
     }
 }
