@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use api::ObjectMeta;
+use api::Value;
 use api::kinds::lease::LEASE;
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::backoff::jitter;
 use crate::when::Moment;
-use crate::{Api, Client, Patch, Result};
+use crate::{Api, Client, Result};
 
 /// Upstream's times: others may take the lease this long after its last renewal, …
 const LEASE_DURATION: Duration = Duration::from_secs(15);
@@ -36,13 +36,6 @@ pub struct Election {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-struct Lease {
-    metadata: ObjectMeta,
-    spec: LeaseSpec,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct LeaseSpec {
     holder_identity: Option<String>,
@@ -54,7 +47,9 @@ struct LeaseSpec {
 /// A lease and when we saw it change: other machines' clocks are not compared with ours.
 #[derive(Clone)]
 struct Observed {
-    lease: Lease,
+    /// As it was read.
+    object: Value,
+    spec: LeaseSpec,
     at: Instant,
 }
 
@@ -138,7 +133,7 @@ impl Candidate {
 
     /// Reads the lease and takes or renews it if that is ours to do. True when we hold it afterwards.
     async fn attempt(&mut self) -> Result<bool> {
-        let found = match self.leases.get::<Lease>(&self.election.name).await {
+        let found = match self.leases.get::<Value>(&self.election.name).await {
             Ok(lease) => Some(lease),
             Err(error) if error.is_not_found() => None,
             Err(error) => return Err(error),
@@ -150,67 +145,69 @@ impl Candidate {
         );
         let lease = match step {
             Step::Wait => return Ok(false),
-            Step::Create => self.leases.create::<Lease>(&self.body(Some(0))).await?,
-            Step::Take { transitions } => self.patch(Some(transitions)).await?,
-            Step::Renew => self.patch(None).await?,
+            Step::Create => self.leases.create::<Value>(&self.new_lease()).await?,
+            Step::Take { transitions } => self.update(Some(transitions)).await?,
+            Step::Renew => self.update(None).await?,
         };
         observe(&mut self.seen, Some(lease), Instant::now());
         Ok(true)
     }
 
     fn is_held_by_another(&self) -> bool {
-        let holder = self
-            .seen
-            .as_ref()
-            .and_then(|seen| seen.lease.spec.holder_identity.as_deref());
+        let holder = self.seen.as_ref().and_then(|seen| seen.spec.holder_identity.as_deref());
         holder.is_some_and(|holder| !holder.is_empty() && holder != self.election.identity)
     }
 
-    /// Changes the lease if nobody else has changed it meanwhile.
-    async fn patch(&self, transitions: Option<u64>) -> Result<Lease> {
-        let mut patch = self.body(transitions);
-        let seen = self
-            .seen
-            .as_ref()
-            .map(|seen| seen.lease.metadata.resource_version.as_str());
-        patch["metadata"] = json!({"resourceVersion": seen.unwrap_or_default()});
-        self.leases.patch(&self.election.name, Patch::merge(&patch)).await
+    /// Writes the lease back as it was read but for our claim, if nobody has changed it since. Upstream's roles allow an
+    /// update here, but no patch.
+    async fn update(&self, transitions: Option<u64>) -> Result<Value> {
+        let seen = self.seen.as_ref().map(|seen| seen.object.clone());
+        let mut object = seen.unwrap_or_else(|| self.new_lease());
+        self.claim(&mut object, transitions);
+        self.leases.update(&self.election.name, &object).await
     }
 
-    fn body(&self, transitions: Option<u64>) -> api::Value {
-        let now = Moment::now().to_micro_time();
-        let mut body = json!({
+    fn new_lease(&self) -> Value {
+        let mut object = json!({
             "apiVersion": LEASE.api_version(),
             "kind": LEASE.kind,
             "metadata": {"name": self.election.name, "namespace": self.election.namespace},
-            "spec": {
-                "holderIdentity": self.election.identity,
-                "leaseDurationSeconds": LEASE_DURATION.as_secs(),
-                "renewTime": now,
-            },
         });
+        self.claim(&mut object, Some(0));
+        object
+    }
+
+    fn claim(&self, object: &mut Value, transitions: Option<u64>) {
+        let now = Moment::now().to_micro_time();
+        let spec = &mut object["spec"];
+        spec["holderIdentity"] = self.election.identity.as_str().into();
+        spec["leaseDurationSeconds"] = LEASE_DURATION.as_secs().into();
+        spec["renewTime"] = now.as_str().into();
         if let Some(transitions) = transitions {
-            body["spec"]["acquireTime"] = now.into();
-            body["spec"]["leaseTransitions"] = transitions.into();
+            spec["acquireTime"] = now.into();
+            spec["leaseTransitions"] = transitions.into();
         }
-        body
     }
 }
 
 /// Remembers a lease; the time only moves when the holder or its renewal does.
-fn observe(seen: &mut Option<Observed>, lease: Option<Lease>, now: Instant) -> Option<&Observed> {
-    let at = match (&*seen, &lease) {
-        (Some(seen), Some(lease)) if seen.lease.spec == lease.spec => seen.at,
-        _ => now,
-    };
-    *seen = lease.map(|lease| Observed { lease, at });
+fn observe(seen: &mut Option<Observed>, object: Option<Value>, now: Instant) -> Option<&Observed> {
+    let before = seen.take();
+    *seen = object.map(|object| {
+        let spec = LeaseSpec::deserialize(&object["spec"]).unwrap_or_default();
+        let at = match before {
+            Some(before) if before.spec == spec => before.at,
+            _ => now,
+        };
+        Observed { object, spec, at }
+    });
     seen.as_ref()
 }
 
 /// What a candidate does about the lease as it is.
 fn step(seen: Option<&Observed>, identity: &str, now: Instant) -> Step {
     let Some(seen) = seen else { return Step::Create };
-    let spec = &seen.lease.spec;
+    let spec = &seen.spec;
     let holder = spec.holder_identity.as_deref().unwrap_or_default();
     if holder == identity {
         return Step::Renew;
@@ -229,11 +226,9 @@ mod tests {
     use super::*;
 
     fn seen(holder: &str, at: Instant) -> Observed {
-        let spec = json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 4}});
-        Observed {
-            lease: serde_json::from_value(spec).unwrap(),
-            at,
-        }
+        let object = json!({"spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 4}});
+        let mut seen = None;
+        observe(&mut seen, Some(object), at).cloned().unwrap()
     }
 
     #[test]
@@ -256,9 +251,9 @@ mod tests {
         let start = Instant::now();
         let mut remembered = Some(seen("other", start));
         let later = start + Duration::from_secs(9);
-        let same = remembered.clone().map(|seen| seen.lease);
+        let same = remembered.clone().map(|seen| seen.object);
         assert_eq!(observe(&mut remembered, same, later).unwrap().at, start);
-        let renewed = seen("third", later).lease;
+        let renewed = seen("third", later).object;
         assert_eq!(observe(&mut remembered, Some(renewed), later).unwrap().at, later);
     }
 }

@@ -4,5 +4,6 @@ mod cluster;
 mod deployments;
 mod faults;
 mod garbage;
+mod leader;
 mod namespaces;
 mod nodes;
