@@ -89,7 +89,9 @@ impl Registry {
         attributes.old_object = old;
         self.admission.mutate(&mut attributes, &self.lookup()).await?;
         self.complete(served, &mut attributes.object)?;
-        metadata::bump_generation(&mut attributes.object, &attributes.old_object, resource);
+        if scope.moves_generation() {
+            metadata::bump_generation(&mut attributes.object, &attributes.old_object, resource);
+        }
         validate(served, scope, name, &attributes.object, &attributes.old_object)?;
         self.admission.validate(&attributes, &self.lookup()).await?;
 

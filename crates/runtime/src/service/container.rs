@@ -93,7 +93,7 @@ impl Container {
 
 impl Embedded {
     pub(super) fn create_container_in(&self, request: v1::CreateContainerRequest) -> cri::Result<String> {
-        let config = request
+        let mut config = request
             .config
             .ok_or_else(|| cri::Error::invalid("a container needs a configuration"))?;
         let sandbox = self.sandbox(&request.pod_sandbox_id)?;
@@ -105,6 +105,10 @@ impl Embedded {
             .unwrap_or_default();
         let image = self.images.find(&name);
         let image = image.ok_or_else(|| cri::Error::not_found(format!("image {name:?} is not present")))?;
+        // Kubelets name images by id; people want to read the name in the container's status.
+        if let (Some(spec), Some(tag)) = (config.image.as_mut(), image.tags.first()) {
+            spec.image.clone_from(tag);
+        }
         let id = new_id()?;
         let record = self.plan_container(&id, &sandbox, &config, &image)?;
         make_sources(&config)?;
