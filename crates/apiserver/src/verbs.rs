@@ -16,7 +16,7 @@ use crate::body::Body;
 use crate::decode::{self, Expected};
 use crate::negotiate;
 use crate::registry::{
-    DeleteOptions, Deleted, ListBody, ListRequest, PatchType, Scope, Served, WriteOptions, list_metadata,
+    DeleteOptions, Deleted, ListBody, ListRequest, PatchType, Scope, Served, WriteOptions, check_name, list_metadata,
 };
 use crate::request::{Query, RequestInfo};
 use crate::respond::{self, FrameEncoder, Presenter};
@@ -163,12 +163,20 @@ impl Call<'_> {
         let mut change = |_: &Value| Ok(value.clone());
         let (namespace, name) = (&self.info.namespace, &self.info.name);
         let registry = &self.server.registry;
-        let stored = registry
+        let updated = registry
             .update(&self.served, namespace, name, scope, &options, &mut change)
-            .await?;
-        let response = self
-            .presenter()?
-            .stored(StatusCode::OK, &stored.bytes, stored.revision)?;
+            .await;
+        let creates = scope == Scope::Main && self.served.resource.rules.create_on_update();
+        let (code, stored) = match updated {
+            Err(error) if error.reason == Reason::NotFound && creates => {
+                let mut value = value;
+                check_name(&mut value, name)?;
+                let created = registry.create(&self.served, namespace, value, &options).await?;
+                (StatusCode::CREATED, created)
+            }
+            updated => (StatusCode::OK, updated?),
+        };
+        let response = self.presenter()?.stored(code, &stored.bytes, stored.revision)?;
         Ok(with_warnings(response, &warnings))
     }
 

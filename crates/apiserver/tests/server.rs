@@ -61,6 +61,17 @@ async fn an_update_that_changes_nothing_keeps_the_revision() {
 }
 
 #[tokio::test]
+async fn some_kinds_are_created_by_an_update() {
+    let cluster = Cluster::start().await;
+    let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/a";
+    assert_eq!(cluster.put(path, &json!({ "spec": {} })).await.0, StatusCode::CREATED);
+    let (code, _) = cluster
+        .put("/api/v1/namespaces/default/configmaps/a", &config_map("a"))
+        .await;
+    assert_eq!(code, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
 async fn unknown_fields_are_refused_warned_about_or_dropped() {
     let cluster = Cluster::start().await;
     let mut odd = config_map("a");

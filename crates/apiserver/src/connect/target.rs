@@ -162,7 +162,7 @@ impl Target {
             "" => ports.first(),
             text => ports
                 .iter()
-                .find(|port| port["name"] == text || port["port"].to_string() == text),
+                .find(|port| port["name"] == text || text.parse().is_ok_and(|number: u64| port["port"] == number)),
         };
         let port_name = port.ok_or_else(unavailable)?["name"]
             .as_str()

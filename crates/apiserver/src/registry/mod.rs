@@ -24,6 +24,7 @@ use crate::watch::{Hub, Ring};
 
 pub use delete::{DeleteOptions, Deleted};
 pub use list::{ListBody, ListRequest, equal_to, list_metadata};
+pub use metadata::check_name;
 pub use options::{FieldValidation, Scope, WriteOptions};
 pub use patch::PatchType;
 
