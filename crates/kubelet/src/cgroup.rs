@@ -23,7 +23,16 @@ struct Hierarchy {
     mount: PathBuf,
     /// The controllers of a v1 hierarchy; v2 has them all in one.
     controllers: Vec<String>,
-    unified: bool,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    V1,
+    V2,
+    /// A v2 hierarchy beside v1 has no controllers. Runtimes make cgroups in it all the same, so there is something to
+    /// remove.
+    Beside,
 }
 
 impl Cgroups {
@@ -50,10 +59,14 @@ impl Cgroups {
     pub fn create(&self, pod: &Pod) -> io::Result<()> {
         let parent = self.parent(pod);
         let compute = pod_compute(pod);
-        for hierarchy in &self.hierarchies {
+        for hierarchy in self
+            .hierarchies
+            .iter()
+            .filter(|hierarchy| hierarchy.kind != Kind::Beside)
+        {
             let path = hierarchy.make(&parent)?;
             let memory = compute.memory_limit.map(|limit| limit.to_string());
-            if hierarchy.unified {
+            if hierarchy.kind == Kind::V2 {
                 let max = quota(compute.cpu_limit_milli).map(|quota| format!("{quota} 100000"));
                 hierarchy.set(&path, "cpu", "cpu.weight", Some(weight(compute.cpu_request_milli)));
                 hierarchy.set(&path, "cpu", "cpu.max", max);
@@ -102,7 +115,7 @@ impl Hierarchy {
 
     fn make(&self, cgroup: &str) -> io::Result<PathBuf> {
         let path = self.path(cgroup);
-        if self.unified {
+        if self.kind == Kind::V2 {
             self.delegate(cgroup);
         }
         fs::create_dir_all(&path)?;
@@ -152,7 +165,7 @@ impl Hierarchy {
     /// own limits.
     fn set(&self, path: &Path, controller: &str, file: &str, value: Option<String>) {
         let Some(value) = value else { return };
-        if !self.unified && !self.controllers.iter().any(|own| own == controller) {
+        if self.kind == Kind::V1 && !self.controllers.iter().any(|own| own == controller) {
             return;
         }
         if let Err(error) = fs::write(path.join(file), &value) {
@@ -195,20 +208,20 @@ fn hierarchies(mounts: &str) -> Vec<Hierarchy> {
             "cgroup2" => Some(Hierarchy {
                 mount: PathBuf::from(mount),
                 controllers: Vec::new(),
-                unified: true,
+                kind: Kind::V2,
             }),
             "cgroup" => Some(Hierarchy {
                 mount: PathBuf::from(mount),
                 controllers,
-                unified: false,
+                kind: Kind::V1,
             }),
             _ => None,
         }
     };
     let mut found: Vec<Hierarchy> = mounts.lines().filter_map(parse).collect();
-    // Beside v1 hierarchies a unified one has no controllers, and runtimes leave it alone.
-    if found.iter().any(|hierarchy| !hierarchy.unified) {
-        found.retain(|hierarchy| !hierarchy.unified);
+    if found.iter().any(|hierarchy| hierarchy.kind == Kind::V1) {
+        let unified = found.iter_mut().filter(|hierarchy| hierarchy.kind == Kind::V2);
+        unified.for_each(|hierarchy| hierarchy.kind = Kind::Beside);
     }
     found
 }
@@ -230,10 +243,11 @@ mod tests {
 32 29 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
 ";
         let found = hierarchies(v1);
-        assert_eq!(found.len(), 2);
-        assert!(found[0].controllers.contains(&"cpu".to_owned()));
+        let kinds: Vec<Kind> = found.iter().map(|hierarchy| hierarchy.kind).collect();
+        assert_eq!(kinds, [Kind::Beside, Kind::V1, Kind::V1]);
+        assert!(found[1].controllers.contains(&"cpu".to_owned()));
         let v2 = "30 29 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
-        assert!(hierarchies(v2)[0].unified);
+        assert_eq!(hierarchies(v2)[0].kind, Kind::V2);
     }
 
     #[test]

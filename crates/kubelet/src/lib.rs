@@ -27,6 +27,7 @@ mod probe;
 mod run;
 mod server;
 mod shared;
+mod spdy;
 mod status;
 #[cfg(test)]
 mod testing;

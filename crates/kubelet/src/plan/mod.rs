@@ -204,8 +204,11 @@ impl<'a> PodView<'a> {
         self.is_started(container, instance) && probed
     }
 
-    /// Until when a container that has ended must wait for its next start.
+    /// Until when a container that has ended must wait for its next start, unless that is under way.
     pub fn crash_wait(self, instance: &Instance, now: Moment) -> Option<Moment> {
+        if self.progress.is_starting(&instance.name) {
+            return None;
+        }
         let finished_at = instance.exit()?.finished_at.unwrap_or(instance.created_at);
         let backoff = self
             .progress

@@ -9,18 +9,12 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
-use super::Refusal;
+use super::channels::{Channels, RESIZE, Received, Receiver, STATUS, STDERR, STDIN, STDOUT, Sender};
 use super::query::Query;
-use super::websocket::{Channels, Received, Receiver, Sender, Work};
+use super::{Refusal, remote};
 use crate::container::labels;
 use crate::pod::Pod;
 use crate::shared::Shared;
-
-const STDIN: u8 = 0;
-const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
-const STATUS: u8 = 3;
-const RESIZE: u8 = 4;
 
 const BLOCK_BYTES: usize = 32 * 1024;
 /// Blocks of output that wait for a slow client; then the process waits.
@@ -32,10 +26,10 @@ const DRAIN: Duration = Duration::from_secs(5);
 pub struct Options {
     exec: bool,
     command: Vec<String>,
-    stdin: bool,
-    stdout: bool,
-    stderr: bool,
-    tty: bool,
+    pub stdin: bool,
+    pub stdout: bool,
+    pub stderr: bool,
+    pub tty: bool,
 }
 
 impl Options {
@@ -64,8 +58,14 @@ impl Options {
     }
 }
 
-/// Starts the command or attaches, and hands back what to do once the client's connection is open.
-pub async fn open(shared: &Arc<Shared>, pod: &Pod, container: &str, options: Options) -> Result<Work, Refusal> {
+/// A command that runs, or a container that is attached to, and waits for its client's connection.
+pub struct Command {
+    streams: Streams,
+    options: Options,
+}
+
+/// Starts the command or attaches.
+pub async fn open(shared: &Arc<Shared>, pod: &Pod, container: &str, options: Options) -> Result<Command, Refusal> {
     let id = running(shared, pod, container).await?;
     let target = match options.exec {
         true => {
@@ -91,11 +91,11 @@ pub async fn open(shared: &Arc<Shared>, pod: &Pod, container: &str, options: Opt
         }
     };
     match target.map_err(|error| Refusal::internal(error.to_string()))? {
-        StreamTarget::Native(streams) => Ok(Box::new(move |channels| Box::pin(native(channels, streams, options)))),
-        StreamTarget::Url(_) => Err(Refusal::new(
-            http::StatusCode::NOT_IMPLEMENTED,
-            "this container runtime streams over SPDY, which this kubelet does not speak yet",
-        )),
+        StreamTarget::Native(streams) => Ok(Command { streams, options }),
+        StreamTarget::Url(url) => {
+            let streams = remote::command(&url, &options).await.map_err(Refusal::internal)?;
+            Ok(Command { streams, options })
+        }
     }
 }
 
@@ -122,37 +122,43 @@ async fn running(shared: &Shared, pod: &Pod, name: &str) -> Result<String, Refus
 /// Output on its way to the client.
 struct Block(u8, Vec<u8>);
 
-async fn native(channels: Channels, streams: Streams, options: Options) {
-    let Channels { receiver, mut sender } = channels;
-    let Streams {
-        stdin,
-        stdout,
-        stderr,
-        resize,
-        exit,
-    } = streams;
-    // An empty message tells the client that the connection stands.
-    let first = match (options.stdout, options.stderr) {
-        (true, _) => STDOUT,
-        (_, true) => STDERR,
-        _ => STATUS,
-    };
-    if sender.send(first, &[]).await.is_err() {
-        return;
+impl Command {
+    /// How many channels the client opens for it: the status and what it asked for.
+    pub fn channels(&self) -> usize {
+        let options = &self.options;
+        let asked = [options.stdin, options.stdout, options.stderr, options.tty];
+        1 + asked.into_iter().filter(|asked| *asked).count()
     }
-    let input = tokio::spawn(feed(receiver, stdin, resize));
-    let (blocks, mut output) = mpsc::channel::<Block>(BLOCKS);
-    for (channel, reader) in [(STDOUT, stdout), (STDERR, stderr)] {
-        if let Some(reader) = reader {
-            tokio::spawn(drain(channel, reader, blocks.clone()));
+
+    /// Joins the client and the process until one of them has gone.
+    pub async fn run(self, channels: Channels) {
+        let Command { streams, options } = self;
+        let Channels { receiver, mut sender } = channels;
+        // An empty message tells the client that the connection stands.
+        let first = match (options.stdout, options.stderr) {
+            (true, _) => STDOUT,
+            (_, true) => STDERR,
+            _ => STATUS,
+        };
+        if sender.send(first, &[]).await.is_err() {
+            return;
+        }
+        let input = tokio::spawn(feed(receiver, streams.stdin, streams.resize));
+        let (blocks, mut output) = mpsc::channel::<Block>(BLOCKS);
+        for (channel, reader) in [(STDOUT, streams.stdout), (STDERR, streams.stderr)] {
+            if let Some(reader) = reader {
+                tokio::spawn(drain(channel, reader, blocks.clone()));
+            }
+        }
+        drop(blocks);
+        let ended = relay(&mut sender, &mut output, streams.exit).await;
+        input.abort();
+        let Some(ended) = ended else { return };
+        let told = sender.send(STATUS, &report(&sender, &ended, &options.command)).await;
+        if told.is_ok() {
+            sender.close().await;
         }
     }
-    drop(blocks);
-    let ended = relay(&mut sender, &mut output, exit).await;
-    input.abort();
-    let Some(ended) = ended else { return };
-    let _ = sender.send(STATUS, &report(&sender, &ended, &options.command)).await;
-    sender.close().await;
 }
 
 /// Passes output on until the process has ended and everything it wrote is sent; none if the client went first.
@@ -236,7 +242,7 @@ fn terminal_size(data: &[u8]) -> Option<TerminalSize> {
 /// The end of the command in the client's protocol.
 fn report(sender: &Sender, ended: &cri::Result<cri::ExecStatus>, command: &[String]) -> Vec<u8> {
     let status = status_of(ended, command);
-    match sender.protocol().has_status() {
+    match sender.has_status() {
         true => status.to_string().into_bytes(),
         // Older clients are told of failures alone, in words.
         false => status["message"].as_str().unwrap_or_default().as_bytes().to_vec(),

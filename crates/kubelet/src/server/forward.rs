@@ -1,31 +1,43 @@
 //! Port forwarding: connections to ports inside a pod.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use cri::{Duplex, PortTarget, v1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
-use super::Refusal;
+use super::channels::{Channels, Received};
 use super::query::Query;
-use super::websocket::{Channels, Received, Work};
+use super::{Refusal, remote};
 use crate::container::labels;
 use crate::pod::Pod;
 use crate::shared::Shared;
+use crate::spdy;
 
 const BLOCK_BYTES: usize = 32 * 1024;
 const BLOCKS: usize = 8;
 /// Ports that one connection may ask for.
 const MAX_PORTS: usize = 100;
 
-/// Connects to the pod's ports, and hands back what to do once the client's connection is open.
-pub async fn open(shared: &Arc<Shared>, pod: &Pod, query: &Query) -> Result<Work, Refusal> {
-    let ports = ports(query)?;
-    let sandbox = sandbox(shared, pod).await?;
-    let shared = shared.clone();
-    Ok(Box::new(move |channels| {
-        Box::pin(run(shared, sandbox, ports, channels))
-    }))
+/// A pod whose ports are to be reached.
+pub struct Forward {
+    shared: Arc<Shared>,
+    sandbox: String,
+    /// The ports that were asked for beforehand; over SPDY each stream names its own.
+    ports: Vec<u16>,
+}
+
+pub async fn open(shared: &Arc<Shared>, pod: &Pod, query: &Query, by_channel: bool) -> Result<Forward, Refusal> {
+    let ports = match by_channel {
+        true => ports(query)?,
+        false => Vec::new(),
+    };
+    Ok(Forward {
+        shared: shared.clone(),
+        sandbox: sandbox(shared, pod).await?,
+        ports,
+    })
 }
 
 fn ports(query: &Query) -> Result<Vec<u16>, Refusal> {
@@ -72,56 +84,107 @@ pub async fn sandbox(shared: &Shared, pod: &Pod) -> Result<String, Refusal> {
 /// What goes to the client.
 struct Block(u8, Vec<u8>);
 
-/// Each port has two channels: its data, and what went wrong with it. Both begin with the port's number.
-async fn run(shared: Arc<Shared>, sandbox: String, ports: Vec<u16>, channels: Channels) {
-    let Channels {
-        mut receiver,
-        mut sender,
-    } = channels;
-    let (blocks, mut output) = mpsc::channel::<Block>(BLOCKS);
-    let mut inputs: Vec<Option<mpsc::Sender<bytes::Bytes>>> = Vec::new();
-    for (index, port) in ports.into_iter().enumerate() {
-        let data = (index * 2) as u8;
-        for channel in [data, data + 1] {
-            if sender.send(channel, &port.to_le_bytes()).await.is_err() {
-                return;
+impl Forward {
+    /// Each port has two channels: its data, and what went wrong with it. Both begin with the port's number.
+    pub async fn run(self, channels: Channels) {
+        let Channels {
+            mut receiver,
+            mut sender,
+        } = channels;
+        let (blocks, mut output) = mpsc::channel::<Block>(BLOCKS);
+        let mut inputs: Vec<Option<mpsc::Sender<bytes::Bytes>>> = Vec::new();
+        for (index, port) in self.ports.iter().enumerate() {
+            let data = (index * 2) as u8;
+            for channel in [data, data + 1] {
+                if sender.send(channel, &port.to_le_bytes()).await.is_err() {
+                    return;
+                }
+            }
+            let (input, received) = mpsc::channel(BLOCKS);
+            inputs.push(Some(input));
+            let (shared, sandbox) = (self.shared.clone(), self.sandbox.clone());
+            tokio::spawn(forward(shared, sandbox, *port, data, received, blocks.clone()));
+        }
+        drop(blocks);
+        loop {
+            tokio::select! {
+                block = output.recv() => match block {
+                    Some(Block(channel, data)) if sender.send(channel, &data).await.is_ok() => {}
+                    _ => break,
+                },
+                received = receiver.next() => match received {
+                    Some(Received::Data(channel, data)) if channel % 2 == 0 => {
+                        if let Some(Some(input)) = inputs.get(usize::from(channel / 2)) {
+                            let _ = input.send(data).await;
+                        }
+                    }
+                    Some(Received::Closed(channel)) => {
+                        if let Some(input) = inputs.get_mut(usize::from(channel / 2)) {
+                            *input = None;
+                        }
+                    }
+                    Some(Received::Data(..)) => {}
+                    None => break,
+                },
             }
         }
-        let (input, received) = mpsc::channel(BLOCKS);
-        inputs.push(Some(input));
-        tokio::spawn(forward(
-            shared.clone(),
-            sandbox.clone(),
-            port,
-            data,
-            received,
-            blocks.clone(),
-        ));
+        sender.close().await;
     }
-    drop(blocks);
-    loop {
-        tokio::select! {
-            block = output.recv() => match block {
-                Some(Block(channel, data)) if sender.send(channel, &data).await.is_ok() => {}
-                _ => break,
-            },
-            received = receiver.next() => match received {
-                Some(Received::Data(channel, data)) if channel % 2 == 0 => {
-                    if let Some(Some(input)) = inputs.get(usize::from(channel / 2)) {
-                        let _ = input.send(data).await;
+
+    /// Every connection is a pair of streams with the same request number: its data, and what went wrong with it.
+    pub async fn run_streams(self, session: spdy::Session, mut streams: mpsc::Receiver<spdy::Stream>) {
+        let mut halves: HashMap<String, spdy::Stream> = HashMap::new();
+        while let Some(stream) = streams.recv().await {
+            let request = stream.header("requestID").unwrap_or_default().to_owned();
+            let is_data = stream.header("streamType") == Some("data");
+            let Some(other) = halves.remove(&request) else {
+                // A client that opens halves only is told nothing more.
+                if halves.len() < MAX_PORTS {
+                    halves.insert(request, stream);
+                }
+                continue;
+            };
+            let (data, errors) = if is_data { (stream, other) } else { (other, stream) };
+            tokio::spawn(forward_stream(self.shared.clone(), self.sandbox.clone(), data, errors));
+        }
+        drop(session);
+    }
+}
+
+async fn forward_stream(shared: Arc<Shared>, sandbox: String, data: spdy::Stream, mut errors: spdy::Stream) {
+    let port = data
+        .header("port")
+        .and_then(|port| port.parse::<u16>().ok())
+        .unwrap_or_default();
+    let spdy::Stream {
+        mut reader, mut writer, ..
+    } = data;
+    match connect(&shared, &sandbox, port).await {
+        Ok(stream) => {
+            let (mut from_pod, mut to_pod) = tokio::io::split(stream);
+            let feeding = tokio::spawn(async move {
+                while let Some(block) = reader.next().await {
+                    if to_pod.write_all(&block).await.is_err() {
+                        return;
                     }
                 }
-                Some(Received::Closed(channel)) => {
-                    if let Some(input) = inputs.get_mut(usize::from(channel / 2)) {
-                        *input = None;
-                    }
+                let _ = to_pod.shutdown().await;
+            });
+            let mut buffer = vec![0; BLOCK_BYTES];
+            while let Ok(read @ 1..) = from_pod.read(&mut buffer).await {
+                if writer.send(&buffer[..read]).await.is_err() {
+                    break;
                 }
-                Some(Received::Data(..)) => {}
-                None => break,
-            },
+            }
+            feeding.abort();
+        }
+        Err(error) => {
+            let message = format!("error forwarding port {port} to pod {sandbox}: {error}");
+            let _ = errors.writer.send(message.as_bytes()).await;
         }
     }
-    sender.close().await;
+    writer.finish().await;
+    errors.writer.finish().await;
 }
 
 async fn forward(
@@ -150,9 +213,7 @@ async fn forward(
 pub async fn connect(shared: &Shared, sandbox: &str, port: u16) -> Result<Box<dyn Duplex>, String> {
     match shared.runtime.open_port_forward(sandbox, port).await {
         Ok(PortTarget::Native(stream)) => Ok(stream),
-        Ok(PortTarget::Url(_)) => {
-            Err("this container runtime streams over SPDY, which this kubelet does not speak yet".to_owned())
-        }
+        Ok(PortTarget::Url(url)) => remote::port(&url, port).await,
         Err(error) => Err(error.to_string()),
     }
 }

@@ -4,13 +4,15 @@
 //! in the same process calls it as it would call any node. `serve` puts it behind TLS and asks who is calling.
 
 mod auth;
+mod channels;
 mod exec;
 mod forward;
 mod logs;
 mod query;
+mod remote;
 mod serve;
 mod stats;
-mod websocket;
+mod upgrade;
 
 use std::sync::Arc;
 
@@ -129,10 +131,10 @@ impl Transport for Server {
     }
 
     async fn upgrade(&self, request: Request<Bytes>) -> Result<Upgrade, TransportError> {
-        match websocket::open(self, &request).await {
+        match upgrade::open(self, &request).await {
             Err(refusal) => Ok(Upgrade::Refused(refusal.response())),
             Ok(opened) => {
-                let (near, far) = tokio::io::duplex(websocket::PIPE_BYTES);
+                let (near, far) = tokio::io::duplex(upgrade::PIPE_BYTES);
                 let (parts, ()) = opened.response().into_parts();
                 tokio::spawn(opened.run(near));
                 Ok(Upgrade::Open(parts, Box::new(far)))

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::auth::Access;
-use super::{Refusal, Server, User, websocket};
+use super::{Refusal, Server, User, upgrade};
 use crate::options::ServerOptions;
 
 /// Nothing the kubelet is asked has a body of any size.
@@ -96,7 +96,7 @@ async fn answer(
     }
     let (parts, body) = request.into_parts();
     if parts.headers.contains_key(header::UPGRADE) {
-        return upgrade(Request::from_parts(parts, body), server).await;
+        return switch(Request::from_parts(parts, body), server).await;
     }
     match Limited::new(body, MAX_BODY_BYTES).collect().await {
         Ok(body) => server.answer(&Request::from_parts(parts, body.to_bytes())).await,
@@ -146,11 +146,11 @@ fn bearer(request: &Request<Incoming>) -> Option<&str> {
 }
 
 /// Switches protocols: the answer goes out first, then the connection is the stream's.
-async fn upgrade(request: Request<Incoming>, server: &Arc<Server>) -> Response<Body> {
+async fn switch(request: Request<Incoming>, server: &Arc<Server>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let mut head = Request::from_parts(parts.clone(), Bytes::new());
     *head.extensions_mut() = http::Extensions::new();
-    let opened = match websocket::open(server, &head).await {
+    let opened = match upgrade::open(server, &head).await {
         Ok(opened) => opened,
         Err(refusal) => return refusal.response(),
     };

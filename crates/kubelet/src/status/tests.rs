@@ -133,6 +133,24 @@ backoff: {web: 20}
 }
 
 #[test]
+fn a_container_that_is_being_restarted_shows_how_it_ended() {
+    let text = serde_json::to_string(
+        &status(
+            r#"
+pod: {spec: {containers: [{name: web}]}}
+sandboxes: [{id: s0}]
+containers: [{name: web, state: 1}]
+backoff: {web: 10}
+starting: [web]
+"#,
+        )
+        .container_statuses[0]
+            .state,
+    );
+    assert!(text.unwrap().starts_with("{\"terminated\""));
+}
+
+#[test]
 fn a_failed_pull_is_shown_as_such_and_then_as_back_off() {
     check(
         r#"

@@ -46,7 +46,8 @@ impl Worker {
                 self.kill(kill, now);
             }
             Action::RemoveContainer { id } => self.remove_container(id),
-            Action::DeletePod => self.delete_pod(),
+            // After the report, for the last word about a pod is written before its object is deleted.
+            Action::DeletePod => self.delete_wanted = true,
             Action::Cleanup => self.clean_up(),
         }
     }
@@ -225,9 +226,8 @@ impl Worker {
         });
     }
 
-    /// The last word about a pod is written before its object is deleted.
-    fn delete_pod(&mut self) {
-        if !self.reporter.is_settled() {
+    pub(super) fn delete_pod(&mut self) {
+        if !std::mem::take(&mut self.delete_wanted) || !self.reporter.is_settled() {
             return;
         }
         let (shared, pod) = (self.shared.clone(), self.pod.clone());

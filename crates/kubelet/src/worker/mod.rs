@@ -120,6 +120,7 @@ pub struct Worker {
     sender: mpsc::Sender<Message>,
     mailbox: mpsc::Receiver<Message>,
     input: watch::Receiver<Input>,
+    delete_wanted: bool,
     finished: bool,
 }
 
@@ -149,6 +150,7 @@ pub fn spawn(shared: Arc<Shared>, input: Input, observed: Observed) -> (Handle, 
         sender: mailbox.clone(),
         mailbox: receiver,
         input: input_receiver,
+        delete_wanted: false,
         finished: false,
     };
     let handle = Handle {
@@ -196,7 +198,9 @@ impl Worker {
             progress: &self.progress,
         };
         self.probes.sync(&self.shared, view, &address, &self.sender);
-        earliest(wake_at, self.report(now))
+        wake_at = earliest(wake_at, self.report(now));
+        self.delete_pod();
+        wake_at
     }
 
     /// Plans until nothing is decided about the pod as a whole any more.

@@ -1,9 +1,12 @@
 //! A node for tests: a kubelet with its own directories and cgroups on a containerd of its own.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cri::Runtime;
+use client::Transport;
+use cri::{Runtime, v1};
+use http_body_util::BodyExt;
 use kubelet::{Kubelet, KubeletOptions};
 use serde_json::{Value, json};
 
@@ -11,6 +14,9 @@ use crate::api::FakeApi;
 use crate::containerd::Containerd;
 
 pub const BUSYBOX: &str = "registry.k8s.io/e2e-test-images/busybox:1.37.0-1";
+
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct TestNode {
     pub api: FakeApi,
@@ -29,6 +35,9 @@ impl TestNode {
         }
         let containerd = Containerd::start(subnet)?;
         let api = FakeApi::new();
+        let kubernetes = json!({"metadata": {"name": "kubernetes"},
+            "spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "https", "port": 443, "protocol": "TCP"}]}});
+        api.create("/api/v1/namespaces/default/services", kubernetes);
         let mut node = TestNode {
             api,
             containerd,
@@ -87,7 +96,7 @@ impl TestNode {
                 return pod;
             }
             assert!(
-                begun.elapsed() < Duration::from_secs(30),
+                begun.elapsed() < PATIENCE,
                 "pod {name} is not {what}: {:#}\nevents: {:#?}",
                 pod["status"],
                 self.api.events_about(name)
@@ -96,11 +105,119 @@ impl TestNode {
         }
     }
 
+    pub async fn wait(&self, what: &str, holds: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < PATIENCE, "not so: {what}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    pub fn delete(&self, name: &str, grace_seconds: i64) {
+        self.api
+            .delete(&format!("/api/v1/namespaces/default/pods/{name}"), grace_seconds);
+    }
+
+    /// A directory of the host's for a test.
+    pub fn directory(&self, name: &str) -> PathBuf {
+        let directory = self.containerd.root().join(name);
+        std::fs::create_dir_all(&directory).expect("a directory");
+        directory
+    }
+
+    /// Every path on this machine that a pod's UID is in: directories, mounts, cgroups.
+    pub fn traces_of(&self, uid: &str) -> Vec<PathBuf> {
+        let root = self.containerd.root();
+        let own = self.cgroup_root();
+        let hierarchies = std::fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten();
+        let cgroups = hierarchies.map(|entry| entry.path().join(own.trim_start_matches('/')));
+        let mut found = Vec::new();
+        for place in cgroups.chain([root.join("k"), root.join("logs")]) {
+            search(&place, uid, &mut found);
+        }
+        found
+    }
+
+    pub async fn wait_untraced(&self, uid: &str) {
+        let begun = Instant::now();
+        while !self.traces_of(uid).is_empty() {
+            assert!(begun.elapsed() < PATIENCE, "still there: {:#?}", self.traces_of(uid));
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    /// Waits until no container of a pod runs.
+    pub async fn wait_gone_containers(&self, name: &str) {
+        let ended = |pod: &Value| {
+            let state = &pod["status"]["containerStatuses"][0]["state"];
+            state["running"].is_null()
+        };
+        self.wait_for(name, "stopped", ended).await;
+    }
+
+    /// How many containers the runtime has of a pod, running or not.
+    pub async fn containers_of(&self, name: &str) -> usize {
+        let labels = [("io.kubernetes.pod.name".to_owned(), name.to_owned())];
+        let filter = v1::ContainerFilter {
+            label_selector: labels.into(),
+            ..v1::ContainerFilter::default()
+        };
+        let request = v1::ListContainersRequest { filter: Some(filter) };
+        let runtime = self.containerd.connect().await;
+        runtime.list_containers(request).await.expect("a list").containers.len()
+    }
+
+    pub async fn exec(&self, name: &str, command: &[&str]) {
+        let command: Vec<String> = command.iter().map(|word| format!("command={word}")).collect();
+        let path = format!("/exec/default/{name}/main?output=1&{}", command.join("&"));
+        let ended = crate::streams::exec(self, &path, None).await;
+        assert_eq!(ended.status["status"], "Success", "{}", ended.status);
+    }
+
+    /// What the kubelet answers.
+    pub async fn request(&self, path: &str) -> (u16, String) {
+        let answer = self.send(path).await;
+        let code = answer.status().as_u16();
+        let body = answer.into_body().collect().await.expect("a body").to_bytes();
+        (code, String::from_utf8_lossy(&body).into_owned())
+    }
+
+    pub async fn logs(&self, name: &str, container: &str, query: &str) -> String {
+        let (code, text) = self
+            .request(&format!("/containerLogs/default/{name}/{container}?{query}"))
+            .await;
+        assert_eq!(code, 200, "{text}");
+        text
+    }
+
+    /// Reads a log until it ends like this.
+    pub async fn logs_until(&self, name: &str, container: &str, query: &str, end: &str) -> String {
+        let answer = self
+            .send(&format!("/containerLogs/default/{name}/{container}?{query}"))
+            .await;
+        let mut body = answer.into_body();
+        let mut text = String::new();
+        while !text.ends_with(end) {
+            let frame = tokio::time::timeout(PATIENCE, body.frame())
+                .await
+                .expect("more of the log");
+            let frame = frame.expect("the log goes on").expect("a frame");
+            text += &String::from_utf8_lossy(frame.data_ref().expect("data"));
+        }
+        text
+    }
+
+    async fn send(&self, path: &str) -> http::Response<client::Body> {
+        let request = http::Request::get(path).body(bytes::Bytes::new()).expect("a request");
+        let kubelet = self.kubelet.as_ref().expect("the kubelet runs").handler();
+        kubelet.send(request).await.expect("an answer")
+    }
+
     pub async fn wait_gone(&self, name: &str) {
         let begun = Instant::now();
         while self.pod(name).is_some() {
             assert!(
-                begun.elapsed() < Duration::from_secs(30),
+                begun.elapsed() < PATIENCE,
                 "pod {name} is still there: {:#}",
                 self.pod(name).unwrap_or_default()
             );
@@ -115,6 +232,17 @@ impl Drop for TestNode {
         self.containerd.stop();
         let root = self.cgroup_root();
         remove_cgroups(&root);
+    }
+}
+
+fn search(place: &Path, name: &str, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(place).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_name().to_string_lossy().contains(name) {
+            found.push(path);
+        } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            search(&path, name, found);
+        }
     }
 }
 
