@@ -29,6 +29,8 @@ pub enum KubeletError {
     Runtime(#[source] cri::Error),
     #[error("cannot make the kubelet's directory {path}: {source}")]
     Directory { path: String, source: std::io::Error },
+    #[error("static pods are not supported yet: start without a directory of them ({0})")]
+    StaticPods(String),
     #[error("the kubelet cannot serve: {0}")]
     Serve(#[from] server::ServeError),
 }
@@ -53,6 +55,9 @@ impl Kubelet {
             client: options.client.named("kubelet"),
             ..options
         };
+        if let Some(path) = &options.static_pod_path {
+            return Err(KubeletError::StaticPods(path.display().to_string()));
+        }
         make_directories(&options)?;
         let version = options.runtime.version(v1::VersionRequest::default());
         let (version, found) = tokio::join!(version, inventory::take(&*options.runtime));

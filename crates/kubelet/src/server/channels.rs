@@ -68,7 +68,7 @@ pub enum Receiver {
 
 pub enum Sender {
     WebSocket(Protocol, SplitSink<Socket, Message>),
-    Spdy(BTreeMap<u8, spdy::session::Writer>, spdy::Session),
+    Spdy(BTreeMap<u8, spdy::session::Writer>),
 }
 
 /// What the client sent.
@@ -89,7 +89,7 @@ impl Channels {
     }
 
     /// Channels that are streams, by the channel's number.
-    pub fn over_spdy(session: spdy::Session, streams: BTreeMap<u8, spdy::Stream>) -> Channels {
+    pub fn over_spdy(streams: BTreeMap<u8, spdy::Stream>) -> Channels {
         let (received, receiver) = mpsc::channel(WAITING);
         let mut writers = BTreeMap::new();
         for (channel, stream) in streams {
@@ -100,7 +100,7 @@ impl Channels {
         }
         Channels {
             receiver: Receiver::Spdy(receiver),
-            sender: Sender::Spdy(writers, session),
+            sender: Sender::Spdy(writers),
         }
     }
 }
@@ -149,7 +149,7 @@ impl Sender {
     pub fn has_status(&self) -> bool {
         match self {
             Sender::WebSocket(protocol, _) => protocol.has_status(),
-            Sender::Spdy(..) => true,
+            Sender::Spdy(_) => true,
         }
     }
 
@@ -162,7 +162,7 @@ impl Sender {
                 };
                 sink.send(message).await.map_err(io::Error::other)
             }
-            Sender::Spdy(writers, _) => match writers.get_mut(&channel) {
+            Sender::Spdy(writers) => match writers.get_mut(&channel) {
                 Some(writer) => writer.send(data).await,
                 None => Ok(()),
             },
@@ -181,7 +181,7 @@ impl Sender {
                 let _ = sink.send(Message::Close(Some(frame))).await;
                 let _ = sink.flush().await;
             }
-            Sender::Spdy(writers, _) => {
+            Sender::Spdy(writers) => {
                 for writer in writers.values_mut() {
                     writer.finish().await;
                 }

@@ -85,11 +85,11 @@ impl Opened {
 }
 
 async fn command_over_spdy(io: impl Io, command: Command) -> std::io::Result<()> {
-    let (session, mut streams) = spdy::session::start(io, spdy::Role::Server)?;
+    let (_session, mut streams) = spdy::session::start(io, spdy::Role::Server)?;
     let wanted = command.channels();
     let gathered = tokio::time::timeout(STREAMS_TIMEOUT, gather(&mut streams, wanted)).await;
     if let Ok(Some(gathered)) = gathered {
-        command.run(Channels::over_spdy(session, gathered)).await;
+        command.run(Channels::over_spdy(gathered)).await;
     }
     Ok(())
 }

@@ -7,5 +7,4 @@ mod frame;
 mod headers;
 pub mod session;
 
-pub use headers::Headers;
 pub use session::{Role, Session, Stream};

@@ -19,7 +19,6 @@ const OUTGOING: usize = 16;
 const INCOMING: usize = 64;
 /// Streams the other side may have opened without us taking them.
 const WAITING_STREAMS: usize = 64;
-const CANCEL: u32 = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -134,16 +133,6 @@ impl Writer {
             stream: self.id,
             data: Bytes::new(),
             fin: true,
-        };
-        let _ = self.outgoing.send(frame).await;
-    }
-
-    /// Gives the stream up in both directions.
-    pub async fn reset(&mut self) {
-        self.finished = true;
-        let frame = Frame::Reset {
-            stream: self.id,
-            status: CANCEL,
         };
         let _ = self.outgoing.send(frame).await;
     }
