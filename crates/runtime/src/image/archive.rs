@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 
 use super::config::ImageConfig;
 use super::digest;
+use super::manifest::{Descriptor, Index, Manifest, platform};
 
 /// Manifests, indexes and configurations larger than this are refused.
 const MAX_METADATA_BYTES: u64 = 16 << 20;
@@ -88,34 +89,6 @@ pub fn decompressed(stream: impl Read + 'static) -> io::Result<Box<dyn Read>> {
         return Ok(Box::new(decoder));
     }
     Ok(Box::new(stream))
-}
-
-#[derive(Deserialize)]
-struct Index {
-    manifests: Vec<Descriptor>,
-}
-
-#[derive(Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Descriptor {
-    #[serde(default)]
-    media_type: String,
-    digest: String,
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
-    platform: Option<Platform>,
-}
-
-#[derive(Clone, Deserialize)]
-struct Platform {
-    os: String,
-    architecture: String,
-}
-
-#[derive(Deserialize)]
-struct Manifest {
-    config: Descriptor,
-    layers: Vec<Descriptor>,
 }
 
 #[derive(Deserialize)]
@@ -235,12 +208,11 @@ impl Files {
         names: &[String],
         depth: u32,
     ) -> Result<Option<ArchivedImage>, ArchiveError> {
-        if descriptor.platform.as_ref().is_some_and(|platform| !platform.is_ours()) || depth > MAX_INDEX_DEPTH {
+        if !descriptor.is_ours() || depth > MAX_INDEX_DEPTH {
             return Ok(None);
         }
         let bytes = self.read_blob(descriptor)?;
-        let is_index = descriptor.media_type.contains("index") || descriptor.media_type.contains("manifest.list");
-        if is_index {
+        if descriptor.is_index() {
             let index: Index = parse(&descriptor.digest, &bytes)?;
             let mut found = index
                 .manifests
@@ -283,25 +255,6 @@ impl Files {
         });
         images.collect()
     }
-}
-
-impl Platform {
-    fn is_ours(&self) -> bool {
-        self.os == "linux" && self.architecture == architecture()
-    }
-}
-
-/// The name Go, and so every image, has for this machine's architecture.
-pub fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
-}
-
-fn platform() -> String {
-    format!("linux/{}", architecture())
 }
 
 /// The names an archive gives an image. The standard annotation is often only a tag, which names nothing by itself.

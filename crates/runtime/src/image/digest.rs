@@ -38,7 +38,7 @@ impl<R: Read> Read for Digesting<R> {
     }
 }
 
-fn shown(digest: &Digest) -> String {
+pub fn shown(digest: &Digest) -> String {
     use std::fmt::Write;
     digest.as_ref().iter().fold("sha256:".to_owned(), |mut text, byte| {
         // Writing to a string cannot fail.

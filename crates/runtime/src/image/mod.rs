@@ -1,6 +1,6 @@
 //! Images: what a container's root is made of.
 //!
-//! `reference` reads names, `archive` reads what is imported, `layer` unpacks it, `store` and `records` keep it, `builtin` adds the
+//! `reference` reads names, `archive` reads what is imported, `registry` fetches what is pulled, `layer` unpacks it, `store` and `records` keep it, `builtin` adds the
 //! one image that needs no import. `skeleton` lies below all of them; `lookup` finds files in a stack of layers without mounting it.
 
 mod archive;
@@ -9,12 +9,14 @@ mod config;
 mod digest;
 mod layer;
 mod lookup;
+mod manifest;
 mod records;
 pub mod reference;
+pub mod registry;
 mod skeleton;
 mod store;
 
-pub use config::RunConfig;
+pub use config::{ImageConfig, RunConfig};
 pub use lookup::read_file;
 pub use records::Image;
 pub use skeleton::NAME as SKELETON;

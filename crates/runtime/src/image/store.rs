@@ -9,10 +9,12 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
 use super::archive::{self, ArchiveError, ArchivedImage};
+use super::config::ImageConfig;
 use super::digest::{self, Digesting};
 use super::layer::{self, LayerError};
 use super::records::{Image, Records, file_name};
@@ -62,6 +64,7 @@ impl ImageStore {
             store.records.remove(&image.id).map_err(at(dir))?;
         }
         store.sweep_layers()?;
+        remove_dir(&dir.join("downloads"))?;
         drop(changing);
         Ok(store)
     }
@@ -120,6 +123,34 @@ impl ImageStore {
         imported
     }
 
+    /// Takes over an image that was fetched from a registry.
+    pub fn take(&self, fetched: ArchivedImage) -> Result<Arc<Image>, ImageError> {
+        let _changing = self.change()?;
+        self.import_image(fetched)
+    }
+
+    /// Which layers of an image other images have brought already, by position.
+    pub fn present_layers(&self, config: &ImageConfig) -> BTreeSet<usize> {
+        let names = chain_names(&config.rootfs.diff_ids);
+        let present = names
+            .iter()
+            .enumerate()
+            .filter(|(_, name)| self.layer_dir(name).is_dir());
+        present.map(|(index, _)| index).collect()
+    }
+
+    /// A directory for what is being fetched, which goes when it is dropped.
+    pub fn download_dir(&self) -> Result<DownloadDir, ImageError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = self
+            .dir
+            .join("downloads")
+            .join(format!("{}-{number}", std::process::id()));
+        fs::create_dir_all(&dir).map_err(at(&dir))?;
+        Ok(DownloadDir(dir))
+    }
+
     fn import_spooled(&self, archive: impl Read + 'static, spool: &Path) -> Result<Vec<Arc<Image>>, ImageError> {
         let plain = archive::decompressed(archive).map_err(ArchiveError::from)?;
         let images = archive::open(plain, spool)?;
@@ -163,18 +194,8 @@ impl ImageStore {
                 diff_ids: diff_ids.len(),
             });
         }
-        let (mut layers, mut size, mut chain) = (Vec::new(), 0, String::new());
-        for (file, diff_id) in archived.layers.iter().zip(diff_ids) {
-            chain = if chain.is_empty() {
-                diff_id.clone()
-            } else {
-                digest::of(format!("{chain} {diff_id}").as_bytes())
-            };
-            let name = chain
-                .trim_start_matches("sha256:")
-                .chars()
-                .take(CHAIN_NAME_CHARS)
-                .collect::<String>();
+        let (mut layers, mut size) = (Vec::new(), 0);
+        for ((file, diff_id), name) in archived.layers.iter().zip(diff_ids).zip(chain_names(diff_ids)) {
             size += self.unpack_layer(file, diff_id, &name, &layers)?;
             layers.push(name);
         }
@@ -271,6 +292,40 @@ impl ImageStore {
             }
         }
         Ok(())
+    }
+}
+
+/// The names of an image's layers: each depends on all below it, because so does what is unpacked.
+fn chain_names(diff_ids: &[String]) -> Vec<String> {
+    let chain = diff_ids.iter().scan(String::new(), |chain, diff_id| {
+        *chain = match chain.is_empty() {
+            true => diff_id.clone(),
+            false => digest::of(format!("{chain} {diff_id}").as_bytes()),
+        };
+        Some(
+            chain
+                .trim_start_matches("sha256:")
+                .chars()
+                .take(CHAIN_NAME_CHARS)
+                .collect(),
+        )
+    });
+    chain.collect()
+}
+
+pub struct DownloadDir(PathBuf);
+
+impl DownloadDir {
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for DownloadDir {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.0) {
+            tracing::warn!(dir = %self.0.display(), %error, "removing what was fetched");
+        }
     }
 }
 

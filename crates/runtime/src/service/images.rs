@@ -1,13 +1,17 @@
 //! The CRI's image service.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
 
 use cri::v1;
+use parking_lot::Mutex;
 
 use super::{Embedded, now_ns};
 use crate::image::reference::Reference;
-use crate::image::{Image, ImageError, ImageStore, builtin};
+use crate::image::registry::{Credentials, PullError};
+use crate::image::{Image, ImageConfig, ImageError, ImageStore, builtin};
 use crate::plan;
 
 impl Image {
@@ -82,20 +86,31 @@ impl Embedded {
         Ok(self.images.find(name).map(|image| image.shown(spec.clone())))
     }
 
-    /// There is no registry client yet: an image is here because it is built in or was imported.
-    pub(super) fn pull(&self, spec: Option<&v1::ImageSpec>) -> cri::Result<String> {
-        let name = named(spec)?;
+    /// Pulls an image. What is here already is asked for again, because a name may have come to mean another image;
+    /// only the built-in one has no registry to ask.
+    pub(super) async fn pull(&self, request: v1::PullImageRequest) -> cri::Result<String> {
+        let name = named(request.image.as_ref())?;
         let reference = Reference::parse(name).map_err(|error| cri::Error::invalid(error.to_string()))?;
         if reference.key() == builtin::TAG
             && let Some(image) = self.images.find(name)
         {
             return Ok(image.id.clone());
         }
-        let message = format!(
-            "failed to pull and unpack image \"{reference}\": pulling from registries is not implemented yet; \
-             import the image, and use imagePullPolicy IfNotPresent or Never"
-        );
-        Err(cri::Error::new(cri::Code::Unavailable, message))
+        // Who asks for the same image meanwhile waits, and then finds its layers here.
+        let turn = self.pulls.turn(&reference.key());
+        let _turn = turn.lock().await;
+        let dir = self.images.download_dir()?;
+        let credentials = Credentials::new(request.auth.as_ref());
+        let present = |config: &ImageConfig| self.images.present_layers(config);
+        let fetched = self
+            .registries
+            .pull(&reference, &credentials, dir.path(), present)
+            .await;
+        let fetched = fetched.map_err(|error| pull_failed(&reference, &error))?;
+        let runtime = self.itself.upgrade().ok_or_else(super::gone)?;
+        let taken = tokio::task::spawn_blocking(move || runtime.images.take(fetched)).await;
+        let image = taken.map_err(|error| cri::Error::internal(error.to_string()))??;
+        Ok(image.digests.first().unwrap_or(&image.id).clone())
     }
 
     pub(super) fn remove_image_of(&self, spec: Option<&v1::ImageSpec>) -> cri::Result<()> {
@@ -123,6 +138,37 @@ impl Embedded {
             container_filesystems: vec![usage(self.root_dir.join("containers"), None)],
         }
     }
+}
+
+/// Those who wait for a pull of the same image.
+#[derive(Default)]
+pub struct Pulls(Mutex<HashMap<String, Weak<tokio::sync::Mutex<()>>>>);
+
+impl Pulls {
+    fn turn(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut turns = self.0.lock();
+        turns.retain(|_, turn| turn.strong_count() > 0);
+        if let Some(turn) = turns.get(key).and_then(Weak::upgrade) {
+            return turn;
+        }
+        let turn = Arc::default();
+        turns.insert(key.to_owned(), Arc::downgrade(&turn));
+        turn
+    }
+}
+
+/// The words users know from other runtimes.
+fn pull_failed(reference: &Reference, error: &PullError) -> cri::Error {
+    let code = match error {
+        PullError::NotFound { .. } => cri::Code::NotFound,
+        PullError::Denied(_) => cri::Code::PermissionDenied,
+        PullError::Http(_) | PullError::Status { .. } => cri::Code::Unavailable,
+        _ => cri::Code::Internal,
+    };
+    cri::Error::new(
+        code,
+        format!("failed to pull and unpack image \"{reference}\": {error}"),
+    )
 }
 
 fn named(spec: Option<&v1::ImageSpec>) -> cri::Result<&str> {

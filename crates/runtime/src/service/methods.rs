@@ -282,7 +282,7 @@ impl Runtime for Embedded {
 
     async fn pull_image(&self, request: v1::PullImageRequest) -> Result<v1::PullImageResponse> {
         Ok(v1::PullImageResponse {
-            image_ref: self.pull(request.image.as_ref())?,
+            image_ref: self.pull(request).await?,
         })
     }
 

@@ -30,6 +30,7 @@ use ring::rand::SecureRandom;
 use tokio::sync::broadcast;
 
 use crate::cgroup::Layout;
+use crate::image::registry::Registries;
 use crate::image::{ImageError, ImageStore};
 use crate::link::LinkError;
 use crate::nursery::Nursery;
@@ -79,6 +80,8 @@ pub struct Embedded {
     nursery: Nursery,
     network: Arc<dyn PodNetwork>,
     images: ImageStore,
+    registries: Registries,
+    pulls: images::Pulls,
     sandboxes: RwLock<BTreeMap<String, Arc<Sandbox>>>,
     containers: RwLock<BTreeMap<String, Arc<Container>>>,
     events: broadcast::Sender<cri::v1::ContainerEventResponse>,
@@ -109,6 +112,8 @@ pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
         nursery,
         network: options.network,
         images,
+        registries: Registries::new(),
+        pulls: images::Pulls::default(),
         sandboxes: RwLock::default(),
         containers: RwLock::default(),
         events: broadcast::channel(MAX_EVENTS).0,
