@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
@@ -80,19 +80,6 @@ impl Authority {
             certificate_pem: certificate.pem(),
             key_pem: key.serialize_pem(),
         })
-    }
-}
-
-impl Identity {
-    /// Writes the pair as `NAME.crt` and `NAME.key`.
-    pub fn save(&self, directory: &Path, name: &str) -> Result<(PathBuf, PathBuf)> {
-        let (certificate, key) = (
-            directory.join(format!("{name}.crt")),
-            directory.join(format!("{name}.key")),
-        );
-        write_private(&key, self.key_pem.as_bytes())?;
-        write_private(&certificate, self.certificate_pem.as_bytes())?;
-        Ok((certificate, key))
     }
 }
 
