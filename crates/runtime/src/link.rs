@@ -73,8 +73,7 @@ impl Link {
     /// Starts a supervisor. Its directory must exist and be empty.
     pub fn spawn(nursery: &Nursery, dir: &Path, report: impl Fn(Report) + Send + 'static) -> Result<Self, LinkError> {
         let (ours, theirs) = StdUnixStream::pair()?;
-        let log = std::fs::File::create(dir.join("log"))?;
-        nursery.bear(dir, &theirs.into(), &log).map_err(LinkError::Spawn)?;
+        nursery.bear(dir, &theirs.into()).map_err(LinkError::Spawn)?;
         ours.set_nonblocking(true)?;
         Ok(Self::over(UnixStream::from_std(ours)?, dir, report))
     }

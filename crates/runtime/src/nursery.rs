@@ -14,6 +14,9 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::supervisor;
 use crate::sys::{self, MountAttributes};
 
+/// A log larger than this is begun anew at the next start.
+const MAX_LOG_BYTES: u64 = 1 << 20;
+
 pub struct Nursery {
     program: Program,
     state_dir: PathBuf,
@@ -33,13 +36,16 @@ impl Nursery {
         Ok(nursery)
     }
 
-    /// Has a supervisor born, with its directory, its control connection and its log. Whether it lives is told by
-    /// the connection.
-    pub fn bear(&self, dir: &Path, control: &OwnedFd, log: &File) -> io::Result<()> {
+    /// Where supervisors complain.
+    pub fn log_path(&self) -> PathBuf {
+        self.state_dir.join("supervisors.log")
+    }
+
+    /// Has a supervisor born, with its directory and its control connection. Whether it lives is told by the latter.
+    pub fn bear(&self, dir: &Path, control: &OwnedFd) -> io::Result<()> {
         let mut requests = self.requests.lock();
-        let ask = |requests: &OwnedFd| {
-            supervisor::send_with_fds(requests, dir.as_os_str().as_bytes(), &[control.as_fd(), log.as_fd()])
-        };
+        let ask =
+            |requests: &OwnedFd| supervisor::send_with_fds(requests, dir.as_os_str().as_bytes(), &[control.as_fd()]);
         if let Some(open) = requests.as_ref()
             && ask(open).is_ok()
         {
@@ -52,6 +58,15 @@ impl Nursery {
         Ok(())
     }
 
+    /// The log is begun anew when it has grown: what matters in it is recent.
+    fn open_log(&self) -> io::Result<File> {
+        let log = File::options().append(true).create(true).open(self.log_path())?;
+        if log.metadata()?.len() > MAX_LOG_BYTES {
+            log.set_len(0)?;
+        }
+        Ok(log)
+    }
+
     fn spawn(&self) -> io::Result<OwnedFd> {
         let (ours, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -62,6 +77,7 @@ impl Nursery {
             .env_clear()
             .stdin(theirs)
             .stdout(Stdio::null())
+            .stderr(self.open_log()?)
             .spawn()?;
         // Collected by this task when it ends; when we end first it is init's.
         tokio::spawn(async move {

@@ -22,6 +22,9 @@ pub struct SandboxSpec {
     pub sysctls: BTreeMap<String, String>,
     /// The size of the `/dev/shm` that the containers share.
     pub shm_bytes: u64,
+    /// Files that the containers share, by name: kept in memory, because they end with the pod.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
 }
 
 /// One container, ready to be started.
@@ -32,6 +35,9 @@ pub struct ContainerSpec {
     pub process: Process,
     pub pid: PidNamespace,
     pub mounts: Vec<Mount>,
+    /// Files of the pod that no volume takes the place of.
+    #[serde(default)]
+    pub pod_files: Vec<PodFile>,
     pub devices: Vec<Device>,
     /// Paths made unreadable, such as `/proc/kcore`.
     pub masked_paths: Vec<String>,
@@ -123,6 +129,14 @@ pub struct Mount {
     #[serde(default)]
     pub recursive_readonly: bool,
     pub propagation: Propagation,
+}
+
+/// One of [`SandboxSpec::files`], in a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodFile {
+    pub name: String,
+    pub target: PathBuf,
+    pub readonly: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,11 +7,12 @@ use cri::v1::{
     SecurityProfile, security_profile::ProfileType,
 };
 
+use super::sandbox::{HOSTNAME, RESOLV_CONF};
 use super::{PlanError, limits, unsupported, users};
 use crate::capability;
 use crate::image::RunConfig;
 use crate::spec::{
-    Capabilities, Cgroup, ContainerSpec, Device, Mount, PidNamespace, Process, Propagation, Root, Seccomp,
+    Capabilities, Cgroup, ContainerSpec, Device, Mount, PidNamespace, PodFile, Process, Propagation, Root, Seccomp,
 };
 
 const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -21,8 +22,6 @@ pub struct ContainerInput<'a> {
     pub id: &'a str,
     pub config: &'a ContainerConfig,
     pub sandbox: &'a PodSandboxConfig,
-    /// Where the pod's `resolv.conf` and `hostname` are.
-    pub sandbox_dir: &'a Path,
     /// The container's own directory.
     pub dir: &'a Path,
     pub layers_dir: PathBuf,
@@ -43,6 +42,7 @@ pub fn container(input: &ContainerInput<'_>) -> Result<ContainerSpec, PlanError>
     let linux = config.linux.clone().unwrap_or_default();
     let security = linux.security_context.unwrap_or_default();
     let resources = linux.resources.unwrap_or_default();
+    let mounts = mounts(config)?;
     let log_path = Path::new(&input.sandbox.log_directory).join(&config.log_path);
     Ok(ContainerSpec {
         id: input.id.to_owned(),
@@ -54,7 +54,8 @@ pub fn container(input: &ContainerInput<'_>) -> Result<ContainerSpec, PlanError>
         },
         process: process(input, &security, resources.oom_score_adj)?,
         pid: pid_namespace(&security),
-        mounts: mounts(input)?,
+        pod_files: pod_files(&mounts, security.readonly_rootfs),
+        mounts,
         devices: config.devices.iter().map(device).collect::<Result<_, _>>()?,
         masked_paths: if security.privileged {
             Vec::new()
@@ -296,26 +297,25 @@ fn pid_namespace(security: &LinuxContainerSecurityContext) -> PidNamespace {
     }
 }
 
-/// The volumes, and the pod's files where no volume takes their place; parents before what is mounted in them.
-fn mounts(input: &ContainerInput<'_>) -> Result<Vec<Mount>, PlanError> {
-    let mut mounts = input.config.mounts.iter().map(mount).collect::<Result<Vec<_>, _>>()?;
-    for (target, name) in [("/etc/hostname", "hostname"), ("/etc/resolv.conf", "resolv.conf")] {
-        if !mounts.iter().any(|mount| mount.target == Path::new(target)) {
-            mounts.push(Mount {
-                source: input.sandbox_dir.join(name),
-                target: target.into(),
-                readonly: input.config.linux.as_ref().is_some_and(|linux| {
-                    linux
-                        .security_context
-                        .as_ref()
-                        .is_some_and(|security| security.readonly_rootfs)
-                }),
-                ..Default::default()
-            });
-        }
-    }
+/// The volumes, parents before what is mounted in them.
+fn mounts(config: &ContainerConfig) -> Result<Vec<Mount>, PlanError> {
+    let mut mounts = config.mounts.iter().map(mount).collect::<Result<Vec<_>, _>>()?;
     mounts.sort_by_key(|mount| mount.target.components().count());
     Ok(mounts)
+}
+
+/// The pod's files, where no volume takes their place.
+fn pod_files(mounts: &[Mount], readonly: bool) -> Vec<PodFile> {
+    let files = [(HOSTNAME, "/etc/hostname"), (RESOLV_CONF, "/etc/resolv.conf")];
+    let free = files
+        .into_iter()
+        .filter(|(_, target)| !mounts.iter().any(|mount| mount.target == Path::new(target)));
+    free.map(|(name, target)| PodFile {
+        name: name.to_owned(),
+        target: target.into(),
+        readonly,
+    })
+    .collect()
 }
 
 fn mount(mount: &v1::Mount) -> Result<Mount, PlanError> {

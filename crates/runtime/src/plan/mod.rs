@@ -10,7 +10,7 @@ mod users;
 
 pub use container::{ContainerInput, container, exec, stop_signal};
 pub use limits::limits;
-pub use sandbox::{resolv_conf, sandbox};
+pub use sandbox::{files, sandbox};
 pub use users::{UserError, image_user};
 
 /// Why a request cannot be carried out as it is.

@@ -1,5 +1,6 @@
 //! A pod's sandbox.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use cri::v1::{DnsConfig, NamespaceMode, NamespaceOption, PodSandboxConfig};
@@ -9,6 +10,10 @@ use crate::spec::SandboxSpec;
 
 /// What every runtime gives the memory that containers of a pod share.
 const SHM_BYTES: u64 = 64 << 20;
+
+/// The names of the files a pod's containers share.
+pub const HOSTNAME: &str = "hostname";
+pub const RESOLV_CONF: &str = "resolv.conf";
 
 /// The kernel's limit for a host's name.
 const MAX_HOSTNAME_BYTES: usize = 64;
@@ -39,6 +44,7 @@ pub fn sandbox(id: &str, config: &PodSandboxConfig, runtime_handler: &str) -> Re
         shared_pid: namespaces.pid() == NamespaceMode::Pod,
         sysctls: linux.sysctls,
         shm_bytes: SHM_BYTES,
+        files: BTreeMap::new(),
     })
 }
 
@@ -49,8 +55,18 @@ fn check_user_namespace(namespaces: &NamespaceOption) -> Result<(), PlanError> {
     }
 }
 
+/// The files a pod's containers share. `host` reads one of the host's, for what the pod leaves to it.
+pub fn files(spec: &SandboxSpec, dns: Option<&DnsConfig>, host: impl Fn(&str) -> String) -> BTreeMap<String, String> {
+    let hostname = spec
+        .hostname
+        .as_ref()
+        .map_or_else(|| host("/etc/hostname"), |name| format!("{name}\n"));
+    let resolv_conf = resolv_conf(dns).unwrap_or_else(|| host("/etc/resolv.conf"));
+    [(HOSTNAME.to_owned(), hostname), (RESOLV_CONF.to_owned(), resolv_conf)].into()
+}
+
 /// The pod's `resolv.conf`, or None where the host's is to be used.
-pub fn resolv_conf(dns: Option<&DnsConfig>) -> Option<String> {
+fn resolv_conf(dns: Option<&DnsConfig>) -> Option<String> {
     let dns = dns?;
     if dns.servers.is_empty() && dns.searches.is_empty() && dns.options.is_empty() {
         return None;

@@ -147,7 +147,6 @@ impl Embedded {
             id,
             config,
             sandbox: &sandbox.config,
-            sandbox_dir: &self.sandbox_dir(&sandbox.record.id),
             dir: &self.container_dir(id),
             layers_dir: self.images.layers_dir(),
             layers,

@@ -178,7 +178,7 @@ impl Embedded {
         self.root_dir.join("sandboxes").join(id)
     }
 
-    /// What a sandbox needs only while it runs: its supervisor's socket and log, its `hostname` and `resolv.conf`.
+    /// What a sandbox needs only while it runs: its supervisor's socket.
     fn sandbox_dir(&self, id: &str) -> PathBuf {
         self.state_dir.join("sandboxes").join(id)
     }

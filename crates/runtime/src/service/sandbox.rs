@@ -82,7 +82,10 @@ impl Embedded {
             .config
             .ok_or_else(|| cri::Error::invalid("a sandbox needs a configuration"))?;
         let id = new_id()?;
-        let spec = plan::sandbox(&id, &config, &request.runtime_handler)?;
+        let mut spec = plan::sandbox(&id, &config, &request.runtime_handler)?;
+        // A host without the file has nothing to say, and neither have its pods.
+        let host = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        spec.files = plan::files(&spec, config.dns_config.as_ref(), host);
         let result = self.create_sandbox(
             SandboxRecord {
                 id,
@@ -136,19 +139,7 @@ impl Embedded {
 
     fn make_sandbox_files(&self, record: &SandboxRecord, config: &v1::PodSandboxConfig) -> cri::Result<()> {
         let failed = doing("making the sandbox's directory");
-        let dir = self.sandbox_dir(&record.id);
-        std::fs::create_dir(&dir).map_err(&failed)?;
-        let resolv_conf = match plan::resolv_conf(config.dns_config.as_ref()) {
-            Some(text) => text.into_bytes(),
-            // A host without the file has no name service, and neither have its pods.
-            None => std::fs::read("/etc/resolv.conf").unwrap_or_default(),
-        };
-        std::fs::write(dir.join("resolv.conf"), resolv_conf).map_err(&failed)?;
-        let hostname = match &record.spec.hostname {
-            Some(hostname) => format!("{hostname}\n"),
-            None => std::fs::read_to_string("/etc/hostname").unwrap_or_default(),
-        };
-        std::fs::write(dir.join("hostname"), hostname).map_err(&failed)?;
+        std::fs::create_dir(self.sandbox_dir(&record.id)).map_err(&failed)?;
         if !config.log_directory.is_empty() {
             std::fs::create_dir_all(&config.log_directory).map_err(doing("making the pod's log directory"))?;
         }
@@ -165,10 +156,10 @@ impl Embedded {
             }),
             Ok(_) => Err(LinkError::Unexpected.into()),
             Err(LinkError::Ended) => {
-                let said = std::fs::read_to_string(dir.join("log")).unwrap_or_default();
+                let log = self.nursery.log_path();
                 Err(cri::Error::internal(format!(
-                    "the pod's supervisor ended at once: {}",
-                    said.trim()
+                    "the pod's supervisor ended at once: see {}",
+                    log.display()
                 )))
             }
             Err(error) => Err(error.into()),

@@ -24,7 +24,7 @@ mod socket;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
@@ -71,7 +71,12 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
 
 /// Tells the log why a process is about to end.
 fn report(result: io::Result<()>) -> io::Result<()> {
-    result.inspect_err(|error| eprintln!("the pod's supervisor failed: {error}"))
+    result.inspect_err(|error| complain(format_args!("the pod's supervisor failed: {error}")))
+}
+
+/// Writes to the log. A full disk must not end a pod, as it would by way of `eprintln`, which panics.
+fn complain(what: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "{what}");
 }
 
 struct Supervisor {
@@ -365,7 +370,7 @@ impl Supervisor {
         // A cgroup that cannot be removed yet is removed with the container.
         let _ = self.layout.remove(&cgroup);
         if let Err(error) = record(&container.spec.exit_path, &exit) {
-            eprintln!("recording the end of container {id}: {error}");
+            complain(format_args!("recording the end of container {id}: {error}"));
         }
         container.state = ContainerState::Ended(exit.clone());
         let event = Ended::Container {
@@ -390,7 +395,7 @@ impl Supervisor {
                     if let Some(container) = self.containers.get_mut(id)
                         && let Err(error) = container.set_terminal(master, &mut self.poll)
                     {
-                        eprintln!("connecting the terminal of container {id}: {error}");
+                        complain(format_args!("connecting the terminal of container {id}: {error}"));
                     }
                 }
             },

@@ -11,20 +11,18 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use super::socket::{self, Received};
-use super::{Supervisor, report};
+use super::{Supervisor, complain, report};
 use crate::cgroup::Layout;
 use crate::sys::{self, Cloned};
 
 /// A request is the path of a supervisor's directory.
 const MAX_REQUEST_BYTES: usize = 4096;
 
-/// What a new supervisor is given, in the order the descriptors come.
+/// What a new supervisor is given.
 pub struct Birth {
     pub dir: PathBuf,
     /// The first control connection.
     pub control: OwnedFd,
-    /// Where it may complain.
-    pub log: OwnedFd,
 }
 
 /// Forks a supervisor for each request, until Karve closes the connection.
@@ -42,7 +40,7 @@ pub fn run(requests: OwnedFd) -> io::Result<()> {
             }
             Ok(Cloned::Parent { .. }) => {}
             // Karve sees the connection of the supervisor that was not born close.
-            Err(error) => eprintln!("forking a pod's supervisor: {error}"),
+            Err(error) => complain(format_args!("forking a pod's supervisor: {error}")),
         }
     }
     Ok(())
@@ -50,7 +48,6 @@ pub fn run(requests: OwnedFd) -> io::Result<()> {
 
 fn supervise(birth: Birth, layout: Layout) -> io::Result<()> {
     sys::reset_signals();
-    sys::dup_to(&birth.log, 2)?;
     Supervisor::new(&birth.dir, birth.control, layout)?.run()
 }
 
@@ -63,9 +60,9 @@ fn next(requests: &OwnedFd) -> io::Result<Option<Birth>> {
             Received::Nothing => {}
             Received::Bytes { length, fds } => {
                 // Anything else is not from a Karve that knows us; dropping the descriptors tells it.
-                if let Ok([control, log]) = <[OwnedFd; 2]>::try_from(fds) {
+                if let Ok([control]) = <[OwnedFd; 1]>::try_from(fds) {
                     let dir = PathBuf::from(OsString::from_vec(buffer[..length].to_vec()));
-                    return Ok(Some(Birth { dir, control, log }));
+                    return Ok(Some(Birth { dir, control }));
                 }
             }
         }

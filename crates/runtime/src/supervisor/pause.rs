@@ -6,16 +6,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, makedev};
+use rustix::fs::{CWD, FileType, Mode, OFlags, makedev};
 use rustix::mount::{MountAttrFlags, MountPropagationFlags, UnmountFlags};
 
 use super::child::{Child, Stage, StartError, report_to};
 use super::{dev, mounts};
-use crate::spec::SandboxSpec;
+use crate::spec::{PodFile, SandboxSpec};
 use crate::sys::{self, CapabilitySets, Cloned};
 use crate::within;
 
@@ -105,7 +105,7 @@ fn share_mounts(spec: &SandboxSpec) -> io::Result<()> {
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
     let nodev = MountAttrFlags::MOUNT_ATTR_NODEV;
     let safe = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let root = mounts::new("tmpfs", &[("mode", Some("755")), ("size", Some("64k"))], safe)?;
+    let root = mounts::new("tmpfs", &[("mode", Some("755")), ("size", Some("1m"))], safe)?;
     for (name, major, minor) in dev::NODES {
         let device = makedev(*major, *minor);
         rustix::fs::mknodat(
@@ -117,6 +117,12 @@ fn share_mounts(spec: &SandboxSpec) -> io::Result<()> {
         )?;
         // The mask of the process does not apply to a mode that is set afterwards.
         rustix::fs::chmodat(&root, *name, Mode::from_raw_mode(0o666), rustix::fs::AtFlags::empty())?;
+    }
+    for (name, contents) in &spec.files {
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&root, file_name(name).as_str(), flags, Mode::from_raw_mode(0o644))?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(0o644))?;
+        fs::File::from(file).write_all(contents.as_bytes())?;
     }
     rustix::fs::mkdirat(&root, "shm", Mode::from_raw_mode(0o755))?;
     // Any directory does as a mount point in a namespace that no one else sees, and `/proc` always exists.
@@ -136,10 +142,16 @@ fn share_mounts(spec: &SandboxSpec) -> io::Result<()> {
 pub struct Shared {
     pub shm: OwnedFd,
     pub nodes: Vec<(&'static str, OwnedFd)>,
+    pub files: Vec<(PathBuf, OwnedFd)>,
+}
+
+/// The name of a pod's file beside the device nodes.
+fn file_name(name: &str) -> String {
+    format!("file-{name}")
 }
 
 /// Takes the shared mounts: a look into the pause process's mount namespace and back.
-pub fn take_shared(pause: BorrowedFd<'_>, own_ipc: bool) -> io::Result<Shared> {
+pub fn take_shared(pause: BorrowedFd<'_>, own_ipc: bool, wanted: &[PodFile]) -> io::Result<Shared> {
     let host_shm = (!own_ipc)
         .then(|| mounts::clone_of(CWD, Path::new("/dev/shm"), false))
         .transpose()?;
@@ -150,13 +162,24 @@ pub fn take_shared(pause: BorrowedFd<'_>, own_ipc: bool) -> io::Result<Shared> {
         .iter()
         .map(|(name, ..)| mounts::clone_of(CWD, &Path::new("/").join(name), false).map(|node| (*name, node)));
     let nodes = nodes.collect::<io::Result<_>>()?;
+    let files = wanted
+        .iter()
+        .map(|file| take_file(file).map(|fd| (file.target.clone(), fd)));
+    let files = files.collect::<io::Result<_>>()?;
     let shm = match host_shm {
         Some(shm) => shm,
         None => mounts::clone_of(CWD, Path::new("/shm"), false)?,
     };
     sys::setns(home.as_fd(), libc::CLONE_NEWNS)?;
     rustix::process::fchdir(&directory)?;
-    Ok(Shared { shm, nodes })
+    Ok(Shared { shm, nodes, files })
+}
+
+fn take_file(file: &PodFile) -> io::Result<OwnedFd> {
+    let fd = mounts::clone_of(CWD, &Path::new("/").join(file_name(&file.name)), false)?;
+    let readonly = if file.readonly { sys::MOUNT_ATTR_RDONLY } else { 0 };
+    mounts::set(&fd, sys::MOUNT_ATTR_NODEV | readonly, false)?;
+    Ok(fd)
 }
 
 /// What is left of the process: it waits, and reaps what it is given.

@@ -48,7 +48,7 @@ pub fn take(spec: &ContainerSpec, pause: BorrowedFd<'_>, own_ipc: bool) -> Resul
             .map(|fd| (device.target.clone(), fd))
     });
     let devices = devices.collect::<Result<_, _>>()?;
-    let pod = pause::take_shared(pause, own_ipc).stage("taking the pod's shared mounts")?;
+    let pod = pause::take_shared(pause, own_ipc, &spec.pod_files).stage("taking the pod's shared mounts")?;
     Ok(Taken { binds, pod, devices })
 }
 
@@ -59,8 +59,11 @@ pub fn build(spec: &ContainerSpec, layout: &Layout, taken: Taken) -> Result<(), 
     let root = overlay(&spec.root, spec.privileged).stage("mounting the container's root")?;
     let root_fd = root.as_fd();
     mount_kernel_file_systems(root_fd, spec, layout)?;
-    dev::populate(root_fd, spec, taken.pod, taken.devices)?;
-    for (target, mount) in taken.binds {
+    let mut pod = taken.pod;
+    let pod_files = std::mem::take(&mut pod.files);
+    dev::populate(root_fd, spec, pod, taken.devices)?;
+    // The pod's files come last: a volume may be the directory they are in.
+    for (target, mount) in taken.binds.into_iter().chain(pod_files) {
         let stage = || format!("mounting at {}", target.display());
         let kind = Target::like(&mount).stage_with(stage)?;
         let place = within::ensure(root_fd, &target, kind).stage_with(stage)?;

@@ -11,7 +11,6 @@ fn plan(config: &ContainerConfig, image: &RunConfig) -> Result<ContainerSpec, Pl
             log_directory: "/var/log/pods/p".into(),
             ..Default::default()
         },
-        sandbox_dir: Path::new("/root/sandboxes/s1"),
         dir: Path::new("/root/containers/c1"),
         layers_dir: "/root/layers".into(),
         layers: vec!["upper".into(), "lower".into()],
@@ -91,11 +90,15 @@ fn check_mounts(mounts: &[(&str, bool)], expect: Expect) {
         ..Default::default()
     };
     let spec = plan(&config, &image()).unwrap();
+    let files = spec
+        .pod_files
+        .iter()
+        .map(|file| format!("{} <- the pod's {}\n", file.target.display(), file.name));
     let lines = spec.mounts.iter().map(|mount| {
         let mode = if mount.readonly { "ro" } else { "rw" };
         format!("{} <- {} {mode}\n", mount.target.display(), mount.source.display())
     });
-    expect.assert_eq(&lines.collect::<String>());
+    expect.assert_eq(&lines.chain(files).collect::<String>());
 }
 
 #[test]
@@ -105,8 +108,8 @@ fn volumes_come_parents_first_and_replace_the_pods_files() {
         expect![[r#"
             /data <- /host rw
             /etc/resolv.conf <- /host rw
-            /etc/hostname <- /root/sandboxes/s1/hostname rw
             /data/deep/er <- /host ro
+            /etc/hostname <- the pod's hostname
         "#]],
     );
 }
