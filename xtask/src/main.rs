@@ -12,6 +12,8 @@ mod signals;
 mod test;
 mod tools;
 
+use std::process::ExitCode;
+
 use anyhow::Result;
 use clap::Parser;
 
@@ -55,9 +57,19 @@ struct PeersArgs {
     names: Vec<String>,
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match run(Task::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<()> {
     signals::install()?;
-    match Task::parse() {
+    match task {
         Task::Up { arguments } => dist::up(&arguments),
         Task::Dist => {
             let binary = dist::release()?;

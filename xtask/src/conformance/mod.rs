@@ -23,7 +23,7 @@ use crate::cluster::{Runtime, Store};
 use crate::{peers, tools};
 use ginkgo::Suite;
 use outcome::{Outcome, State};
-use record::{Record, Stamp};
+use record::{Notes, Record};
 use select::Selection;
 use subject::Subject;
 use table::{Test, Tier};
@@ -103,31 +103,46 @@ pub fn run(args: &ConformanceArgs) -> Result<()> {
         procs: args.procs,
         out: out.clone(),
     };
-    let outcomes = run_groups(&suite, &chosen, args.timeout_minutes)?;
+    let committed = Record::read()?;
+    let mut notes = args.record.then(|| Notes::begin(&tests)).transpose()?;
+    let outcomes = run_groups(&suite, &chosen, args.timeout_minutes, &mut notes)?;
     drop(subject);
     fs::write(out.join("junit.xml"), summary::junit(&tests, &outcomes))?;
     print!("{}", summary::by_group(&tests, &outcomes));
     println!("logs, reports and junit.xml are in {}", out.display());
-    if args.upstream {
-        return Ok(());
+    match args.upstream {
+        true => Ok(()),
+        false => conclude(&committed, &tests, &outcomes),
     }
-    conclude(args, &tests, &outcomes)
 }
 
-fn run_groups(suite: &Suite, chosen: &[Test], timeout_minutes: Option<u64>) -> Result<Vec<Outcome>> {
+fn run_groups(
+    suite: &Suite,
+    chosen: &[Test],
+    timeout_minutes: Option<u64>,
+    notes: &mut Option<Notes>,
+) -> Result<Vec<Outcome>> {
     let mut groups: Vec<&str> = chosen.iter().map(|test| test.group.as_str()).collect();
     groups.sort_unstable();
     groups.dedup();
-    let mut outcomes = Vec::new();
     // A short list is one run: every run begins with the suite's own start of some seconds.
-    if chosen.len() <= SINGLE_RUN {
-        return suite.run("all", chosen, timeout(chosen, suite.procs, timeout_minutes));
-    }
-    for group in groups {
-        let own: Vec<Test> = chosen.iter().filter(|test| test.group == group).cloned().collect();
-        outcomes.extend(suite.run(group, &own, timeout(&own, suite.procs, timeout_minutes))?);
+    let runs: Vec<(&str, Vec<Test>)> = match chosen.len() <= SINGLE_RUN {
+        true => vec![("all", chosen.to_vec())],
+        false => groups.iter().map(|group| (*group, of_group(chosen, group))).collect(),
+    };
+    let mut outcomes = Vec::new();
+    for (label, own) in runs {
+        let ended = suite.run(label, &own, timeout(&own, suite.procs, timeout_minutes))?;
+        if let Some(notes) = notes {
+            notes.add(&ended)?;
+        }
+        outcomes.extend(ended);
     }
     Ok(outcomes)
+}
+
+fn of_group(tests: &[Test], group: &str) -> Vec<Test> {
+    tests.iter().filter(|test| test.group == group).cloned().collect()
 }
 
 /// Up to so many tests are run at once whatever their groups.
@@ -141,8 +156,7 @@ fn timeout(tests: &[Test], procs: usize, minutes: Option<u64>) -> Duration {
 }
 
 /// Names what changed, and fails when something that passed does so no longer.
-fn conclude(args: &ConformanceArgs, tests: &[Test], outcomes: &[Outcome]) -> Result<()> {
-    let mut record = Record::read()?;
+fn conclude(committed: &Record, tests: &[Test], outcomes: &[Outcome]) -> Result<()> {
     for outcome in outcomes.iter().filter(|outcome| outcome.state != State::Passed) {
         let message: Vec<&str> = outcome.message.lines().take(3).collect();
         println!(
@@ -152,28 +166,13 @@ fn conclude(args: &ConformanceArgs, tests: &[Test], outcomes: &[Outcome]) -> Res
             message.join("\n    ")
         );
     }
-    let passed = |outcome: &&Outcome| outcome.state == State::Passed;
-    let news = outcomes
-        .iter()
-        .filter(passed)
-        .filter(|outcome| !record.passed(outcome.index));
+    let (passed, rest): (Vec<&Outcome>, Vec<&Outcome>) =
+        outcomes.iter().partition(|outcome| outcome.state == State::Passed);
+    let news = passed.iter().filter(|outcome| !committed.passed(outcome.index));
     news.for_each(|outcome| println!("newly passes: {}", tests[outcome.index].name));
-    let lost: Vec<&Outcome> = outcomes
-        .iter()
-        .filter(|outcome| outcome.state != State::Passed && record.passed(outcome.index))
-        .collect();
-    for outcome in &lost {
-        println!("REGRESSION: {}", tests[outcome.index].name);
-    }
-    if args.record {
-        let stamp = Stamp {
-            date: tools::today(),
-            commit: tools::commit()?,
-        };
-        record.update(outcomes, &stamp);
-        record.write(tests, &table::groups()?)?;
-        println!("recorded in {}", record::path().display());
-    }
+    let lost: Vec<_> = rest.iter().filter(|outcome| committed.passed(outcome.index)).collect();
+    lost.iter()
+        .for_each(|outcome| println!("REGRESSION: {}", tests[outcome.index].name));
     if !lost.is_empty() {
         bail!("{} tests no longer pass", lost.len());
     }

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use super::outcome::{Outcome, State};
-use super::table::{Group, Test};
-use crate::tools::root;
+use super::table::{self, Group, Test};
+use crate::tools::{self, root};
 
 /// How much of a message becomes a cause.
 const CAUSE_LENGTH: usize = 160;
@@ -30,12 +30,39 @@ struct Entry {
 }
 
 /// When and on what a run was.
-pub struct Stamp {
-    pub date: String,
-    pub commit: String,
+struct Stamp {
+    date: String,
+    commit: String,
 }
 
-pub fn path() -> PathBuf {
+/// A run that is written down group by group, so that an interrupted one is not lost.
+pub struct Notes {
+    record: Record,
+    tests: Vec<Test>,
+    groups: Vec<Group>,
+    stamp: Stamp,
+}
+
+impl Notes {
+    pub fn begin(tests: &[Test]) -> Result<Self> {
+        Ok(Self {
+            record: Record::read()?,
+            tests: tests.to_vec(),
+            groups: table::groups()?,
+            stamp: Stamp {
+                date: tools::today(),
+                commit: tools::commit()?,
+            },
+        })
+    }
+
+    pub fn add(&mut self, outcomes: &[Outcome]) -> Result<()> {
+        self.record.update(outcomes, &self.stamp);
+        self.record.write(&self.tests, &self.groups)
+    }
+}
+
+fn path() -> PathBuf {
     root().join("docs/conformance.md")
 }
 
@@ -47,7 +74,7 @@ impl Record {
         }
     }
 
-    pub fn write(&self, tests: &[Test], groups: &[Group]) -> Result<()> {
+    fn write(&self, tests: &[Test], groups: &[Group]) -> Result<()> {
         fs::create_dir_all(root().join("docs"))?;
         fs::write(path(), self.render(tests, groups)).with_context(|| format!("cannot write {}", path().display()))
     }
@@ -58,7 +85,7 @@ impl Record {
             .is_some_and(|entry| entry.state == State::Passed)
     }
 
-    pub fn update(&mut self, outcomes: &[Outcome], stamp: &Stamp) {
+    fn update(&mut self, outcomes: &[Outcome], stamp: &Stamp) {
         for outcome in outcomes {
             let before = self.entries.get(&outcome.index);
             let written = before.filter(|entry| entry.state != State::Passed && is_written(&entry.cause));

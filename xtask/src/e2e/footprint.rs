@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::Result;
 
@@ -30,9 +29,8 @@ pub fn of(cluster: &Karve) -> Result<Footprint> {
             .into_iter()
             .map(|path| format!("cgroup {}", path.display())),
     );
-    for network in [&mut cluster.inside("ip"), &mut Command::new("ip")] {
-        found.extend(lines("link", &output(network.args(["-brief", "link"]))?, link_name));
-    }
+    let links = output(cluster.inside("ip").args(["-brief", "link"]))?;
+    found.extend(lines("link", &links, link_name));
     let rules = output(cluster.inside("nft").args(["list", "tables"]))?;
     found.extend(lines("table", &rules, str::to_owned));
     let legacy = output(&mut cluster.inside("iptables-save")).unwrap_or_default();

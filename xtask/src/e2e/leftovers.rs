@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::World;
 use super::footprint::{self, Footprint};
-use super::workload::{BUILTIN, available, deploy, pods};
+use super::workload::{BUILTIN, available, deploy, pods, step};
 use crate::cluster::Karve;
 use crate::tools::output;
 
@@ -13,23 +13,23 @@ pub fn none(world: &World) -> Result<()> {
     let before = footprint::of(&cluster)?;
     let kubectl = cluster.kubectl()?;
 
-    println!("   up -d");
+    step("up -d");
     output(cluster.up_command().arg("--detach"))?;
     deploy(&kubectl, &BUILTIN, 2)?;
     let used: Vec<String> = footprint::of(&cluster)?.difference(&before).cloned().collect();
-    for kind in ["process", "mount", "link", "table", "cgroup"] {
+    for kind in ["process", "link", "table", "cgroup"] {
         ensure!(
             used.iter().any(|entry| entry.starts_with(kind)),
             "no {kind} was found of a cluster that runs: {used:?}"
         );
     }
 
-    println!("   down");
+    step("down");
     output(&mut cluster.karve(&["down"]))?;
     nothing_beyond(&cluster, &before).context("after down")?;
     ensure!(cluster.kubeconfig().exists(), "down removed what it should keep");
 
-    println!("   up again, kill, down");
+    step("up again, kill, down");
     let old = {
         cluster.up()?;
         cluster.wait_ready()?;
@@ -41,7 +41,7 @@ pub fn none(world: &World) -> Result<()> {
     output(&mut cluster.karve(&["down"]))?;
     nothing_beyond(&cluster, &before).context("after a kill and down")?;
 
-    println!("   reset");
+    step("reset");
     cluster.up()?;
     cluster.wait_ready()?;
     output(&mut cluster.karve(&["reset"]))?;

@@ -37,7 +37,7 @@ const AGNHOST: Image = Image {
     name: "registry.k8s.io/e2e-test-images/agnhost:2.63.0",
     arguments: r#"["netexec", "--http-port", "8080"]"#,
     log: "Started HTTP server on port 8080",
-    exec: (&["/agnhost", "--version"], "agnhost"),
+    exec: (&["/agnhost", "--version"], "version"),
     archive: Some("agnhost"),
 };
 
@@ -60,7 +60,13 @@ pub fn on(world: &World, runtime: Runtime, store: Store) -> Result<()> {
 
 fn carry(cluster: &Karve, kubectl: &Kubectl, image: &Image) -> Result<()> {
     deploy(kubectl, image, 2)?;
-    print!("{}", output(&mut cluster.karve(&["trace", "deployment/web"]))?);
+    let trace = output(&mut cluster.karve(&["trace", "deployment/web"]))?;
+    ensure!(
+        trace.contains("kubelet/ready"),
+        "the trace does not reach Ready: {trace}"
+    );
+    println!("   {}", trace.lines().next().unwrap_or_default());
+    step("curl");
     let address = service_address(kubectl)?;
     answers(kubectl, &address, 2).context("through the Service")?;
     logs_and_exec(kubectl, image)?;
@@ -86,15 +92,19 @@ fn carry(cluster: &Karve, kubectl: &Kubectl, image: &Image) -> Result<()> {
 
     step("delete");
     kubectl.run(&["delete", "deployment/web", "service/web", "--timeout=60s"])?;
+    step("pods go");
     settled(kubectl, 0)?;
+    step("gone");
     let gone = wait_for("the Service to answer no more", PATIENCE, || {
         fetch(kubectl, &address).is_err().then_some(())
     });
     gone.context("after the deletion")
 }
 
-fn step(name: &str) {
-    println!("   {name}");
+/// Tells where a scenario is, and when.
+pub fn step(name: &str) {
+    static BEGUN: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+    println!("   {:>5.1} s {name}", BEGUN.elapsed().as_secs_f64());
 }
 
 /// Applies a Deployment and a Service of it and waits until it is available.

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cri::{Runtime, v1};
-use tokio::time::Instant;
 
 use crate::limits;
 use crate::pod::{Container, Handler, Probe};
@@ -124,23 +123,15 @@ pub async fn watch(kind: ProbeKind, probe: Probe, target: Target, mut report: im
     let period = Duration::from_secs(probe.period_seconds.max(1) as u64);
     tokio::time::sleep(Duration::from_secs(probe.initial_delay_seconds.max(0) as u64)).await;
     let mut tally = Tally::new(kind);
-    let begun = Instant::now();
-    let eager = is_eager(kind, &probe);
-    // A container that is only starting is not told off for it.
-    let mut counts_at = if eager { begun + period } else { begun };
-    let mut answered = false;
+    let mut pause = first_pause(kind, &probe, period);
+    let mut counted = tokio::time::Instant::now();
     loop {
         let answer = ask(&probe.handler, &target, timeout(&probe)).await;
-        let now = Instant::now();
-        let counts = now >= counts_at;
-        if let Answer::Failure(why) | Answer::Error(why) = &answer
-            && counts
-        {
-            report(Report::Unhealthy(message(kind, &answer, why))).await;
-        }
-        answered |= answer.is_success();
+        let counts = tokio::time::Instant::now() >= counted;
         if counts || answer.is_success() {
-            counts_at = now + period;
+            if let Answer::Failure(why) | Answer::Error(why) = &answer {
+                report(Report::Unhealthy(message(kind, &answer, why))).await;
+            }
             if let Some(verdict) = tally.record(kind, &probe, answer.is_success()) {
                 report(Report::Verdict(verdict)).await;
                 if kind == ProbeKind::Startup {
@@ -148,27 +139,30 @@ pub async fn watch(kind: ProbeKind, probe: Probe, target: Target, mut report: im
                 }
             }
         }
-        let pause = match eager && !answered {
-            true => eager_pause(&probe, begun.elapsed(), period),
-            false => period,
-        };
-        tokio::time::sleep_until((now + pause).min(counts_at)).await;
+        if answer.is_success() || pause >= period {
+            pause = period;
+            counted = tokio::time::Instant::now() + period;
+            tokio::time::sleep(period).await;
+            continue;
+        }
+        if counts {
+            counted += period;
+        }
+        tokio::time::sleep_until((tokio::time::Instant::now() + pause).min(counted.max(tokio::time::Instant::now())))
+            .await;
+        pause *= 2;
     }
 }
 
-/// Several successes in a row, and the health of what once worked, are asked for at the probe's own pace.
-fn is_eager(kind: ProbeKind, probe: &Probe) -> bool {
-    kind != ProbeKind::Liveness && probe.success_threshold <= 1
-}
-
-/// How soon to ask again while nothing has answered yet: a part of the time it has taken so far, so that a container
-/// is found ready at most that much later than it is.
-fn eager_pause(probe: &Probe, elapsed: Duration, period: Duration) -> Duration {
-    let (first, part) = match probe.handler.exec {
-        Some(_) => (FIRST_EXEC_PAUSE, elapsed / 2),
-        None => (FIRST_PAUSE, elapsed / 4),
-    };
-    part.clamp(first, period)
+/// How soon to ask again while nothing has answered yet.
+fn first_pause(kind: ProbeKind, probe: &Probe, period: Duration) -> Duration {
+    match (kind, &probe.handler.exec) {
+        // Several successes in a row, and the health of what once worked, are asked for at the probe's own pace.
+        (ProbeKind::Liveness, _) => period,
+        _ if probe.success_threshold > 1 => period,
+        (_, Some(_)) => FIRST_EXEC_PAUSE,
+        (_, None) => FIRST_PAUSE,
+    }
 }
 
 fn timeout(probe: &Probe) -> Duration {

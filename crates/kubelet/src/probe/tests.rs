@@ -151,33 +151,7 @@ async fn ready_after(delay: Duration) -> (Duration, usize) {
 
 #[tokio::test]
 async fn a_container_counts_as_ready_soon_after_it_is() {
-    let (took, events) = ready_after(Duration::from_millis(100)).await;
-    assert!(took < Duration::from_millis(400), "{took:?}");
-    assert_eq!(events, 0, "a container that is only starting is not told off");
-}
-
-#[tokio::test]
-async fn a_container_that_stays_closed_is_reported_once_a_period() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    drop(listener);
-    let probe: Probe =
-        serde_saphyr::from_str("{tcpSocket: {port: http}, periodSeconds: 1, failureThreshold: 2, successThreshold: 1}")
-            .unwrap();
-    let (sender, mut receiver) = tokio::sync::mpsc::channel(16);
-    let begun = tokio::time::Instant::now();
-    let watching = watch(ProbeKind::Startup, probe, target(port), async move |report| {
-        let _ = sender.send(report).await;
-    });
-    tokio::time::timeout(Duration::from_secs(30), watching).await.unwrap();
-    assert!(
-        begun.elapsed() >= Duration::from_secs(2),
-        "two counted failures take two periods"
-    );
-    let mut reports = Vec::new();
-    while let Some(report) = receiver.recv().await {
-        reports.push(report);
-    }
-    assert_eq!(reports.len(), 3, "{reports:?}");
-    assert_eq!(reports[2], Report::Verdict(false));
+    let (took, events) = ready_after(Duration::from_millis(30)).await;
+    assert!(took < Duration::from_millis(300), "{took:?}");
+    assert_eq!(events, 1, "only the first asking counted");
 }

@@ -105,15 +105,10 @@ impl TestNode {
         }
     }
 
-    /// Waits for an event; they are written beside everything else, in their own time.
-    pub async fn wait_event(&self, name: &str, start: &str) {
+    pub async fn wait(&self, what: &str, holds: impl Fn() -> bool) {
         let begun = Instant::now();
-        while !self.api.events_about(name).iter().any(|event| event.starts_with(start)) {
-            let events = self.api.events_about(name);
-            assert!(
-                begun.elapsed() < PATIENCE,
-                "no event of {name} says {start:?}: {events:#?}"
-            );
+        while !holds() {
+            assert!(begun.elapsed() < PATIENCE, "not so: {what}");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
