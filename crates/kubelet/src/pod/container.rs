@@ -280,13 +280,57 @@ impl Container {
             .ok_or_else(|| format!("invalid port number: {port:?}"))
     }
 
-    /// Changes when the container must be replaced: its name or its image.
+    /// Changes when the container must be replaced: its name or its image. The value is the one upstream's kubelet
+    /// computes, so that neither takes the other's containers for outdated.
     pub fn hash(&self) -> String {
-        // FNV-1a, 32 bit: the value only has to be stable between versions of Karve.
-        let bytes = self.name.bytes().chain([0]).chain(self.image.bytes());
-        let hash = bytes.fold(0x811c_9dc5_u32, |hash, byte| {
+        let json = format!(
+            "{{\"image\":{},\"name\":{}}}",
+            go_json(&self.image),
+            go_json(&self.name)
+        );
+        let bytes: Vec<String> = json.bytes().map(|byte| byte.to_string()).collect();
+        let dumped = format!("([]uint8)[{}]", bytes.join(" "));
+        // FNV-1a, 32 bit.
+        let hash = dumped.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
             (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
         });
         format!("{hash:x}")
+    }
+}
+
+/// A string as Go's encoder writes it, which escapes what HTML and JavaScript would trip over.
+fn go_json(text: &str) -> String {
+    let escapes = [
+        ('<', "\\u003c"),
+        ('>', "\\u003e"),
+        ('&', "\\u0026"),
+        ('\u{2028}', "\\u2028"),
+        ('\u{2029}', "\\u2029"),
+    ];
+    let quoted = serde_json::Value::from(text).to_string();
+    escapes
+        .iter()
+        .fold(quoted, |text, (character, escape)| text.replace(*character, escape))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_upstreams() {
+        let hash = |name: &str, image: &str| {
+            let (name, image) = (name.to_owned(), image.to_owned());
+            Container {
+                name,
+                image,
+                ..Container::default()
+            }
+            .hash()
+        };
+        assert_eq!(hash("web", "nginx:1"), "855627a5");
+        assert_eq!(hash("a", "registry.k8s.io/pause:3.10"), "6c7e48f1");
+        assert_eq!(hash("x", "odd<&>\"\\é\u{2028}"), "18cc568");
+        assert_eq!(hash("", ""), "edd67cc4");
     }
 }

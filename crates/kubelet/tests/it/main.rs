@@ -6,6 +6,7 @@ mod api;
 mod containerd;
 mod node;
 mod scenarios;
+mod server;
 mod streams;
 
 use std::sync::Arc;

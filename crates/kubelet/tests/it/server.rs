@@ -1,0 +1,210 @@
+//! Who gets an answer on port 10250. Needs neither root nor a container runtime.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use cri::{Runtime, v1};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::rt::TokioIo;
+use kubelet::{Access, Authenticator, Authorizer, Kubelet, KubeletOptions, ServerOptions, User};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpStream;
+
+use crate::api::FakeApi;
+
+/// A runtime that runs nothing.
+struct Idle;
+
+#[async_trait]
+impl Runtime for Idle {
+    async fn version(&self, _: v1::VersionRequest) -> cri::Result<v1::VersionResponse> {
+        Ok(v1::VersionResponse::default())
+    }
+
+    async fn list_pod_sandbox(&self, _: v1::ListPodSandboxRequest) -> cri::Result<v1::ListPodSandboxResponse> {
+        Ok(v1::ListPodSandboxResponse::default())
+    }
+
+    async fn list_containers(&self, _: v1::ListContainersRequest) -> cri::Result<v1::ListContainersResponse> {
+        Ok(v1::ListContainersResponse::default())
+    }
+}
+
+/// Knows the token `good` as `carol`.
+struct Tokens;
+
+#[async_trait]
+impl Authenticator for Tokens {
+    async fn authenticate(&self, token: &str) -> Result<Option<User>, String> {
+        let carol = User {
+            name: "carol".to_owned(),
+            ..User::default()
+        };
+        Ok((token == "good").then_some(carol))
+    }
+}
+
+/// Lets members of `readers` get anything but the proxy, and carol nothing.
+struct Readers;
+
+#[async_trait]
+impl Authorizer for Readers {
+    async fn authorize(&self, user: &User, access: &Access) -> Result<bool, String> {
+        let reader = user.groups.iter().any(|group| group == "readers");
+        Ok(reader && access.verb == "get" && access.subresource != "proxy" && access.node == "n1")
+    }
+}
+
+struct Authority {
+    certificate: rcgen::Certificate,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let certificate = params.self_signed(&key).expect("a certificate");
+        Authority {
+            certificate,
+            issuer: Issuer::new(params, key),
+        }
+    }
+
+    fn sign(&self, names: &[&str], subject: &[(DnType, &str)]) -> (rcgen::Certificate, KeyPair) {
+        let key = KeyPair::generate().expect("a key");
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("parameters");
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        for (kind, value) in subject {
+            params.distinguished_name.push(kind.clone(), *value);
+        }
+        (params.signed_by(&key, &self.issuer).expect("a certificate"), key)
+    }
+}
+
+struct Node {
+    _kubelet: Kubelet,
+    authority: Authority,
+    address: SocketAddr,
+}
+
+impl Node {
+    async fn start() -> Node {
+        let authority = Authority::new();
+        let (certificate, key) = authority.sign(&["127.0.0.1"], &[]);
+        let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = free.local_addr().expect("an address");
+        drop(free);
+        let directory = tempfile::tempdir().expect("a directory").keep();
+        let mut options = KubeletOptions::new(FakeApi::new().client(), Arc::new(Idle), "n1");
+        options.root_dir = directory.join("k");
+        options.pod_logs_dir = directory.join("logs");
+        options.server = Some(ServerOptions {
+            address,
+            certificate: certificate.pem().into_bytes(),
+            key: key.serialize_pem().into_bytes(),
+            client_ca: Some(authority.certificate.pem().into_bytes()),
+            authenticator: Some(Arc::new(Tokens)),
+            authorizer: Arc::new(Readers),
+        });
+        let kubelet = Kubelet::start(options).await.expect("the kubelet starts");
+        std::fs::remove_dir_all(&directory).expect("the directory goes");
+        Node {
+            _kubelet: kubelet,
+            authority,
+            address,
+        }
+    }
+
+    /// What a client with these credentials is answered; none if it is not even listened to.
+    async fn get(
+        &self,
+        path: &str,
+        identity: Option<(rcgen::Certificate, KeyPair)>,
+        token: &str,
+    ) -> Option<(u16, String)> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.authority.certificate.der().clone()).expect("a root");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let builder = builder.expect("versions").with_root_certificates(roots);
+        let config = match identity {
+            None => builder.with_no_client_auth(),
+            Some((certificate, key)) => {
+                let chain = vec![CertificateDer::from(certificate.der().to_vec())];
+                let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
+                builder.with_client_auth_cert(chain, key).expect("an identity")
+            }
+        };
+        let stream = TcpStream::connect(self.address).await.expect("a connection");
+        let name = ServerName::from(self.address.ip());
+        let stream = tokio_rustls::TlsConnector::from(Arc::new(config))
+            .connect(name, stream)
+            .await
+            .ok()?;
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.ok()?;
+        tokio::spawn(connection);
+        let mut request = http::Request::get(path).header("host", "n1");
+        if !token.is_empty() {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        let request = request.body(Empty::<bytes::Bytes>::new()).expect("a request");
+        let answer = sender.send_request(request).await.ok()?;
+        let code = answer.status().as_u16();
+        let body = answer.into_body().collect().await.ok()?.to_bytes();
+        Some((code, String::from_utf8_lossy(&body).into_owned()))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_those_who_are_known_and_may_are_answered() {
+    let node = Node::start().await;
+    let reader = || {
+        node.authority.sign(
+            &[],
+            &[(DnType::CommonName, "alice"), (DnType::OrganizationName, "readers")],
+        )
+    };
+    let other = || node.authority.sign(&[], &[(DnType::CommonName, "bob")]);
+    let code = |answer: Option<(u16, String)>| answer.map(|(code, _)| code);
+
+    assert_eq!(
+        node.get("/healthz", Some(reader()), "").await,
+        Some((200, "ok".to_owned()))
+    );
+    let pods = node.get("/pods", Some(reader()), "").await.map(|(_, body)| body);
+    let pods: BTreeMap<String, serde_json::Value> = serde_json::from_str(&pods.unwrap_or_default()).expect("a list");
+    assert_eq!(pods["kind"], "PodList");
+
+    assert_eq!(code(node.get("/healthz", None, "").await), Some(401));
+    assert_eq!(code(node.get("/healthz", None, "wrong").await), Some(401));
+    let refused = node.get("/healthz", None, "good").await;
+    let message = "Forbidden (user=carol, verb=get, resource=nodes, subresource(s)=[healthz])";
+    assert_eq!(refused, Some((403, message.to_owned())));
+    assert_eq!(code(node.get("/pods", Some(other()), "").await), Some(403));
+    assert_eq!(
+        code(
+            node.get("/exec/ns/pod/main?command=sh&output=1", Some(reader()), "")
+                .await
+        ),
+        Some(403)
+    );
+    assert_eq!(code(node.get("/debug/marks", Some(reader()), "").await), Some(403));
+
+    let stranger = Authority::new();
+    let forged = stranger.sign(
+        &[],
+        &[(DnType::CommonName, "alice"), (DnType::OrganizationName, "readers")],
+    );
+    assert_eq!(
+        node.get("/healthz", Some(forged), "").await,
+        None,
+        "a foreign certificate ends the connection"
+    );
+}
