@@ -48,5 +48,6 @@ pub use queue::{QueueState, WorkQueue};
 pub use reflector::{Reflector, Selection};
 pub use request::Api;
 pub use status::decode_status;
+pub use tls::AnyServer;
 pub use transport::{Body, Duplex, Transport, TransportError, Upgrade, body_from_bytes};
 pub use watch::{WatchEvent, WatchStream};

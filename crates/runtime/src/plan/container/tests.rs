@@ -11,8 +11,8 @@ fn plan(config: &ContainerConfig, image: &RunConfig) -> Result<ContainerSpec, Pl
             log_directory: "/var/log/pods/p".into(),
             ..Default::default()
         },
-        dir: Path::new("/root/containers/c1"),
-        layers_dir: "/root/layers".into(),
+        dir: Path::new("/state/containers/c1"),
+        layers_dir: "/state/layers".into(),
         layers: vec!["upper".into(), "lower".into()],
         image,
         passwd: "root:x:0:0:root:/root:/bin/sh\n",
