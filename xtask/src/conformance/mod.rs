@@ -3,6 +3,7 @@
 //! [`table`] knows the tests, [`select`] chooses, [`ginkgo`] runs them group by group, [`outcome`] says what became of
 //! each, [`record`] compares with what is committed.
 
+mod doubt;
 mod ginkgo;
 mod outcome;
 mod progress;
@@ -105,7 +106,7 @@ pub fn run(args: &ConformanceArgs) -> Result<()> {
     };
     let committed = Record::read()?;
     let mut notes = args.record.then(|| Notes::begin(&tests)).transpose()?;
-    let outcomes = run_groups(&suite, &chosen, args.timeout_minutes, &mut notes)?;
+    let outcomes = run_groups(&suite, &chosen, args.timeout_minutes, &committed, &mut notes)?;
     drop(subject);
     fs::write(out.join("junit.xml"), summary::junit(&tests, &outcomes))?;
     print!("{}", summary::by_group(&tests, &outcomes));
@@ -120,6 +121,7 @@ fn run_groups(
     suite: &Suite,
     chosen: &[Test],
     timeout_minutes: Option<u64>,
+    committed: &Record,
     notes: &mut Option<Notes>,
 ) -> Result<Vec<Outcome>> {
     let mut groups: Vec<&str> = chosen.iter().map(|test| test.group.as_str()).collect();
@@ -132,7 +134,8 @@ fn run_groups(
     };
     let mut outcomes = Vec::new();
     for (label, own) in runs {
-        let ended = suite.run(label, &own, timeout(&own, suite.procs, timeout_minutes))?;
+        let mut ended = suite.run(label, &own, timeout(&own, suite.procs, timeout_minutes))?;
+        doubt::apply(&mut ended, committed);
         if let Some(notes) = notes {
             notes.add(&ended)?;
         }
