@@ -101,9 +101,12 @@ impl Filter {
         if self.fields.is_empty() {
             return true;
         }
-        let Ok(object) = serde_json::from_slice::<Value>(object) else {
+        let Ok(mut object) = serde_json::from_slice::<Value>(object) else {
             return false;
         };
+        if self.resource.storage_version.is_some() {
+            api::convert(&mut object, &self.resource.api_version());
+        }
         self.fields.requirements.iter().all(|requirement| match requirement {
             Requirement::Equals(path, value) => field(self.resource, &object, path).as_ref() == Some(value),
             Requirement::NotEquals(path, value) => field(self.resource, &object, path).as_ref() != Some(value),
