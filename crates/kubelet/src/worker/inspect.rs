@@ -83,15 +83,17 @@ fn log_end(path: &Path) -> Option<String> {
     let text = String::from_utf8_lossy(&content);
     let lines: Vec<&str> = text.lines().skip(usize::from(skipped > 0)).collect();
     let kept = &lines[lines.len().saturating_sub(limits::LOG_MESSAGE_LINES)..];
-    let message: String = kept.iter().map(|line| format!("{}\n", message_of(line))).collect();
+    let message: String = kept.iter().flat_map(|line| message_of(line)).collect();
     let cut = message.len().saturating_sub(limits::LOG_MESSAGE_BYTES);
     let cut = (cut..=message.len()).find(|at| message.is_char_boundary(*at))?;
     Some(message[cut..].to_owned())
 }
 
-/// `TIME STREAM TAG MESSAGE`.
-fn message_of(line: &str) -> &str {
-    line.splitn(4, ' ').nth(3).unwrap_or_default()
+/// The text of `TIME STREAM TAG MESSAGE` and its end: a piece (`P`) of a line has none.
+fn message_of(line: &str) -> [&str; 2] {
+    let mut parts = line.splitn(4, ' ').skip(2);
+    let is_piece = parts.next() == Some("P");
+    [parts.next().unwrap_or_default(), if is_piece { "" } else { "\n" }]
 }
 
 #[cfg(test)]
@@ -130,6 +132,8 @@ mod tests {
         assert_eq!(message("File", 1), None);
         assert_eq!(message("FallbackToLogsOnError", 0), None);
         assert_eq!(message("FallbackToLogsOnError", 1).as_deref(), Some("one\ntwo words\n"));
+        std::fs::write(dir.path().join("0.log"), "2023-01-01T00:00:00Z stdout P no end").unwrap();
+        assert_eq!(message("FallbackToLogsOnError", 1).as_deref(), Some("no end"));
         std::fs::write(dir.path().join("message"), "done").unwrap();
         assert_eq!(message("FallbackToLogsOnError", 1).as_deref(), Some("done"));
     }
