@@ -10,7 +10,7 @@ use client::Client;
 use cri::Runtime;
 use cri::v1::{ListPodSandboxRequest, RemovePodSandboxRequest, StopPodSandboxRequest};
 use dns::{Advertisement, DnsOptions};
-use kubelet::{ApiAuth, KubeletOptions, ServerOptions};
+use kubelet::{ApiAuth, KubeletOptions, Measurements, Places, ServerOptions, Shortage, Thresholds};
 use network::bridge::{self, BridgeOptions};
 use network::{Cidr, PodNetwork};
 use proxy::ProxyOptions;
@@ -55,6 +55,14 @@ pub struct NodeArgs {
     /// Pods this node takes at most
     #[arg(long, default_value_t = 110)]
     pub max_pods: u32,
+    /// Below these amounts the node is under pressure and takes no new pods: memory.available, nodefs.available,
+    /// nodefs.inodesFree, imagefs.available, imagefs.inodesFree and pid.available, each a quantity or a percentage. The
+    /// defaults suit one machine that is not for pods alone; `karve kubelet` has upstream's
+    #[arg(
+        long,
+        default_value = "memory.available<100Mi,nodefs.available<1Gi,imagefs.available<1Gi"
+    )]
+    pub eviction_hard: Thresholds,
     /// The bridge of the pod network [default: made from the cluster's name]
     #[arg(long)]
     pub bridge: Option<String>,
@@ -91,6 +99,13 @@ pub struct NodeSetup {
 pub enum NodeRuntime {
     Embedded(Arc<Embedded>),
     Remote(Arc<dyn Runtime>),
+}
+
+impl NodeArgs {
+    /// What this machine has too little of to take pods, for a node whose files are at `root_dir`.
+    pub fn shortages(&self, root_dir: &Path) -> Vec<Shortage> {
+        self.eviction_hard.shortages(&Measurements::take(&Places::on(root_dir)))
+    }
 }
 
 impl NodeFootprint {
@@ -204,6 +219,7 @@ impl NodeSetup {
         options.cluster_domain.clone_from(&self.args.cluster_domain);
         options.pod_cidrs = vec![self.args.pod_cidr];
         options.max_pods = self.args.max_pods;
+        options.eviction_hard = self.args.eviction_hard.clone();
         options.port = self.args.kubelet_port;
         options.server = Some(ServerOptions {
             address: (self.node_ip, self.args.kubelet_port).into(),

@@ -55,7 +55,7 @@ struct Components {
 
 pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
     if args.detach {
-        return detach(&layout).await;
+        return detach(&layout, &args).await;
     }
     let begun = Instant::now();
     if let Some(run) = RunFile::read(&layout)?.filter(RunFile::is_running) {
@@ -81,7 +81,7 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
     if let Some(footprint) = footprint {
         start_node(&running, &args.node, footprint, &mut components).await?;
     }
-    announce(&layout, &running, begun, args.no_node, stop).await;
+    announce(&layout, &running, begun, &args, stop).await;
     serving.await??;
     components.tasks.iter().for_each(JoinHandle::abort);
     server.stop().await;
@@ -168,10 +168,10 @@ async fn start_node(
 }
 
 /// Says where the cluster is as soon as it can take pods.
-async fn announce(layout: &Layout, running: &Running, begun: Instant, no_node: bool, mut stop: watch::Receiver<bool>) {
+async fn announce(layout: &Layout, running: &Running, begun: Instant, args: &UpArgs, mut stop: watch::Receiver<bool>) {
     let client = in_process(running, "system:apiserver", &["system:masters"]);
     let ready = async {
-        match no_node {
+        match args.no_node {
             true => true,
             false => wait_for_node(&client).await,
         }
@@ -191,10 +191,30 @@ async fn announce(layout: &Layout, running: &Running, begun: Instant, no_node: b
         begun.elapsed().as_millis(),
         running.url
     );
+    if let Some(warning) = pressure_warning(layout, args) {
+        eprintln!("{warning}");
+    }
     eprintln!(
         "try: kubectl --kubeconfig {} get pods -A",
         layout.kubeconfig().display()
     );
+}
+
+/// Why the node would take no pods although it is Ready, and what to do about it.
+fn pressure_warning(layout: &Layout, args: &UpArgs) -> Option<String> {
+    if args.no_node {
+        return None;
+    }
+    let shortages = args.node.shortages(&layout.node());
+    let lines: Vec<String> = shortages.iter().map(|shortage| format!("  {shortage}")).collect();
+    (!lines.is_empty()).then(|| {
+        format!(
+            "WARNING: this machine is under pressure, so the node is tainted and new pods stay Pending:\n{}\n\
+             Free some of it ({} is where pods' files are), or start with lower thresholds: --eviction-hard 'nodefs.available<100Mi'",
+            lines.join("\n"),
+            layout.node().display()
+        )
+    })
 }
 
 async fn wait_for_node(client: &Client) -> bool {
@@ -222,7 +242,7 @@ fn is_ready(node: &Value) -> bool {
 }
 
 /// Starts the same command in the background and waits until its node is Ready.
-async fn detach(layout: &Layout) -> Result<()> {
+async fn detach(layout: &Layout, args: &UpArgs) -> Result<()> {
     layout.create()?;
     let log = OpenOptions::new()
         .append(true)
@@ -256,6 +276,9 @@ async fn detach(layout: &Layout) -> Result<()> {
                 layout.name,
                 begun.elapsed().as_millis()
             );
+            if let Some(warning) = pressure_warning(layout, args) {
+                eprintln!("{warning}");
+            }
             println!("export KUBECONFIG={}", layout.kubeconfig().display());
             return Ok(());
         }

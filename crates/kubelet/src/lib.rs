@@ -2,14 +2,15 @@
 //!
 //! Start with [`plan`], the pure heart: what a pod should be and what is known of it in, what to do next out. Around
 //! it, `worker` runs one task per pod that carries plans out, `status` computes what the API is told, `container` and
-//! `volumes` make configurations and files, `probe` asks containers how they are, `node` speaks for the machine and
-//! `server` answers on port 10250.
+//! `volumes` make configurations and files, `probe` asks containers how they are, `node` speaks for the machine, `eviction`
+//! knows when it runs out of something and `server` answers on port 10250.
 //!
 //! This crate drives any [`cri::Runtime`] and must not know which one it is. It meets the rest of the system only
 //! through the API, and depends neither on the API server nor on the store.
 
 mod cgroup;
 mod container;
+mod eviction;
 mod inventory;
 mod limits;
 mod moment;
@@ -36,6 +37,7 @@ mod tls;
 mod volumes;
 mod worker;
 
+pub use eviction::{BadThreshold, Measurements, Places, Shortage, Thresholds};
 pub use options::{KubeletOptions, ServerOptions};
 pub use run::{Kubelet, KubeletError, run};
 pub use server::{Access, ApiAuth, Authenticator, Authorizer, Server, User};

@@ -9,6 +9,7 @@ use client::Client;
 use cri::Runtime;
 use network::{Cidr, PodNetwork};
 
+use crate::eviction::Thresholds;
 use crate::server::{Authenticator, Authorizer};
 
 #[derive(Clone)]
@@ -38,6 +39,8 @@ pub struct KubeletOptions {
     /// Told the node's blocks, beside the runtime.
     pub pod_network: Option<Arc<dyn PodNetwork>>,
     pub max_pods: u32,
+    /// Below these the node is under pressure; pods are promised none of it.
+    pub eviction_hard: Thresholds,
     /// Where the kubelet serves; `None` if it is only called in process.
     pub server: Option<ServerOptions>,
     /// The port that the node's object names.
@@ -82,6 +85,7 @@ impl KubeletOptions {
             pod_cidrs: Vec::new(),
             pod_network: None,
             max_pods: 110,
+            eviction_hard: Thresholds::upstream(),
             server: None,
             port: 10250,
             static_pod_path: None,

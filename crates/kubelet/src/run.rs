@@ -11,6 +11,7 @@ use crate::cgroup::Cgroups;
 use crate::container::dns::{ClusterDns, Resolver};
 use crate::container::resources;
 use crate::container::services::Service;
+use crate::eviction::{Measurements, Places};
 use crate::node::{Machine, Node};
 use crate::objects::follow::Follower;
 use crate::options::KubeletOptions;
@@ -63,7 +64,7 @@ impl Kubelet {
         let (version, found) = tokio::join!(version, inventory::take(&*options.runtime));
         let version = version.map_err(KubeletError::Runtime)?;
         let found = found.map_err(KubeletError::Runtime)?;
-        let machine = Machine::detect(&options.root_dir);
+        let machine = Machine::detect(&Measurements::take(&Places::on(&options.root_dir)));
         let events = EventRecorder::start(options.client.clone(), "kubelet", &options.node_name);
         let mut tasks = JoinSet::new();
         let services = reflect_services(&options, &mut tasks);
@@ -141,7 +142,7 @@ fn share(
             runtime_name: version.runtime_name.clone(),
         },
         machine: resources::Machine::detect(i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX)),
-        allocatable: RwLock::new(machine.allocatable(options.max_pods)),
+        allocatable: RwLock::new(machine.allocatable(options.max_pods, &options.eviction_hard)),
         starts,
         pulls,
         status_writes,

@@ -115,6 +115,7 @@ impl Karve {
         if !self.setup.node {
             command.arg("--no-node");
         }
+        command.args(["--eviction-hard", NO_PRESSURE]);
         if let Some(containerd) = &self.containerd {
             let endpoint = format!("unix://{}", containerd.socket.display());
             command.args(["--container-runtime-endpoint", &endpoint]);
@@ -230,6 +231,9 @@ impl Karve {
         Process::start(&mut command, &self.setup.logs.join("etcd.log"))
     }
 }
+
+/// So low that what a test finds never depends on how full the machine is.
+const NO_PRESSURE: &str = "memory.available<10Mi,nodefs.available<10Mi,imagefs.available<10Mi";
 
 /// The conditions "Ready" of all nodes.
 const READY_NODES: &[&str] = &[

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 use client::{Client, Config};
-use kubelet::{ApiAuth, KubeletOptions, ServerOptions};
+use kubelet::{ApiAuth, KubeletOptions, ServerOptions, Thresholds};
 
 use super::{apiserver, authority_of, host_name};
 use crate::layout::Layout;
@@ -62,6 +62,13 @@ pub struct KubeletArgs {
     /// Pods this node takes at most
     #[arg(long, default_value_t = 110)]
     max_pods: u32,
+    /// Below these amounts the node is under pressure and takes no new pods: memory.available, nodefs.available,
+    /// nodefs.inodesFree, imagefs.available, imagefs.inodesFree and pid.available, each a quantity or a percentage
+    #[arg(
+        long,
+        default_value = "memory.available<100Mi,nodefs.available<10%,imagefs.available<15%,nodefs.inodesFree<5%,imagefs.inodesFree<5%"
+    )]
+    eviction_hard: Thresholds,
     /// A directory of pods that run without an API server
     #[arg(long)]
     pod_manifest_path: Option<PathBuf>,
@@ -91,6 +98,7 @@ pub async fn run(layout: &Layout, args: KubeletArgs) -> Result<()> {
     options.cluster_dns = args.cluster_dns;
     options.cluster_domain = args.cluster_domain;
     options.max_pods = args.max_pods;
+    options.eviction_hard = args.eviction_hard;
     options.port = args.port;
     options.static_pod_path = args.pod_manifest_path;
     options.server = Some(ServerOptions {

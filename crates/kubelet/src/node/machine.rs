@@ -2,14 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
-/// Memory kept free of pods, and the pressure line: upstream's default eviction threshold.
-const MEMORY_RESERVE: u64 = 100 << 20;
-/// The part of the disk kept free of pods.
-const DISK_RESERVE_PERCENT: u64 = 10;
-/// The part of the disk, and of all process numbers, below which there is pressure.
-const PRESSURE_PERCENT: u64 = 10;
+use crate::eviction::{Measurements, Signal, Thresholds};
 
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
@@ -24,23 +18,13 @@ pub struct Machine {
     pub architecture: &'static str,
 }
 
-/// What is running out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pressure {
-    pub memory: bool,
-    pub disk: bool,
-    pub pids: bool,
-}
-
 impl Machine {
-    /// `root` lies on the disk that pods use.
-    pub fn detect(root: &Path) -> Machine {
+    pub fn detect(measured: &Measurements) -> Machine {
         let uname = rustix::system::uname();
-        let (disk_bytes, _) = disk(root).unwrap_or_default();
         Machine {
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
-            memory_bytes: memory("MemTotal"),
-            disk_bytes,
+            memory_bytes: measured.capacity(Signal::MemoryAvailable),
+            disk_bytes: measured.capacity(Signal::NodefsAvailable),
             machine_id: first_line("/etc/machine-id"),
             system_uuid: first_line("/sys/class/dmi/id/product_uuid"),
             boot_id: first_line("/proc/sys/kernel/random/boot_id"),
@@ -60,46 +44,16 @@ impl Machine {
         ])
     }
 
-    pub fn allocatable(&self, max_pods: u32) -> BTreeMap<String, String> {
+    /// What pods may ask for: all but what the thresholds keep free.
+    pub fn allocatable(&self, max_pods: u32, thresholds: &Thresholds) -> BTreeMap<String, String> {
         let mut allocatable = self.capacity(max_pods);
-        let memory = self.memory_bytes.saturating_sub(MEMORY_RESERVE) / 1024;
-        let disk = self.disk_bytes / 100 * (100 - DISK_RESERVE_PERCENT);
+        let free = |signal, capacity: u64| capacity.saturating_sub(thresholds.reserve(signal, capacity));
+        let memory = free(Signal::MemoryAvailable, self.memory_bytes) / 1024;
+        let disk = free(Signal::NodefsAvailable, self.disk_bytes);
         allocatable.insert("memory".to_owned(), format!("{memory}Ki"));
         allocatable.insert("ephemeral-storage".to_owned(), disk.to_string());
         allocatable
     }
-}
-
-impl Pressure {
-    pub fn detect(root: &Path) -> Pressure {
-        let disk = disk(root).is_some_and(|(total, free)| free < total / 100 * PRESSURE_PERCENT);
-        let number = |path: &str| first_line(path).parse::<u64>().ok();
-        let (max, used) = (number("/proc/sys/kernel/pid_max"), processes());
-        Pressure {
-            memory: memory("MemAvailable") < MEMORY_RESERVE,
-            disk,
-            pids: max
-                .is_some_and(|max| used.is_some_and(|used| max.saturating_sub(used) < max / 100 * PRESSURE_PERCENT)),
-        }
-    }
-}
-
-fn disk(root: &Path) -> Option<(u64, u64)> {
-    let stat = rustix::fs::statvfs(root).ok()?;
-    Some((stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize))
-}
-
-/// All tasks of the machine: the second half of the fourth word of `loadavg`.
-fn processes() -> Option<u64> {
-    let load = fs::read_to_string("/proc/loadavg").ok()?;
-    load.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
-}
-
-fn memory(field: &str) -> u64 {
-    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let line = info.lines().find(|line| line.split(':').next() == Some(field));
-    let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
 }
 
 fn os_image(release: &str) -> String {
@@ -119,5 +73,28 @@ pub fn architecture() -> &'static str {
         "aarch64" => "arm64",
         "powerpc64" => "ppc64le",
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocatable_is_what_the_thresholds_leave() {
+        let machine = Machine {
+            memory_bytes: 1 << 30,
+            disk_bytes: 1000 << 30,
+            ..Machine::default()
+        };
+        let of = |text: &str| machine.allocatable(110, &text.parse().unwrap());
+        let upstream = machine.allocatable(110, &Thresholds::upstream());
+        assert_eq!(upstream["memory"], format!("{}Ki", (1 << 20) - 100 * 1024));
+        assert_eq!(upstream["ephemeral-storage"], (900u64 << 30).to_string());
+        assert_eq!(
+            of("nodefs.available<1Gi")["ephemeral-storage"],
+            (999u64 << 30).to_string()
+        );
+        assert_eq!(of("")["memory"], machine.capacity(110)["memory"]);
     }
 }

@@ -12,10 +12,10 @@ use network::Cidr;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::eviction::{Measurements, Places, Shortage};
 use crate::limits;
 use crate::moment::Moment;
 use crate::options::KubeletOptions;
-use machine::Pressure;
 use object::{Facts, KnownCondition};
 
 pub use machine::Machine;
@@ -69,6 +69,7 @@ impl Node {
             port: options.port,
             max_pods: options.max_pods,
             version: options.version.clone(),
+            thresholds: options.eviction_hard.clone(),
             runtime_version: format!("{}://{}", runtime.runtime_name, runtime.runtime_version),
             machine,
             ..Facts::default()
@@ -133,10 +134,28 @@ impl Node {
     /// Finds out how the node is.
     async fn observe(&mut self) {
         self.facts.unready = unready(&*self.options.runtime).await;
-        self.facts.pressure = Pressure::detect(&self.options.root_dir);
+        let measured = Measurements::take(&places(&self.options).await);
+        let shortages = self.options.eviction_hard.shortages(&measured);
+        self.tell_pressure(&shortages);
+        self.facts.shortages = shortages;
         let images = self.options.runtime.list_images(v1::ListImagesRequest::default()).await;
         if let Ok(images) = images {
             self.facts.images = object::images(images.images);
+        }
+    }
+
+    /// Says what is short when something else is short than before.
+    fn tell_pressure(&self, shortages: &[Shortage]) {
+        let signals = |shortages: &[Shortage]| shortages.iter().map(|shortage| shortage.signal).collect::<Vec<_>>();
+        if signals(shortages) == signals(&self.facts.shortages) {
+            return;
+        }
+        match shortages {
+            [] => tracing::info!("the node is no longer under pressure"),
+            _ => tracing::warn!(
+                shortages = %shortages.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
+                "the node is under pressure and takes no new pods"
+            ),
         }
     }
 
@@ -261,6 +280,22 @@ impl Node {
         }
         self.pod_cidrs = cidrs.to_vec();
     }
+}
+
+/// The disks of pods and of images.
+async fn places(options: &KubeletOptions) -> Places {
+    let mut places = Places::on(&options.root_dir);
+    if let Ok(answer) = options.runtime.image_fs_info(v1::ImageFsInfoRequest::default()).await {
+        let first = answer
+            .image_filesystems
+            .into_iter()
+            .next()
+            .and_then(|usage| usage.fs_id);
+        if let Some(id) = first.filter(|id| !id.mountpoint.is_empty()) {
+            places.imagefs = id.mountpoint.into();
+        }
+    }
+    places
 }
 
 /// Why the runtime cannot run pods, if it cannot.

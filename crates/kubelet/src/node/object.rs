@@ -6,7 +6,8 @@ use cri::v1;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::machine::{Machine, Pressure};
+use super::machine::Machine;
+use crate::eviction::{Pressure, Shortage, Thresholds};
 use crate::limits;
 use crate::moment::Moment;
 
@@ -20,7 +21,10 @@ pub struct Facts {
     pub version: String,
     pub runtime_version: String,
     pub machine: Machine,
-    pub pressure: Pressure,
+    /// What is kept free.
+    pub thresholds: Thresholds,
+    /// What has run out.
+    pub shortages: Vec<Shortage>,
     /// Why the node cannot run pods, if it cannot.
     pub unready: Option<String>,
     pub images: Vec<Image>,
@@ -68,7 +72,7 @@ pub fn status(facts: &Facts, known: &[KnownCondition], now: Moment) -> Value {
     json!({
         "addresses": addresses,
         "capacity": facts.machine.capacity(facts.max_pods),
-        "allocatable": facts.machine.allocatable(facts.max_pods),
+        "allocatable": facts.machine.allocatable(facts.max_pods, &facts.thresholds),
         "conditions": conditions(facts, known, now),
         "daemonEndpoints": {"kubeletEndpoint": {"Port": facts.port}},
         "nodeInfo": {
@@ -88,13 +92,18 @@ pub fn status(facts: &Facts, known: &[KnownCondition], now: Moment) -> Value {
 }
 
 fn conditions(facts: &Facts, known: &[KnownCondition], now: Moment) -> Vec<Value> {
-    let Pressure { memory, disk, pids } = facts.pressure;
+    let under = |pressure| {
+        facts
+            .shortages
+            .iter()
+            .any(|shortage| shortage.signal.pressure() == pressure)
+    };
     let row = |kind, holds, yes, no| (kind, holds, if holds { yes } else { no });
     let unready = facts.unready.as_deref();
     let rows = [
         row(
             "MemoryPressure",
-            memory,
+            under(Pressure::Memory),
             (
                 "KubeletHasInsufficientMemory",
                 "kubelet has insufficient memory available",
@@ -103,13 +112,13 @@ fn conditions(facts: &Facts, known: &[KnownCondition], now: Moment) -> Vec<Value
         ),
         row(
             "DiskPressure",
-            disk,
+            under(Pressure::Disk),
             ("KubeletHasDiskPressure", "kubelet has disk pressure"),
             ("KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
         ),
         row(
             "PIDPressure",
-            pids,
+            under(Pressure::Pid),
             ("KubeletHasInsufficientPID", "kubelet has insufficient PID available"),
             ("KubeletHasSufficientPID", "kubelet has sufficient PID available"),
         ),
