@@ -61,6 +61,14 @@ impl Client {
         }
     }
 
+    /// The same client by another way, which usually means as someone else.
+    pub fn through(&self, transport: Arc<dyn Transport>) -> Client {
+        Client {
+            transport,
+            ..self.clone()
+        }
+    }
+
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -5,9 +5,10 @@
 //! lie what reconcilers need: a [`Reflector`] that keeps a [`Cache`] of narrow projections current, [`Informers`] that
 //! share them, a [`WorkQueue`], an [`EventRecorder`] and [`leader`] election.
 //!
-//! But for events and leases nothing here knows a kind: resources are rows of the `api` crate's table, objects are JSON
+//! But for events, leases and service accounts nothing here knows a kind: resources are rows of the `api` crate's table, objects are JSON
 //! bytes, and what a caller decodes of them is the caller's projection. This crate must never depend on a component or on the store.
 
+mod account;
 mod backoff;
 mod cache;
 mod client;
@@ -33,6 +34,7 @@ pub mod when;
 #[cfg(test)]
 mod fake;
 
+pub use account::ServiceAccounts;
 pub use backoff::Backoff;
 pub use cache::{Cache, Freshness, IndexFunction, Object, WithMetadata};
 pub use client::Client;

@@ -32,6 +32,7 @@ use sets::Sets;
 
 pub const ROW: Row = Row {
     name: "deployment",
+    account: "deployment-controller",
     workers: 5,
     start,
 };
@@ -206,7 +207,9 @@ impl Planner<'_> {
             return None;
         }
         let body = json!({"metadata": {"annotations": {REVISION: revision}}});
-        let patch = Patch::new(&DEPLOYMENT, metadata, body).at_revision(metadata);
+        let patch = Patch::new(&DEPLOYMENT, metadata, body)
+            .at_revision(metadata)
+            .by_update();
         Some(Action::Patch(patch))
     }
 }

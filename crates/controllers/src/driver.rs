@@ -29,6 +29,8 @@ const MAX_AWAIT: Duration = Duration::from_secs(300);
 /// One controller: a row of the table.
 pub struct Row {
     pub name: &'static str,
+    /// The service account of `kube-system` that it acts as; upstream's, whose rights every cluster's default roles hold.
+    pub account: &'static str,
     /// How many keys are worked on at a time.
     pub workers: usize,
     /// Says what is watched, and makes the planner.
@@ -51,10 +53,11 @@ pub struct Attempt {
     pub error: Option<String>,
 }
 
-/// What the driver shares between all controllers.
+/// What a controller gets from [`crate::run`]; all but the client is shared by all of them.
 pub struct Shared {
+    /// Acts as the controller.
     pub client: Client,
-    pub informers: Informers,
+    pub informers: Arc<Informers>,
     pub recorder: EventRecorder,
     pub options: crate::Settings,
 }
@@ -82,6 +85,7 @@ pub async fn drive(row: &'static Row, shared: Arc<Shared>) {
         queue,
         executor: Executor {
             client: shared.client.clone(),
+            reader: shared.informers.client().clone(),
             recorder: shared.recorder.for_component(&format!("{}-controller", row.name)),
             caches,
         },

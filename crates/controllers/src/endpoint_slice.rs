@@ -21,6 +21,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 
 pub const ROW: Row = Row {
     name: "endpointslice",
+    account: "endpointslice-controller",
     workers: 5,
     start,
 };

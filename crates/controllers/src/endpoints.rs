@@ -19,6 +19,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 
 pub const ROW: Row = Row {
     name: "endpoint",
+    account: "endpoint-controller",
     workers: 5,
     start,
 };
@@ -234,7 +235,9 @@ fn update(known: &Endpoints, subsets: Vec<Value>, labels: BTreeMap<String, Strin
     if !metadata.is_empty() {
         body.insert("metadata".to_owned(), metadata.into());
     }
-    let patch = Patch::new(&ENDPOINTS, &known.metadata, body.clone().into()).at_revision(&known.metadata);
+    let patch = Patch::new(&ENDPOINTS, &known.metadata, body.clone().into())
+        .at_revision(&known.metadata)
+        .by_update();
     (!body.is_empty()).then_some(Action::Patch(patch))
 }
 

@@ -23,6 +23,7 @@ use verdict::{Dependent, OwnerState, View};
 
 pub const ROW: Row = Row {
     name: "garbage-collector",
+    account: "generic-garbage-collector",
     workers: 20,
     start,
 };

@@ -36,7 +36,7 @@ mod testing;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Backoff, Client, EventRecorder, Informers};
+use client::{Backoff, Client, EventRecorder, Informers, Transport};
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
@@ -51,13 +51,19 @@ const RESTART: Backoff = Backoff::new(Duration::from_millis(200), Duration::from
 
 /// What [`run`] needs.
 pub struct ControllersOptions {
+    /// Reads for all of them, and writes what `accounts` does not cover.
     pub client: Client,
+    /// The ways by which controllers act as their own service accounts; without them all act as `client` does.
+    pub accounts: Option<Accounts>,
     /// The name of this machine, for events.
     pub host: String,
     pub settings: Settings,
     /// Names of rows that are not to run.
     pub disabled: Vec<String>,
 }
+
+/// Gives the way to the API server as a service account of `kube-system`, by its name.
+pub type Accounts = Arc<dyn Fn(&str) -> Arc<dyn Transport> + Send + Sync>;
 
 /// What controllers take from the cluster's configuration.
 #[derive(Clone, Debug, Default)]
@@ -75,17 +81,23 @@ pub struct Settings {
 /// Runs all controllers until the future is dropped.
 pub async fn run(options: ControllersOptions) {
     let client = options.client.named("kube-controller-manager");
-    let shared = Arc::new(Shared {
-        recorder: EventRecorder::start(client.clone(), "controller-manager", &options.host),
-        informers: Informers::new(client.clone()),
-        options: options.settings,
-        client,
-    });
+    let recorder = EventRecorder::start(client.clone(), "controller-manager", &options.host);
+    let informers = Arc::new(Informers::new(client.clone()));
     let mut running = JoinSet::new();
     for row in table() {
-        if !options.disabled.iter().any(|name| name == row.name) {
-            running.spawn(supervise(row, shared.clone()));
+        if options.disabled.iter().any(|name| name == row.name) {
+            continue;
         }
+        let shared = Shared {
+            client: match &options.accounts {
+                Some(accounts) => client.through(accounts(row.account)),
+                None => client.clone(),
+            },
+            informers: informers.clone(),
+            recorder: recorder.clone(),
+            options: options.settings.clone(),
+        };
+        running.spawn(supervise(row, Arc::new(shared)));
     }
     while running.join_next().await.is_some() {}
 }

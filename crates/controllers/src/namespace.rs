@@ -21,6 +21,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup, status};
 
 pub const ROW: Row = Row {
     name: "namespace",
+    account: "namespace-controller",
     workers: 10,
     start,
 };

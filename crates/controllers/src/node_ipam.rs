@@ -15,6 +15,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Settings, Setup};
 
 pub const ROW: Row = Row {
     name: "node-ipam",
+    account: "node-controller",
     workers: 1,
     start,
 };

@@ -22,6 +22,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup, status};
 
 pub const ROW: Row = Row {
     name: "node-lifecycle",
+    account: "node-controller",
     workers: 4,
     start,
 };

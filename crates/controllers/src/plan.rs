@@ -72,11 +72,21 @@ pub struct Patch {
     pub name: String,
     pub subresource: &'static str,
     pub body: Value,
-    /// A strategic merge patch, which adds to keyed lists where a merge patch would replace them.
-    pub strategic: bool,
+    pub form: Form,
     pub announce: Option<Announce>,
     /// The stage to record for the patched object.
     pub mark: Option<&'static str>,
+}
+
+/// How a change reaches the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    Merge,
+    /// Adds to keyed lists where a merge patch would replace them.
+    Strategic,
+    /// As a merge patch, but made here and written as a whole: upstream's roles let many controllers update what they
+    /// may not patch.
+    Update,
 }
 
 pub struct Adopt {
@@ -86,7 +96,7 @@ pub struct Adopt {
     pub patch: Patch,
 }
 
-/// Events that tell how an action went. The object's name, or the error, follows the text.
+/// Events that tell how an action went. The object's name follows a text that ends with a space, the error any text.
 #[derive(Clone)]
 pub struct Announce {
     pub about: ObjectReference,
@@ -150,7 +160,7 @@ impl Patch {
             name: metadata.name.clone(),
             subresource: "",
             body,
-            strategic: false,
+            form: Form::Merge,
             announce: None,
             mark: None,
         }
@@ -161,9 +171,14 @@ impl Patch {
         let body = serde_json::json!({"metadata": {"uid": metadata.uid}, "status": status});
         Patch {
             subresource: "status",
-            strategic: true,
+            form: Form::Strategic,
             ..Patch::new(resource, metadata, body)
         }
+    }
+
+    pub fn by_update(mut self) -> Patch {
+        self.form = Form::Update;
+        self
     }
 
     /// Makes the patch conditional on the revision that the planner saw.

@@ -21,12 +21,14 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup, replicas, status, template};
 
 pub const ROW: Row = Row {
     name: "replicaset",
+    account: "replicaset-controller",
     workers: 5,
     start: |setup| start(setup, &REPLICA_SET),
 };
 
 pub const REPLICATION_CONTROLLER_ROW: Row = Row {
     name: "replication",
+    account: "replication-controller",
     workers: 5,
     start: |setup| start(setup, &REPLICATION_CONTROLLER),
 };

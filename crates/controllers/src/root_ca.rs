@@ -17,6 +17,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 
 pub const ROW: Row = Row {
     name: "root-ca-certificate-publisher",
+    account: "root-ca-cert-publisher",
     workers: 1,
     start,
 };
@@ -90,7 +91,8 @@ fn plan(namespace: &Namespace, map: Option<&ConfigMap>, root_ca: &str) -> Plan {
                 data[other] = api::Value::Null;
             }
             let patch = Patch::new(&CONFIG_MAP, &map.metadata, json!({"data": data}));
-            plan.actions.push(Action::Patch(patch.at_revision(&map.metadata)));
+            plan.actions
+                .push(Action::Patch(patch.at_revision(&map.metadata).by_update()));
         }
         Some(_) => {}
     }

@@ -14,6 +14,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 
 pub const ROW: Row = Row {
     name: "serviceaccount",
+    account: "service-account-controller",
     workers: 1,
     start,
 };

@@ -21,7 +21,9 @@ pub fn patch(resource: &'static Resource, metadata: &ObjectMeta, current: &Value
     if changes.is_empty() {
         return None;
     }
-    let mut patch = Patch::new(resource, metadata, json!({"status": changes})).at_revision(metadata);
+    let mut patch = Patch::new(resource, metadata, json!({"status": changes}))
+        .at_revision(metadata)
+        .by_update();
     patch.subresource = "status";
     Some(patch)
 }

@@ -18,6 +18,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 
 pub const ROW: Row = Row {
     name: "taint-eviction",
+    account: "node-controller",
     workers: 8,
     start,
 };

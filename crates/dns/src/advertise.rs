@@ -4,6 +4,7 @@
 //! node's pods to that node's server.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use api::kinds;
 use client::{Client, Patch};
@@ -12,6 +13,9 @@ use serde_json::{Value, json};
 
 const NAMESPACE: &str = "kube-system";
 const SERVICE: &str = "kube-dns";
+/// How often to try again when it is refused, and after what time.
+const MAX_REFUSALS: u32 = 100;
+const AFTER_REFUSAL: Duration = Duration::from_millis(10);
 
 /// One node's server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +27,19 @@ pub struct Advertisement {
     pub server: SocketAddr,
 }
 
-/// Creates what is missing, and points the node's slice at its server.
+/// Creates what is missing, and points the node's slice at its server. Rights that were only just granted may still be
+/// unknown to the server, so refusals are not taken for an answer at once.
 pub async fn advertise(client: &Client, advertisement: &Advertisement) -> Result<(), client::Error> {
+    for _ in 0..MAX_REFUSALS {
+        match advertise_once(client, advertisement).await {
+            Err(error) if error.is_forbidden() => tokio::time::sleep(AFTER_REFUSAL).await,
+            done => return done,
+        }
+    }
+    advertise_once(client, advertisement).await
+}
+
+async fn advertise_once(client: &Client, advertisement: &Advertisement) -> Result<(), client::Error> {
     let services = client.resource(&kinds::service::SERVICE).in_namespace(NAMESPACE);
     match services.create::<IgnoredAny>(&service(advertisement.service_ip)).await {
         Err(error) if !error.is_already_exists() => return Err(error),

@@ -2,7 +2,7 @@
 //!
 //! Start at [`run`]. `zone` knows the cluster's names and answers from caches, `forward` asks the host's own name
 //! servers, `server` speaks UDP and TCP, and `wire` is the message format. [`advertise`] tells the cluster where this
-//! node's server is, as endpoints of the kube-dns Service.
+//! node's server is, as endpoints of the kube-dns Service, and [`grant`] gives the server the rights for all that.
 //!
 //! Nothing here touches the kernel's network settings or knows how a client's packets arrive.
 
@@ -22,9 +22,11 @@ use server::Server;
 use zone::Zone;
 
 pub use advertise::{Advertisement, advertise};
+pub use grant::{ACCOUNT, grant};
 
 mod advertise;
 mod forward;
+mod grant;
 mod objects;
 mod server;
 mod wire;

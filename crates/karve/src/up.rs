@@ -8,12 +8,13 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::controllers::Settings;
+use ::apiserver::{ApiServer, InProcess};
+use ::controllers::{Accounts, Settings};
 use anyhow::{Context, Result, bail};
 use api::kinds::node::NODE;
 use auth::User;
 use clap::Args;
-use client::Client;
+use client::{Client, Transport};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -90,13 +91,15 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
 
 fn start_control_plane(running: &Running) -> Components {
     let root_ca = running.authority.certificate_pem.clone();
-    let client = in_process(running, "system:kube-controller-manager", &["system:masters"]);
+    let client = in_process(running, "system:kube-controller-manager", &[]);
+    let server = running.server.clone();
+    let accounts: Accounts = Arc::new(move |name| as_account(&server, name));
     let controllers = supervise("controllers", move || {
         let settings = Settings {
             root_ca: Some(root_ca.clone()),
             ..Settings::default()
         };
-        let options = controllers::options(client.clone(), settings, Vec::new());
+        let options = controllers::options(client.clone(), Some(accounts.clone()), settings, Vec::new());
         async move {
             ::controllers::run(options).await;
             Ok(())
@@ -154,10 +157,13 @@ async fn start_node(
         let options = proxy.clone();
         async move { Ok(::proxy::run(options).await?) }
     }));
-    if let Some((options, advertisement)) = setup.dns(in_process(running, "system:kube-dns", &["system:masters"])) {
+    let dns_client = Client::new(as_account(&running.server, dns::ACCOUNT));
+    if let Some((options, advertisement)) = setup.dns(dns_client) {
+        let admin = in_process(running, "system:apiserver", &["system:masters"]);
         components.tasks.push(supervise("dns", move || {
-            let (options, advertisement) = (options.clone(), advertisement.clone());
+            let (options, advertisement, admin) = (options.clone(), advertisement.clone(), admin.clone());
             async move {
+                dns::grant(&admin).await?;
                 dns::advertise(&options.client, &advertisement).await?;
                 Ok(dns::run(options).await?)
             }
@@ -314,5 +320,11 @@ async fn is_up(layout: &Layout, pid: u32) -> bool {
 /// A client of a component in this process, with that component's own rights.
 fn in_process(running: &Running, user: &str, groups: &[&str]) -> Client {
     let user = User::system(user, groups);
-    Client::new(Arc::new(::apiserver::InProcess::new(running.server.clone(), user)))
+    Client::new(Arc::new(InProcess::new(running.server.clone(), user)))
+}
+
+/// The way to the server as a service account of the control plane, which needs no object: its name has the rights.
+fn as_account(server: &Arc<ApiServer>, name: &str) -> Arc<dyn Transport> {
+    let user = User::service_account(controllers::ACCOUNTS_NAMESPACE, name, "").authenticated();
+    Arc::new(InProcess::new(server.clone(), user))
 }

@@ -1,6 +1,6 @@
 //! Carrying out a plan.
 
-use api::ObjectMeta;
+use api::{ObjectMeta, Value};
 use client::{Api, Client, DeleteOptions, Error, EventRecorder, EventType, Key, ListOptions};
 use futures_util::future::join_all;
 use serde::Deserialize;
@@ -8,13 +8,15 @@ use serde::de::IgnoredAny;
 
 use super::awaits::Await;
 use super::setup::WatchedCache;
-use crate::plan::{Action, Adopt, Announce, Create, Delete, Patch, Plan};
+use crate::plan::{Action, Adopt, Announce, Create, Delete, Form, Patch, Plan};
 
 /// The calls of one plan that are under way at a time.
 const MAX_AT_ONCE: usize = 64;
 
 pub struct Executor {
     pub client: Client,
+    /// Reads as the caches do: not every controller may get what it may update.
+    pub reader: Client,
     pub recorder: EventRecorder,
     pub caches: Vec<WatchedCache>,
 }
@@ -171,12 +173,12 @@ impl Executor {
             .resource(patch.resource)
             .in_namespace(patch.namespace.clone())
             .subresource(patch.subresource);
-        let body = if patch.strategic {
-            client::Patch::strategic(&patch.body)
-        } else {
-            client::Patch::merge(&patch.body)
+        let answer = match patch.form {
+            Form::Merge => api.patch(&patch.name, client::Patch::merge(&patch.body)).await,
+            Form::Strategic => api.patch(&patch.name, client::Patch::strategic(&patch.body)).await,
+            Form::Update => self.update(&api, patch).await,
         };
-        match api.patch::<Answer>(&patch.name, body).await {
+        match answer {
             Ok(patched) => {
                 let metadata = &patched.metadata;
                 if let Some(stage) = patch.mark {
@@ -194,6 +196,24 @@ impl Executor {
                 Err(error)
             }
         }
+    }
+
+    /// Reads the whole object, changes what the patch changes, and writes it back at the revision it was read at or
+    /// that the patch names.
+    async fn update(&self, api: &Api, patch: &Patch) -> Result<Answer, Error> {
+        let by_name = ListOptions {
+            field_selector: format!("metadata.name={}", patch.name),
+            ..ListOptions::default()
+        };
+        let objects = self.reader.resource(patch.resource);
+        let objects = objects.in_namespace(patch.namespace.clone());
+        let Some(object) = objects.list::<Value>(&by_name).await?.items.pop() else {
+            return Err(Error::Api(api::Error::not_found(patch.resource, &patch.name)));
+        };
+        let mut object = schema::merge_patch(&object, &patch.body);
+        object["apiVersion"] = patch.resource.api_version().into();
+        object["kind"] = patch.resource.kind.into();
+        api.update(&patch.name, &object).await
     }
 
     /// The cache may still show an owner that was deleted, or another one of its name.
@@ -214,7 +234,9 @@ impl Executor {
         let Some(announce) = announce else { return };
         match (result, announce.failure) {
             (Ok(name), _) => {
-                let message = format!("{}{name}", announce.success.1);
+                let text = &announce.success.1;
+                let name = if text.ends_with(' ') { name } else { "" };
+                let message = format!("{text}{name}");
                 self.recorder
                     .event(&announce.about, EventType::Normal, announce.success.0, message);
             }

@@ -171,7 +171,9 @@ fn update(service: &Service, slice: &Slice, content: &Content) -> Option<Action>
     if body.is_empty() {
         return None;
     }
-    let mut patch = Patch::new(&ENDPOINT_SLICE, &slice.metadata, body.into()).at_revision(&slice.metadata);
+    let mut patch = Patch::new(&ENDPOINT_SLICE, &slice.metadata, body.into())
+        .at_revision(&slice.metadata)
+        .by_update();
     patch.mark = Some(PUBLISHED);
     Some(Action::Patch(patch))
 }

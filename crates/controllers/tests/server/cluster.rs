@@ -30,7 +30,9 @@ impl Cluster {
     }
 
     /// The controllers, but not the tests, reach the server through what `way` makes of the transport.
-    pub async fn start_through(way: impl FnOnce(Arc<dyn Transport>) -> Arc<dyn Transport>) -> Cluster {
+    pub async fn start_through(
+        way: impl Fn(Arc<dyn Transport>) -> Arc<dyn Transport> + Clone + Send + Sync + 'static,
+    ) -> Cluster {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -50,7 +52,7 @@ impl Cluster {
                     Vec::new(),
                 ),
                 allow_anonymous: false,
-                authorization: vec![AuthorizationMode::AlwaysAllow],
+                authorization: vec![AuthorizationMode::Rbac],
             },
             services: Services {
                 network: ServiceNetwork::parse("10.96.0.0/16").unwrap(),
@@ -69,11 +71,16 @@ impl Cluster {
             max_writes_in_flight: 200,
         };
         let server = ApiServer::start(options).await.unwrap();
-        let user = User::system("system:kube-controller-manager", &["system:masters"]);
-        let transport: Arc<dyn Transport> = Arc::new(InProcess::new(server.clone(), user));
-        let client = Client::new(transport.clone());
+        let by = |user| -> Arc<dyn Transport> { Arc::new(InProcess::new(server.clone(), user)) };
+        let client = Client::new(by(User::system("test", &["system:masters"])));
+        let manager = by(User::system("system:kube-controller-manager", &[]));
+        let (accounts, wrap) = (server.clone(), way.clone());
         let controllers = tokio::spawn(controllers::run(ControllersOptions {
-            client: Client::new(way(transport)),
+            client: Client::new(way(manager)),
+            accounts: Some(Arc::new(move |name| {
+                let user = User::service_account("kube-system", name, "").authenticated();
+                wrap(Arc::new(InProcess::new(accounts.clone(), user)))
+            })),
             host: "test".to_owned(),
             settings: Settings {
                 root_ca: Some("PEM".to_owned()),

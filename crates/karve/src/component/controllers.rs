@@ -1,13 +1,18 @@
 //! `karve kube-controller-manager`: the controllers alone, against any API server.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use client::{Client, Config};
-use controllers::{ControllersOptions, Settings};
+use client::{Client, Config, ServiceAccounts};
+use controllers::{Accounts, ControllersOptions, Settings};
 
 use super::{LeaderElectionArgs, host_name, lead};
+
+const NAME: &str = "kube-controller-manager";
+/// Where the controllers' service accounts are.
+pub const ACCOUNTS_NAMESPACE: &str = "kube-system";
 
 /// Upstream's flags of kube-controller-manager, as far as they are supported.
 #[derive(Args, Clone, Debug)]
@@ -27,6 +32,9 @@ pub struct ControllersArgs {
     /// The addresses of all pods
     #[arg(long, value_delimiter = ',')]
     cluster_cidr: Vec<String>,
+    /// Every controller acts as its own service account, with no more rights than it needs
+    #[arg(long)]
+    use_service_account_credentials: bool,
     #[command(flatten)]
     election: LeaderElectionArgs,
 }
@@ -38,7 +46,14 @@ pub async fn run(default_kubeconfig: PathBuf, args: ControllersArgs) -> Result<(
         Some(path) => Some(std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?),
         None => super::authority_of(&config)?,
     };
-    let client = Client::connect(config)?;
+    let client = Client::connect(config.clone())?;
+    let accounts: Option<Accounts> = match args.use_service_account_credentials {
+        true => {
+            let accounts = ServiceAccounts::connect(&config, client.named(NAME), ACCOUNTS_NAMESPACE)?;
+            Some(Arc::new(move |name| accounts.transport(name)))
+        }
+        false => None,
+    };
     let disabled = disabled(&args.controllers)?;
     let settings = Settings {
         root_ca,
@@ -49,16 +64,22 @@ pub async fn run(default_kubeconfig: PathBuf, args: ControllersArgs) -> Result<(
         },
         ..Settings::default()
     };
-    lead(&client, "kube-controller-manager", &args.election, move |client| {
-        controllers::run(options(client, settings.clone(), disabled.clone()))
+    lead(&client, NAME, &args.election, move |client| {
+        controllers::run(options(client, accounts.clone(), settings.clone(), disabled.clone()))
     })
     .await;
     Ok(())
 }
 
-pub fn options(client: Client, settings: Settings, disabled: Vec<String>) -> ControllersOptions {
+pub fn options(
+    client: Client,
+    accounts: Option<Accounts>,
+    settings: Settings,
+    disabled: Vec<String>,
+) -> ControllersOptions {
     ControllersOptions {
         client,
+        accounts,
         host: host_name(),
         settings,
         disabled,
