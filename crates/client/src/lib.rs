@@ -3,7 +3,8 @@
 //! Start with [`Client`]: `client.resource(POD).in_namespace("default").get::<Pod>("web")`. Below it lies a
 //! [`Transport`], which is either the API server in the same process or a TLS connection ([`HttpTransport`]). Above it
 //! lie what reconcilers need: a [`Reflector`] that keeps a [`Cache`] of narrow projections current, [`Informers`] that
-//! share them, a [`WorkQueue`], an [`EventRecorder`] and [`leader`] election.
+//! share them, a [`WorkQueue`], an [`EventRecorder`] and [`leader`] election. Beside them stands [`Webhook`], the other
+//! direction: calls from the API server to the cluster's webhooks.
 //!
 //! But for events, leases and service accounts nothing here knows a kind: resources are rows of the `api` crate's table, objects are JSON
 //! bytes, and what a caller decodes of them is the caller's projection. This crate must never depend on a component or on the store.
@@ -29,6 +30,7 @@ mod status;
 mod tls;
 mod transport;
 mod watch;
+mod webhook;
 pub mod when;
 
 #[cfg(test)]
@@ -53,3 +55,4 @@ pub use status::decode_status;
 pub use tls::AnyServer;
 pub use transport::{Body, Duplex, Transport, TransportError, Upgrade, body_from_bytes};
 pub use watch::{WatchEvent, WatchStream};
+pub use webhook::{ServiceResolver, Webhook, WebhookError};

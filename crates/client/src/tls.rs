@@ -90,7 +90,7 @@ fn unusable<E: std::fmt::Display>(what: &'static str) -> impl Fn(E) -> ConfigErr
     }
 }
 
-fn roots(authority: Option<&[u8]>) -> Result<RootCertStore, ConfigError> {
+pub(crate) fn roots(authority: Option<&[u8]>) -> Result<RootCertStore, ConfigError> {
     let mut roots = RootCertStore::empty();
     match authority {
         Some(pem) => {
@@ -106,7 +106,7 @@ fn roots(authority: Option<&[u8]>) -> Result<RootCertStore, ConfigError> {
     Ok(roots)
 }
 
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
+pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
     rustls_pemfile::certs(&mut &*pem)
         .collect::<Result<_, _>>()
         .map_err(unusable("a certificate"))
