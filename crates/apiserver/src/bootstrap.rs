@@ -51,6 +51,7 @@ pub fn seeds(registry: &Registry, facts: &ClusterFacts) -> Vec<Seed> {
         ))
     }));
     seeds.extend(priority_classes());
+    seeds.extend(crate::fairness::seeds());
     seeds.extend(own_service(registry, facts));
     seeds.push(service_network(registry));
     seeds.push(authentication_config(facts));

@@ -13,8 +13,9 @@ mod codec;
 mod connect;
 mod decode;
 mod discovery;
+mod fairness;
 mod gate;
-mod limits;
+mod health;
 mod metrics;
 mod negotiate;
 mod nonresource;
@@ -44,8 +45,8 @@ pub use allocate::{ServiceNetwork, Services};
 pub use bootstrap::ClusterFacts;
 pub use codec::EtcdCodec;
 pub use connect::KubeletDialer;
+pub use fairness::{MAX_READS_IN_FLIGHT, MAX_WRITES_IN_FLIGHT};
 pub use gate::{AuthorizationMode, Gate, GateOptions};
-pub use limits::{MAX_READS_IN_FLIGHT, MAX_WRITES_IN_FLIGHT};
 pub use nonresource::GIT_VERSION;
 pub use server::{ServingTls, serve};
 pub use transport::InProcess;
@@ -76,8 +77,8 @@ pub struct AdmissionOptions {
 pub struct ApiServer {
     registry: registry::Registry,
     gate: Gate,
-    limits: limits::Limits,
-    metrics: metrics::Metrics,
+    fairness: fairness::Fairness,
+    metrics: Arc<metrics::Metrics>,
     kubelets: KubeletDialer,
     insecure_tls: Arc<ClientConfig>,
     facts: ClusterFacts,
@@ -100,8 +101,8 @@ impl ApiServer {
         let server = Arc::new(ApiServer {
             registry,
             gate,
-            limits: limits::Limits::new(options.max_reads_in_flight, options.max_writes_in_flight),
-            metrics: metrics::Metrics::default(),
+            fairness: fairness::Fairness::new(options.max_reads_in_flight + options.max_writes_in_flight),
+            metrics: Arc::default(),
             kubelets: KubeletDialer {
                 tls: options.kubelet_tls,
             },
@@ -115,6 +116,8 @@ impl ApiServer {
         server.bootstrap().await?;
         let loaded = server.gate.load(&server.registry)?;
         server.spawn(gate::follow(server.clone(), loaded));
+        server.load_fairness()?;
+        server.spawn(fairness::follow(server.clone()));
         server.ready.store(true, Ordering::Release);
         Ok(server)
     }

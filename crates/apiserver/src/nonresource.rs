@@ -1,7 +1,6 @@
 //! Paths that name no resource: discovery, health, version, OpenAPI, keys, metrics and marks.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use api::{Error, Reason};
 use http::{HeaderMap, Response, StatusCode};
@@ -9,7 +8,7 @@ use serde_json::json;
 
 use crate::body::Body;
 use crate::request::{Query, RequestInfo};
-use crate::{ApiServer, discovery, openapi, respond};
+use crate::{ApiServer, discovery, health, openapi, respond};
 
 /// The version of the API this server implements.
 pub const GIT_VERSION: &str = "v1.36.4";
@@ -27,8 +26,9 @@ pub async fn run(
     match segments.as_slice() {
         [] => Ok(paths()),
         ["version"] => Ok(version()),
-        ["healthz" | "livez", ..] => Ok(text(StatusCode::OK, "ok")),
-        ["readyz", ..] => Ok(ready(server, query)),
+        [endpoint @ ("healthz" | "livez" | "readyz"), check @ ..] => health::answer(server, endpoint, check, query)
+            .await
+            .ok_or_else(not_found),
         ["api"] => Ok(discovery::core(headers, &server.advertised_address())),
         ["apis"] => Ok(discovery::groups(headers)),
         ["api", version] => discovery::resources("", version).ok_or_else(not_found),
@@ -43,7 +43,7 @@ pub async fn run(
             "application/jwk-set+json",
             server.gate.key_set().to_string(),
         )),
-        ["metrics"] => Ok(text(StatusCode::OK, &server.metrics.text())),
+        ["metrics"] => Ok(text(StatusCode::OK, &server.metrics.text(&server.fairness.report()))),
         ["debug", "karve", "marks"] => Ok(marks(query)),
         _ => Err(not_found()),
     }
@@ -102,31 +102,6 @@ fn architecture() -> &'static str {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         other => other,
-    }
-}
-
-/// Ready once the first objects are stored, and until shutdown begins.
-fn ready(server: &ApiServer, query: &Query) -> Response<Body> {
-    let ready = server.ready.load(Ordering::Acquire);
-    let mut report = String::new();
-    if query.first("verbose").is_some() || !ready {
-        let mark = if ready {
-            "[+]bootstrap ok\n"
-        } else {
-            "[-]bootstrap failed: reason withheld\n"
-        };
-        report.push_str("[+]ping ok\n[+]store ok\n");
-        report.push_str(mark);
-        report.push_str(if ready {
-            "readyz check passed\n"
-        } else {
-            "readyz check failed\n"
-        });
-    }
-    match ready {
-        true if report.is_empty() => text(StatusCode::OK, "ok"),
-        true => text(StatusCode::OK, &report),
-        false => text(StatusCode::INTERNAL_SERVER_ERROR, &report),
     }
 }
 

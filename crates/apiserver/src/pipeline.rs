@@ -2,15 +2,17 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Instant;
 
 use api::{Error, Reason};
 use auth::User;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use tracing::{error, warn};
 
 use crate::body::{self, Body, RequestBody};
+use crate::fairness::{self, Class};
 use crate::negotiate::{self, Encoding};
 use crate::request::{Query, RequestInfo};
 use crate::verbs::Call;
@@ -31,32 +33,37 @@ impl ApiServer {
         let encoding = error_encoding(&request);
         let query = Query::parse(request.uri().query().unwrap_or_default());
         let info = Arc::new(RequestInfo::parse(request.method(), request.uri().path(), &query));
+        let (begun, long_running) = (Instant::now(), fairness::is_long_running(&info));
+        let _in_flight = self.metrics.enter(&info, long_running);
         let server = self.clone();
         let passed = info.clone();
         // Boxed here once, so that what holds connections need not know the pipeline's whole type.
         let passing: BoxFuture<'static, Result<Response<Body>, Error>> =
-            Box::pin(async move { server.pass(request, &passed, query, &peer).await });
+            Box::pin(async move { server.pass(request, &passed, query, &peer, encoding).await });
         let answer = AssertUnwindSafe(passing).catch_unwind().await;
         let response = self.answer(answer, encoding);
-        self.metrics
-            .count(info.verb, &info.resource, response.status().as_u16());
+        let code = response.status().as_u16();
+        self.metrics.answered(&info, code, begun.elapsed(), long_running);
         response
     }
 
     fn answer(&self, passed: std::thread::Result<Result<Response<Body>, Error>>, encoding: Encoding) -> Response<Body> {
         match passed {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => {
-                if error.code() >= 500 {
-                    warn!(code = error.code(), "{error}");
-                }
-                respond::error(&error, encoding)
-            }
+            Ok(answer) => self.or_status(answer, encoding),
             Err(_) => {
                 error!("a request handler panicked; the request was answered with an error");
                 respond::error(&Error::internal("the request could not be handled"), encoding)
             }
         }
+    }
+
+    fn or_status(&self, answer: Result<Response<Body>, Error>, encoding: Encoding) -> Response<Body> {
+        answer.unwrap_or_else(|error| {
+            if error.code() >= 500 {
+                warn!(code = error.code(), "{error}");
+            }
+            respond::error(&error, encoding)
+        })
     }
 
     async fn pass(
@@ -65,6 +72,7 @@ impl ApiServer {
         info: &RequestInfo,
         query: Query,
         peer: &Peer,
+        encoding: Encoding,
     ) -> Result<Response<Body>, Error> {
         let (parts, body) = request.into_parts();
 
@@ -74,8 +82,26 @@ impl ApiServer {
         // A user who may do so acts as somebody else from here on.
         let user = gate::impersonate(&self.gate, user, &parts.headers)?;
 
-        // Too much at once is turned away before it costs anything.
-        let _permit = self.limits.enter(&user, info)?;
+        // Too much at once waits its turn or is turned away before it costs anything.
+        let (class, ticket) = self.fairness.enter(&user, info).await;
+        let answer = match ticket {
+            Ok(_held) => {
+                self.pass_gate(Request::from_parts(parts, body), info, query, user)
+                    .await
+            }
+            Err(error) => Err(error),
+        };
+        Ok(told_class(self.or_status(answer, encoding), &class))
+    }
+
+    async fn pass_gate(
+        self: &Arc<Self>,
+        request: Request<RequestBody>,
+        info: &RequestInfo,
+        query: Query,
+        user: Arc<User>,
+    ) -> Result<Response<Body>, Error> {
+        let (parts, body) = request.into_parts();
 
         // May this user do that?
         gate::authorize(&self.gate, &user, info, &query)?;
@@ -109,6 +135,20 @@ impl ApiServer {
         .run()
         .await
     }
+}
+
+/// Tells the client by which flow schema and priority level its request was treated.
+fn told_class(mut response: Response<Body>, class: &Class) -> Response<Body> {
+    let uids = [
+        ("x-kubernetes-pf-flowschema-uid", &class.flow_schema_uid),
+        ("x-kubernetes-pf-prioritylevel-uid", &class.priority_level_uid),
+    ];
+    for (name, uid) in uids.into_iter().filter(|(_, uid)| !uid.is_empty()) {
+        if let Ok(uid) = HeaderValue::from_str(uid) {
+            response.headers_mut().insert(name, uid);
+        }
+    }
+    response
 }
 
 fn not_served() -> Error {

@@ -1,0 +1,170 @@
+//! Keeps the plan in step with its objects, and the objects in the state the server needs.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use api::{Error, Resource, Value, kinds};
+use auth::User;
+use futures_util::future::select_all;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use tracing::warn;
+
+use super::plan::{FlowSchema, Level};
+use super::{Plan, defaults};
+use crate::ApiServer;
+use crate::bootstrap::Seed;
+use crate::registry::{Registry, Scope, WriteOptions};
+
+static SCHEMAS: &Resource = &kinds::flow_schema::FLOW_SCHEMA;
+static LEVELS: &Resource = &kinds::priority_level_configuration::PRIORITY_LEVEL_CONFIGURATION;
+
+impl ApiServer {
+    /// Puts what is stored now in force.
+    pub fn load_fairness(&self) -> Result<(), Error> {
+        let schemas: Vec<FlowSchema> = stored(&self.registry, SCHEMAS)?;
+        let levels: Vec<Level> = stored(&self.registry, LEVELS)?;
+        self.fairness.put_in_force(Plan::new(schemas, levels));
+        Ok(())
+    }
+
+    /// Brings default objects that nobody took over to the spec of this version, and mandatory ones back.
+    async fn keep_defaults(&self) -> Result<(), Error> {
+        let mandatory =
+            |seed: &Seed| defaults::MANDATORY.contains(&seed.value["metadata"]["name"].as_str().unwrap_or_default());
+        let (mandatory, suggested): (Vec<Seed>, Vec<Seed>) = defaults::seeds().into_iter().partition(mandatory);
+        self.registry.seed(mandatory).await?;
+        for seed in suggested {
+            self.refresh(&seed).await?;
+        }
+        Ok(())
+    }
+
+    async fn refresh(&self, seed: &Seed) -> Result<(), Error> {
+        let served = self.registry.served(seed.resource)?.clone();
+        let name = seed.value["metadata"]["name"].as_str().unwrap_or_default();
+        let Ok(current) = self.registry.get(&served, "", name).await else {
+            return Ok(());
+        };
+        let current = current.value(&served)?;
+        let ours = current["metadata"]["annotations"][defaults::AUTO_UPDATE] == "true";
+        if !ours || covers(&current["spec"], &seed.value["spec"]) {
+            return Ok(());
+        }
+        let mut change = |current: &Value| {
+            let mut changed = current.clone();
+            changed["spec"] = seed.value["spec"].clone();
+            Ok(changed)
+        };
+        let written = self
+            .registry
+            .update(&served, "", name, Scope::Main, &own_writes(), &mut change)
+            .await;
+        written.map(drop)
+    }
+
+    /// Tells of each schema whether its level exists.
+    async fn tell_dangling(&self) -> Result<(), Error> {
+        let served = self.registry.served(SCHEMAS)?.clone();
+        let levels: Vec<Level> = stored(&self.registry, LEVELS)?;
+        let levels: HashSet<&str> = levels.iter().map(|level| level.metadata.name.as_str()).collect();
+        let schemas: Vec<FlowSchema> = stored(&self.registry, SCHEMAS)?;
+        for FlowSchema { metadata, spec } in &schemas {
+            let level = spec.priority_level_configuration.name.as_str();
+            let condition = dangling(level, levels.contains(level));
+            let current = self.registry.get(&served, "", &metadata.name).await?.value(&served)?;
+            if has(&current, &condition) {
+                continue;
+            }
+            let mut change = |current: &Value| Ok(with(current, &condition));
+            self.registry
+                .update(&served, "", &metadata.name, Scope::Status, &own_writes(), &mut change)
+                .await?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes in changes for ever.
+pub async fn follow(server: Arc<ApiServer>) {
+    let rings =
+        [SCHEMAS, LEVELS].map(|resource| server.registry.served(resource).map(|served| served.ring.subscribe()));
+    let Ok(mut signals) = rings.into_iter().collect::<Result<Vec<_>, _>>() else {
+        return;
+    };
+    loop {
+        signals.iter_mut().for_each(|signal| drop(signal.borrow_and_update()));
+        if let Err(error) = catch_up(&server).await {
+            warn!(%error, "flow schemas and priority levels could not be followed; the next change tries again");
+        }
+        let changes = signals.iter_mut().map(|signal| Box::pin(signal.changed()));
+        if select_all(changes).await.0.is_err() {
+            return;
+        }
+    }
+}
+
+async fn catch_up(server: &ApiServer) -> Result<(), Error> {
+    server.load_fairness()?;
+    server.keep_defaults().await?;
+    server.tell_dangling().await
+}
+
+fn own_writes() -> WriteOptions {
+    WriteOptions::internal(Arc::new(User::system("system:apiserver", &["system:masters"])))
+}
+
+/// All objects of a resource; one that does not fit its projection is left out and told of.
+fn stored<T: DeserializeOwned>(registry: &Registry, resource: &'static Resource) -> Result<Vec<T>, Error> {
+    let served = registry.served(resource)?;
+    let snapshot = registry.store.snapshot();
+    let read = |bytes: &[u8]| match serde_json::from_slice(bytes) {
+        Ok(object) => Some(object),
+        Err(error) => {
+            warn!(%error, resource = resource.plural, "a stored object cannot be used");
+            None
+        }
+    };
+    Ok(snapshot
+        .range(&served.prefix, &served.prefix)
+        .filter_map(|entry| read(&entry.value))
+        .collect())
+}
+
+/// Whether `found` has everything that `wanted` asks for.
+fn covers(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => wanted
+            .iter()
+            .all(|(key, wanted)| found.get(key).is_some_and(|found| covers(found, wanted))),
+        (Value::Array(found), Value::Array(wanted)) => {
+            found.len() == wanted.len() && found.iter().zip(wanted).all(|(found, wanted)| covers(found, wanted))
+        }
+        _ => found == wanted,
+    }
+}
+
+fn dangling(level: &str, exists: bool) -> Value {
+    let (status, reason, outcome) = match exists {
+        true => ("False", "Found", "and it exists"),
+        false => ("True", "NotFound", "but there is no such object"),
+    };
+    let message = format!("This FlowSchema references the PriorityLevelConfiguration object named {level:?} {outcome}");
+    json!({ "type": "Dangling", "status": status, "reason": reason, "message": message })
+}
+
+fn has(schema: &Value, condition: &Value) -> bool {
+    let conditions = schema["status"]["conditions"].as_array();
+    conditions.into_iter().flatten().any(|found| covers(found, condition))
+}
+
+fn with(schema: &Value, condition: &Value) -> Value {
+    let mut changed = schema.clone();
+    let mut conditions: Vec<Value> = schema["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.retain(|other| other["type"] != condition["type"]);
+    let mut condition = condition.clone();
+    condition["lastTransitionTime"] = schema::time::format(schema::time::now()).into();
+    conditions.push(condition);
+    changed["status"]["conditions"] = conditions.into();
+    changed
+}

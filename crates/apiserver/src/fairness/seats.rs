@@ -1,0 +1,437 @@
+//! The seats of all priority levels: who runs, who waits, who is next.
+//!
+//! A level owns a share of the server's seats and may borrow the lendable ones that others leave idle; an owner that
+//! comes back need not wait for borrowers. Within a level, the queue that was served least goes first, where service is
+//! the time its requests took.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::plan::Queuing;
+use super::shuffle;
+
+/// What a request is taken to last until it has ended.
+const EXPECTED: Duration = Duration::from_millis(5);
+
+/// What a PriorityLevelConfiguration says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LevelSettings {
+    pub exempt: bool,
+    pub shares: usize,
+    pub lendable_percent: usize,
+    pub borrowing_limit_percent: Option<usize>,
+    pub queuing: Option<Queuing>,
+}
+
+pub struct Seats {
+    total: usize,
+    book: Mutex<Book>,
+}
+
+type Book = HashMap<Arc<str>, Level>;
+
+/// A way in.
+pub enum Entry {
+    /// The level is exempt: nothing is counted.
+    Free,
+    Now(Ticket),
+    /// The ticket comes when it is this request's turn.
+    Later(oneshot::Receiver<Ticket>),
+    Full,
+}
+
+/// A held seat. Dropping it lets the next one in.
+pub struct Ticket {
+    seats: Arc<Seats>,
+    level: Arc<str>,
+    queue: Option<usize>,
+    begun: Instant,
+}
+
+/// The state of a level, for metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LevelReport {
+    pub level: Arc<str>,
+    pub nominal: usize,
+    pub executing: usize,
+    pub waiting: usize,
+    pub dispatched: u64,
+    pub rejected: u64,
+}
+
+struct Level {
+    settings: LevelSettings,
+    nominal: usize,
+    lendable: usize,
+    limit: usize,
+    executing: usize,
+    waiting: usize,
+    queues: Vec<Queue>,
+    /// How much the queue that was last chosen had been served; a queue that was idle starts here.
+    clock: Duration,
+    dispatched: u64,
+    rejected: u64,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<oneshot::Sender<Ticket>>,
+    executing: usize,
+    served: Duration,
+}
+
+impl Seats {
+    pub fn new(total: usize) -> Seats {
+        Seats {
+            total,
+            book: Mutex::default(),
+        }
+    }
+
+    /// Takes in new settings. A level that is gone turns its waiting requests away and lets the running ones end.
+    pub fn configure(&self, levels: impl Iterator<Item = (Arc<str>, LevelSettings)>) {
+        let levels: Vec<(Arc<str>, LevelSettings)> = levels.collect();
+        let shares: usize = levels.iter().map(|(_, settings)| settings.shares).sum();
+        let mut book = self.book.lock();
+        let mut old = std::mem::take(&mut *book);
+        for (name, settings) in levels {
+            let mut level = old.remove(&name).unwrap_or_else(|| Level::new(settings));
+            level.configure(settings, (self.total * settings.shares).div_ceil(shares.max(1)));
+            book.insert(name, level);
+        }
+    }
+
+    pub fn enter(self: &Arc<Self>, name: &Arc<str>, flow: u64) -> Entry {
+        let mut book = self.book.lock();
+        let has_seat = has_seat(&book, name);
+        let Some(level) = book.get_mut(name).filter(|level| !level.settings.exempt) else {
+            return Entry::Free;
+        };
+        let queue = level.choose(flow);
+        if level.waiting == 0 && has_seat {
+            level.start(queue);
+            return Entry::Now(self.ticket(name, queue));
+        }
+        match queue.and_then(|queue| level.join(queue)) {
+            Some(turn) => Entry::Later(turn),
+            None => {
+                level.rejected += 1;
+                Entry::Full
+            }
+        }
+    }
+
+    pub fn report(&self) -> Vec<LevelReport> {
+        let report = |(name, level): (&Arc<str>, &Level)| LevelReport {
+            level: name.clone(),
+            nominal: level.nominal,
+            executing: level.executing,
+            waiting: level.waiting,
+            dispatched: level.dispatched,
+            rejected: level.rejected,
+        };
+        let mut levels: Vec<LevelReport> = self.book.lock().iter().map(report).collect();
+        levels.sort_by(|one, other| one.level.cmp(&other.level));
+        levels
+    }
+
+    fn ticket(self: &Arc<Self>, level: &Arc<str>, queue: Option<usize>) -> Ticket {
+        Ticket {
+            seats: self.clone(),
+            level: level.clone(),
+            queue,
+            begun: Instant::now(),
+        }
+    }
+
+    /// Hands free seats to those who wait; returns the tickets of requests that went away meanwhile.
+    fn hand_out(self: &Arc<Self>, book: &mut Book) -> Vec<Ticket> {
+        let mut unclaimed = Vec::new();
+        let waiting: Vec<Arc<str>> = book
+            .iter()
+            .filter(|(_, level)| level.waiting > 0)
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in waiting {
+            loop {
+                let has_seat = has_seat(book, &name);
+                let Some(level) = book.get_mut(&name).filter(|_| has_seat) else {
+                    break;
+                };
+                let Some((queue, turn)) = level.next() else { break };
+                level.start(Some(queue));
+                if let Err(ticket) = turn.send(self.ticket(&name, Some(queue))) {
+                    unclaimed.push(ticket);
+                    break;
+                }
+            }
+        }
+        unclaimed
+    }
+}
+
+/// Whether one more request of a level may run, on a seat of its own or a borrowed one.
+fn has_seat(book: &Book, name: &Arc<str>) -> bool {
+    book.get(name).is_some_and(|level| {
+        level.executing < level.nominal || (level.executing < level.limit && borrowable(book, name) > 0)
+    })
+}
+
+/// Seats that others leave idle and lend, and that nobody has borrowed.
+fn borrowable(book: &Book, name: &Arc<str>) -> usize {
+    let idle: usize = book
+        .iter()
+        .filter(|(other, _)| *other != name)
+        .map(|(_, level)| level.lendable.min(level.nominal.saturating_sub(level.executing)))
+        .sum();
+    let borrowed: usize = book
+        .values()
+        .map(|level| level.executing.saturating_sub(level.nominal))
+        .sum();
+    idle.saturating_sub(borrowed)
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let unclaimed = {
+            let mut book = self.seats.book.lock();
+            if let Some(level) = book.get_mut(&self.level) {
+                level.finish(self.queue, self.begun.elapsed());
+            }
+            self.seats.hand_out(&mut book)
+        };
+        // Dropped only now: each of them takes the lock again.
+        drop(unclaimed);
+    }
+}
+
+impl Level {
+    fn new(settings: LevelSettings) -> Level {
+        Level {
+            settings,
+            nominal: 0,
+            lendable: 0,
+            limit: 0,
+            executing: 0,
+            waiting: 0,
+            queues: Vec::new(),
+            clock: Duration::ZERO,
+            dispatched: 0,
+            rejected: 0,
+        }
+    }
+
+    fn configure(&mut self, settings: LevelSettings, nominal: usize) {
+        let percent = |percent: usize| (nominal * percent + 50) / 100;
+        self.settings = settings;
+        // A level with work always moves, however small its share is.
+        self.nominal = nominal.max(usize::from(!settings.exempt));
+        self.lendable = percent(settings.lendable_percent);
+        self.limit = settings
+            .borrowing_limit_percent
+            .map_or(usize::MAX, |limit| self.nominal + percent(limit));
+        let queues = settings.queuing.map_or(0, |queuing| queuing.queues);
+        if queues != self.queues.len() && self.waiting == 0 && self.executing == 0 {
+            self.queues = std::iter::repeat_with(Queue::default).take(queues).collect();
+        } else if queues > self.queues.len() {
+            self.queues.resize_with(queues, Queue::default);
+        }
+    }
+
+    /// The least busy queue of the flow's hand; none when requests of this level never wait.
+    fn choose(&mut self, flow: u64) -> Option<usize> {
+        let queuing = self.settings.queuing?;
+        let hand = shuffle::deal(flow, queuing.queues.min(self.queues.len()), queuing.hand_size);
+        hand.into_iter().min_by_key(|&queue| {
+            let queue = &self.queues[queue];
+            queue.waiting.len() + queue.executing
+        })
+    }
+
+    fn join(&mut self, queue: usize) -> Option<oneshot::Receiver<Ticket>> {
+        let limit = self.settings.queuing?.queue_length_limit;
+        let queue = self.queues.get_mut(queue)?;
+        if queue.waiting.len() >= limit {
+            let before = queue.waiting.len();
+            queue.waiting.retain(|turn| !turn.is_closed());
+            self.waiting -= before - queue.waiting.len();
+        }
+        if queue.waiting.len() >= limit {
+            return None;
+        }
+        if queue.waiting.is_empty() && queue.executing == 0 {
+            queue.served = queue.served.max(self.clock);
+        }
+        let (turn, receiver) = oneshot::channel();
+        queue.waiting.push_back(turn);
+        self.waiting += 1;
+        Some(receiver)
+    }
+
+    /// The next request, from the queue that was served least.
+    fn next(&mut self) -> Option<(usize, oneshot::Sender<Ticket>)> {
+        loop {
+            let (at, queue) = self
+                .queues
+                .iter_mut()
+                .enumerate()
+                .filter(|(_, queue)| !queue.waiting.is_empty())
+                .min_by_key(|(_, queue)| queue.served)?;
+            self.clock = self.clock.max(queue.served);
+            let turn = queue.waiting.pop_front()?;
+            self.waiting -= 1;
+            if !turn.is_closed() {
+                return Some((at, turn));
+            }
+        }
+    }
+
+    fn start(&mut self, queue: Option<usize>) {
+        self.executing += 1;
+        self.dispatched += 1;
+        if let Some(queue) = queue.and_then(|queue| self.queues.get_mut(queue)) {
+            if queue.executing == 0 && queue.waiting.is_empty() {
+                queue.served = queue.served.max(self.clock);
+            }
+            queue.executing += 1;
+            queue.served += EXPECTED;
+        }
+    }
+
+    fn finish(&mut self, queue: Option<usize>, took: Duration) {
+        self.executing = self.executing.saturating_sub(1);
+        if let Some(queue) = queue.and_then(|queue| self.queues.get_mut(queue)) {
+            queue.executing = queue.executing.saturating_sub(1);
+            queue.served = (queue.served + took).saturating_sub(EXPECTED);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limited(shares: usize, lendable_percent: usize, queuing: Option<Queuing>) -> LevelSettings {
+        LevelSettings {
+            exempt: false,
+            shares,
+            lendable_percent,
+            borrowing_limit_percent: None,
+            queuing,
+        }
+    }
+
+    const QUEUES: Option<Queuing> = Some(Queuing {
+        queues: 8,
+        hand_size: 2,
+        queue_length_limit: 3,
+    });
+
+    fn seats(total: usize, levels: &[(&str, LevelSettings)]) -> Arc<Seats> {
+        let seats = Arc::new(Seats::new(total));
+        seats.configure(levels.iter().map(|(name, settings)| ((*name).into(), *settings)));
+        seats
+    }
+
+    fn now(seats: &Arc<Seats>, level: &str, flow: u64) -> Ticket {
+        match seats.enter(&level.into(), flow) {
+            Entry::Now(ticket) => ticket,
+            _ => panic!("no seat for flow {flow} in {level}"),
+        }
+    }
+
+    fn later(seats: &Arc<Seats>, level: &str, flow: u64) -> oneshot::Receiver<Ticket> {
+        match seats.enter(&level.into(), flow) {
+            Entry::Later(turn) => turn,
+            _ => panic!("flow {flow} need not wait in {level}"),
+        }
+    }
+
+    #[test]
+    fn shares_become_seats_and_no_level_is_without() {
+        let seats = seats(
+            10,
+            &[
+                ("big", limited(3, 0, None)),
+                ("none", limited(0, 0, None)),
+                ("small", limited(1, 0, None)),
+            ],
+        );
+        let nominal: Vec<usize> = seats.report().iter().map(|level| level.nominal).collect();
+        assert_eq!(nominal, [8, 1, 3]);
+    }
+
+    #[test]
+    fn a_level_without_queues_turns_away_what_finds_no_seat() {
+        let seats = seats(1, &[("only", limited(1, 0, None))]);
+        let held = now(&seats, "only", 1);
+        assert!(matches!(seats.enter(&"only".into(), 2), Entry::Full));
+        drop(held);
+        now(&seats, "only", 2);
+        assert_eq!(seats.report()[0].rejected, 1);
+    }
+
+    #[test]
+    fn a_greedy_flow_does_not_starve_a_modest_one() {
+        let seats = seats(1, &[("only", limited(1, 0, QUEUES))]);
+        let (greedy, modest) = (1, (2..100).find(|&flow| disjoint(1, flow)).unwrap());
+        let held = now(&seats, "only", greedy);
+        let mut waiting: Vec<_> = (0..6).map(|_| later(&seats, "only", greedy)).collect();
+        assert!(
+            matches!(seats.enter(&"only".into(), greedy), Entry::Full),
+            "its two queues are full"
+        );
+        let mut other = later(&seats, "only", modest);
+        let mut seat = Some(held);
+        for _ in 0..3 {
+            drop(seat.take());
+            if other.try_recv().is_ok() {
+                return;
+            }
+            seat = waiting.iter_mut().find_map(|turn| turn.try_recv().ok());
+        }
+        panic!("a flow with one request waited for three of a flow with seven");
+    }
+
+    fn disjoint(one: u64, other: u64) -> bool {
+        let hand = shuffle::deal(one, 8, 2);
+        shuffle::deal(other, 8, 2).iter().all(|card| !hand.contains(card))
+    }
+
+    #[test]
+    fn idle_seats_are_lent_and_an_owner_never_waits_for_them() {
+        let seats = seats(
+            4,
+            &[("lender", limited(1, 50, QUEUES)), ("user", limited(1, 0, QUEUES))],
+        );
+        let held: Vec<Ticket> = (0..3).map(|flow| now(&seats, "user", flow)).collect();
+        later(&seats, "user", 9);
+        let own: Vec<Ticket> = (0..2).map(|flow| now(&seats, "lender", flow)).collect();
+        drop((held, own));
+        assert!(seats.report().iter().all(|level| level.executing == 0));
+    }
+
+    #[test]
+    fn requests_that_went_away_leave_no_seat_taken() {
+        let seats = seats(1, &[("only", limited(1, 0, QUEUES))]);
+        let held = now(&seats, "only", 1);
+        drop(later(&seats, "only", 2));
+        drop(held);
+        let report = &seats.report()[0];
+        assert_eq!((report.executing, report.waiting), (0, 0));
+    }
+
+    #[test]
+    fn a_level_that_goes_away_turns_its_queue_away() {
+        let seats = seats(1, &[("only", limited(1, 0, QUEUES))]);
+        let held = now(&seats, "only", 1);
+        let mut turn = later(&seats, "only", 1);
+        seats.configure(std::iter::empty());
+        assert!(matches!(turn.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+        drop(held);
+    }
+}
