@@ -29,6 +29,8 @@ const KEY_SET_PATH: &str = "/openid/v1/jwks";
 pub struct GateOptions {
     pub tokens: TokenFile,
     pub service_accounts: ServiceAccounts,
+    /// Where others find the keys of service account tokens, when it is not this server.
+    pub key_set_address: Option<String>,
     pub allow_anonymous: bool,
     pub authorization: Vec<AuthorizationMode>,
 }
@@ -44,6 +46,7 @@ pub enum AuthorizationMode {
 pub struct Gate {
     authenticators: Authenticators,
     authorizers: Authorizers,
+    key_set_address: Option<String>,
     rbac: Arc<Rbac>,
     nodes: Arc<NodeAuthorizer>,
 }
@@ -67,6 +70,7 @@ impl Gate {
         Gate {
             authenticators,
             authorizers: Authorizers { chain },
+            key_set_address: options.key_set_address,
             rbac,
             nodes,
         }
@@ -110,9 +114,12 @@ impl Gate {
             .unwrap_or_default()
     }
 
-    pub fn issuer_metadata(&self) -> Value {
+    /// Says where the keys are: at the address that was configured, or at this server's own.
+    pub fn issuer_metadata(&self, address: &str) -> Value {
+        let own = || format!("https://{address}{KEY_SET_PATH}");
+        let key_set = self.key_set_address.clone().unwrap_or_else(own);
         self.accounts()
-            .map(|accounts| accounts.openid_configuration(KEY_SET_PATH))
+            .map(|accounts| accounts.openid_configuration(&key_set))
             .unwrap_or_default()
     }
 

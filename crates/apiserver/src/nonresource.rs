@@ -37,7 +37,10 @@ pub async fn run(
         ["openapi", "v3"] => Ok(openapi::index()),
         ["openapi", "v3", rest @ ..] => openapi::document(&rest.join("/")).ok_or_else(not_found),
         ["openapi", "v2"] => openapi::v2(headers),
-        [".well-known", "openid-configuration"] => Ok(respond::json(StatusCode::OK, &server.gate.issuer_metadata())),
+        [".well-known", "openid-configuration"] => {
+            let metadata = server.gate.issuer_metadata(&server.advertised_address());
+            Ok(respond::json(StatusCode::OK, &metadata))
+        }
         ["openid", "v1", "jwks"] => Ok(respond::bytes(
             StatusCode::OK,
             "application/jwk-set+json",

@@ -47,6 +47,48 @@ async fn a_stale_update_is_refused_and_changes_nothing() {
     assert_eq!(cluster.get(path).await.1["data"]["k"], "new");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn patches_without_a_revision_never_conflict() {
+    let cluster = Cluster::start().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    cluster.post(path, &config_map("a")).await;
+    let path = format!("{path}/a");
+    let patches = (0..20).map(|number| {
+        let (cluster, path) = (&cluster, &path);
+        async move {
+            let patch = json!({ "data": { format!("k{number}"): "v" } });
+            cluster.patch(path, "application/merge-patch+json", &patch).await.0
+        }
+    });
+    let codes = futures_util::future::join_all(patches).await;
+    assert!(codes.iter().all(|code| *code == StatusCode::OK), "{codes:?}");
+    let (_, after) = cluster.get(&path).await;
+    assert_eq!(after["data"].as_object().map(serde_json::Map::len), Some(21));
+    let stale = json!({ "metadata": { "resourceVersion": "1" }, "data": { "k": "late" } });
+    let (code, _) = cluster.patch(&path, "application/merge-patch+json", &stale).await;
+    assert_eq!(code, StatusCode::CONFLICT, "a patch may ask for a revision");
+}
+
+#[tokio::test]
+async fn answers_say_which_flow_schema_and_level_were_theirs() {
+    let cluster = Cluster::start().await;
+    let flow_control = "/apis/flowcontrol.apiserver.k8s.io/v1";
+    let (_, schema) = cluster.get(&format!("{flow_control}/flowschemas/exempt")).await;
+    let (_, level) = cluster
+        .get(&format!("{flow_control}/prioritylevelconfigurations/exempt"))
+        .await;
+    let answer = cluster.send("GET", "/api/v1/namespaces/none/pods/none", None).await;
+    let told = |name: &str| answer.headers()[name].to_str().unwrap().to_owned();
+    assert_eq!(
+        told("x-kubernetes-pf-flowschema-uid"),
+        schema["metadata"]["uid"].as_str().unwrap()
+    );
+    assert_eq!(
+        told("x-kubernetes-pf-prioritylevel-uid"),
+        level["metadata"]["uid"].as_str().unwrap()
+    );
+}
+
 #[tokio::test]
 async fn an_update_that_changes_nothing_keeps_the_revision() {
     let cluster = Cluster::start().await;

@@ -71,7 +71,7 @@ impl Registry {
         let resource = served.resource;
         let old = stored.value(served)?;
         let mut new = change(&old)?;
-        let wants_revision = check_preconditions(served, &new, &old)?;
+        check_preconditions(served, &new, &old)?;
         metadata::check_name(&mut new, name)?;
         metadata::check_namespace(&mut new, resource, namespace)?;
         metadata::carry_over(&mut new, &old);
@@ -96,13 +96,8 @@ impl Registry {
         self.admission.validate(&attributes, &self.lookup()).await?;
 
         let (new, old) = (attributes.object, attributes.old_object);
-        let turn = self
-            .commit_change(served, namespace, name, new, &old, &stored, options.dry_run)
-            .await?;
-        match turn {
-            Turn::Again if wants_revision => Err(Error::conflict(resource, name, MODIFIED)),
-            turn => Ok(turn),
-        }
+        self.commit_change(served, namespace, name, new, &old, &stored, options.dry_run)
+            .await
     }
 
     #[expect(
@@ -168,8 +163,9 @@ impl Registry {
     }
 }
 
-/// Whether the client asked for a certain revision; fails when the object is at another one.
-fn check_preconditions(served: &Served, new: &Value, old: &Value) -> Result<bool, Error> {
+/// Fails when the client asked for a certain object or revision and there is another one by now. What was computed from
+/// the current object carries its revision, and passes.
+fn check_preconditions(served: &Served, new: &Value, old: &Value) -> Result<(), Error> {
     let name = text(old, "name");
     let (uid, old_uid) = (text(new, "uid"), text(old, "uid"));
     if !uid.is_empty() && uid != old_uid {
@@ -177,13 +173,11 @@ fn check_preconditions(served: &Served, new: &Value, old: &Value) -> Result<bool
         return Err(Error::conflict(served.resource, name, why));
     }
     let revision = text(new, "resourceVersion");
-    if revision.is_empty() || revision == "0" {
-        return Ok(false);
-    }
-    if revision != text(old, "resourceVersion") {
+    let any = revision.is_empty() || revision == "0";
+    if !any && revision != text(old, "resourceVersion") {
         return Err(Error::conflict(served.resource, name, MODIFIED));
     }
-    Ok(true)
+    Ok(())
 }
 
 /// A write to the object leaves its status alone, and the reverse.

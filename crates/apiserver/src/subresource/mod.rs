@@ -15,12 +15,15 @@ use crate::decode;
 use crate::registry::{PatchType, Scope, WriteOptions};
 use crate::verbs::{Call, method_not_allowed};
 
-/// Subresources whose body is the parent itself, with the part of it that they may change.
-const PARTS: &[(&str, &[&str])] = &[
-    ("approval", &["status"]),
-    ("ephemeralcontainers", &["spec", "ephemeralContainers"]),
-    ("finalize", &["spec", "finalizers"]),
-    ("resize", &["spec"]),
+/// Subresources whose body is the parent itself, with the parts of it that they may change.
+const PARTS: &[(&str, &[&[&str]])] = &[
+    (
+        "approval",
+        &[&["status"], &["metadata", "annotations"], &["metadata", "labels"]],
+    ),
+    ("ephemeralcontainers", &[&["spec", "ephemeralContainers"]]),
+    ("finalize", &[&["spec", "finalizers"]]),
+    ("resize", &[&["spec"]]),
 ];
 
 pub async fn run(call: &Call<'_>, name: &str) -> Result<Response<Body>, Error> {
@@ -38,7 +41,7 @@ pub async fn run(call: &Call<'_>, name: &str) -> Result<Response<Body>, Error> {
         ("token", _) => token::run(call).await,
         (_, "get") => call.get().await,
         (name, _) => match PARTS.iter().find(|(part, _)| *part == name) {
-            Some((name, path)) => change_part(call, name, path).await,
+            Some((name, parts)) => change_parts(call, name, parts).await,
             None => Err(not_found()),
         },
     }
@@ -55,8 +58,8 @@ fn not_found() -> Error {
     Error::new(Reason::NotFound, "the server could not find the requested resource")
 }
 
-/// Takes one part of the written object and leaves the rest as it is.
-async fn change_part(call: &Call<'_>, name: &'static str, path: &[&str]) -> Result<Response<Body>, Error> {
+/// Takes some parts of the written object and leaves the rest as it is.
+async fn change_parts(call: &Call<'_>, name: &'static str, parts: &[&[&str]]) -> Result<Response<Body>, Error> {
     let options = WriteOptions::parse(call.user.clone(), &call.query)?;
     let written = match call.info.verb {
         "update" => Some(decode::object(call.expected()?, call.headers, &call.body, options.validation)?.0),
@@ -75,7 +78,7 @@ async fn change_part(call: &Call<'_>, name: &'static str, path: &[&str]) -> Resu
         let mut changed = current.clone();
         // The client's revision decides whether its write is still welcome.
         changed["metadata"]["resourceVersion"] = wanted["metadata"]["resourceVersion"].clone();
-        replace(&mut changed, &wanted, path);
+        parts.iter().for_each(|path| replace(&mut changed, &wanted, path));
         Ok(changed)
     };
     let (namespace, object) = (&call.info.namespace, &call.info.name);

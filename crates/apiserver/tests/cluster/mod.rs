@@ -47,6 +47,7 @@ impl Cluster {
             gate: GateOptions {
                 tokens: TokenFile::default(),
                 service_accounts: ServiceAccounts::new(issuer, Vec::new(), Some(signing), Vec::new()),
+                key_set_address: None,
                 allow_anonymous: true,
                 authorization: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],
             },

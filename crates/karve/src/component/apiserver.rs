@@ -82,6 +82,9 @@ pub struct ApiServerArgs {
     /// Keys that verify service account tokens, PEM
     #[arg(long)]
     pub service_account_key_file: Vec<PathBuf>,
+    /// Where others find the keys of service account tokens [default: /openid/v1/jwks of this server]
+    #[arg(long, value_name = "URL")]
+    pub service_account_jwks_uri: Option<String>,
     /// The audiences of tokens that are meant for this server [default: the issuer]
     #[arg(long, value_delimiter = ',')]
     pub api_audiences: Vec<String>,
@@ -334,6 +337,7 @@ fn gate_options(layout: &Layout, args: &ApiServerArgs) -> Result<GateOptions> {
     Ok(GateOptions {
         tokens,
         service_accounts,
+        key_set_address: args.service_account_jwks_uri.clone(),
         allow_anonymous: args.anonymous_auth,
         authorization,
     })
