@@ -82,7 +82,9 @@ fn tee(output: ChildStdout, log: &Path) -> Result<mpsc::Receiver<String>> {
     let mut file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(|line| line.ok()) {
+        // Tests print whatever they were sent, protobuf included: what is not text is shown as well as it can be.
+        for line in BufReader::new(output).split(b'\n').map_while(|line| line.ok()) {
+            let line = String::from_utf8_lossy(&line).into_owned();
             let _ = writeln!(file, "{line}");
             if sender.send(line).is_err() {
                 return;
