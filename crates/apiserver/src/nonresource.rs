@@ -13,6 +13,10 @@ use crate::{ApiServer, discovery, health, openapi, respond};
 /// The version of the API this server implements.
 pub const GIT_VERSION: &str = "v1.36.4";
 
+/// Marks that one request may bring, and the length of a name in them.
+const MARKS_AT_ONCE: usize = 1000;
+const MARK_TEXT_BYTES: usize = 512;
+
 pub async fn run(
     server: &Arc<ApiServer>,
     info: &RequestInfo,
@@ -113,6 +117,31 @@ fn marks(query: &Query) -> Response<Body> {
     let prefix = query.first("prefix").unwrap_or_default();
     let found = trace::dump(|mark| mark.object.starts_with(prefix));
     respond::json(StatusCode::OK, &json!({ "marks": found }))
+}
+
+/// Whether marks are brought, instead of asked for.
+pub fn takes_marks(info: &RequestInfo) -> bool {
+    info.verb == "post" && info.path.trim_matches('/') == "debug/karve/marks"
+}
+
+/// Marks of a component that runs in a process of its own, for `karve trace` to find all in one place.
+pub fn absorb_marks(body: &[u8]) -> Result<Response<Body>, Error> {
+    #[derive(serde::Deserialize)]
+    struct Brought {
+        marks: Vec<trace::Mark>,
+    }
+    let bad = |message: String| Error::new(Reason::BadRequest, message);
+    let Brought { marks } =
+        serde_json::from_slice(body).map_err(|error| bad(format!("the body is not a list of marks: {error}")))?;
+    let is_long = |mark: &trace::Mark| mark.object.len().max(mark.uid.len()).max(mark.stage.len()) > MARK_TEXT_BYTES;
+    if marks.len() > MARKS_AT_ONCE || marks.iter().any(is_long) {
+        return Err(bad(format!(
+            "too much: at most {MARKS_AT_ONCE} marks with texts of at most {MARK_TEXT_BYTES} bytes"
+        )));
+    }
+    let count = marks.len();
+    trace::absorb(marks);
+    Ok(respond::json(StatusCode::OK, &json!({ "absorbed": count })))
 }
 
 fn text(code: StatusCode, text: &str) -> Response<Body> {

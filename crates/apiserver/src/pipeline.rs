@@ -108,6 +108,9 @@ impl ApiServer {
 
         // Paths that name no resource: discovery, health, OpenAPI, version.
         if !info.is_resource {
+            if crate::nonresource::takes_marks(info) {
+                return crate::nonresource::absorb_marks(&body::read(body).await?);
+            }
             return crate::nonresource::run(self, info, &query, &parts.headers).await;
         }
 

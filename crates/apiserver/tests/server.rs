@@ -433,3 +433,20 @@ fn names(list: &Value) -> Vec<&str> {
         .filter_map(|item| item["metadata"]["name"].as_str())
         .collect()
 }
+
+/// Whoever brings marks needs the right to; what is brought is bounded.
+#[tokio::test]
+async fn marks_of_other_processes_are_taken_in() {
+    let cluster = Cluster::start().await;
+    let path = "/debug/karve/marks";
+    let mark = json!({ "atUs": 5, "stage": "scheduler/bound", "object": "pods/default/brought", "uid": "u1" });
+    let taken = cluster.post(path, &json!({ "marks": [mark] })).await;
+    assert_eq!(taken, (StatusCode::OK, json!({ "absorbed": 1 })));
+    let (_, told) = cluster.get("/debug/karve/marks?prefix=pods/default/brought").await;
+    assert_eq!(told["marks"], json!([mark]));
+
+    let (code, _) = cluster.post(path, &json!({ "marks": vec![mark.clone(); 1001] })).await;
+    assert_eq!(code, StatusCode::BAD_REQUEST);
+    let (code, _) = cluster.post(path, &json!({ "marks": 1 })).await;
+    assert_eq!(code, StatusCode::BAD_REQUEST);
+}

@@ -1,83 +1,141 @@
 //! `karve trace`: the way of a workload from `apply` to Ready, with true times.
+//!
+//! Every component's marks are at the API server, which those in processes of their own tell theirs. Where the API
+//! server is not Karve's, the kubelets are asked instead. What must have happened and left no mark is named as unknown.
 
-use std::collections::HashSet;
+mod family;
+
 use std::fmt::Write;
 
 use ::trace::Mark;
 use anyhow::{Context, Result, bail};
-use api::kinds::{deployment::DEPLOYMENT, endpoint_slice::ENDPOINT_SLICE, pod::POD, replica_set::REPLICA_SET};
-use api::{ObjectMeta, Resource};
-use client::{Client, ListOptions};
+use client::Client;
+use family::Family;
 use http::Request;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-#[derive(Deserialize)]
-struct Named {
-    metadata: ObjectMeta,
+/// What is known of the way of one workload.
+#[derive(Debug, Default)]
+pub struct Trace {
+    /// Oldest first.
+    pub marks: Vec<Mark>,
+    /// Stages that were passed, as objects show, and of which no mark was found.
+    pub unknown: Vec<&'static str>,
 }
 
-#[derive(Deserialize)]
-struct Marks {
-    marks: Vec<Mark>,
+/// A component, its stages, and whether a workload shows that it has passed them.
+struct Expected {
+    component: &'static str,
+    stages: &'static [&'static str],
+    passed: fn(&Family) -> bool,
 }
 
-/// One traced object.
-struct Traced {
-    /// As marks name it.
-    object: String,
-    uid: String,
-}
+const EXPECTED: &[Expected] = &[
+    Expected {
+        component: "apiserver/",
+        stages: &["apiserver/received", "apiserver/stored"],
+        passed: |_| true,
+    },
+    Expected {
+        component: "deployment-controller/",
+        stages: &["deployment-controller/replicaset-created"],
+        passed: |family| family.sets > 0,
+    },
+    Expected {
+        component: "replicaset-controller/",
+        stages: &["replicaset-controller/pod-created"],
+        passed: |family| family.sets > 0 && !family.pods.is_empty(),
+    },
+    Expected {
+        component: "scheduler/",
+        stages: &["scheduler/decided", "scheduler/bound"],
+        passed: |family| family.pods.iter().any(|pod| !pod.node.is_empty()),
+    },
+    Expected {
+        component: "kubelet/",
+        stages: &[
+            "kubelet/observed",
+            "kubelet/sandbox-ready",
+            "kubelet/container-started",
+            "kubelet/ready",
+        ],
+        passed: |family| family.pods.iter().any(|pod| pod.is_ready),
+    },
+];
 
-/// The marks of a deployment or pod and of everything that was made for it, oldest first.
-pub async fn collect(client: &Client, namespace: &str, target: &str) -> Result<Vec<Mark>> {
+/// What is known of a deployment or pod and of everything that was made for it.
+pub async fn collect(client: &Client, namespace: &str, target: &str) -> Result<Trace> {
     let (kind, name) = target
         .split_once('/')
         .context("name what to trace as deployment/NAME or pod/NAME")?;
-    let traced = match kind {
-        "deployment" | "deployments" | "deploy" => deployment_family(client, namespace, name).await?,
-        "pod" | "pods" | "po" => vec![read(client, &POD, namespace, name).await?],
+    let family = match kind {
+        "deployment" | "deployments" | "deploy" => Family::of_deployment(client, namespace, name).await?,
+        "pod" | "pods" | "po" => Family::of_pod(client, namespace, name).await?,
         other => bail!("{other} cannot be traced; name a deployment/NAME or pod/NAME"),
     };
-    let uids: HashSet<&str> = traced.iter().map(|traced| traced.uid.as_str()).collect();
-    let names: HashSet<&str> = traced.iter().map(|traced| traced.object.as_str()).collect();
-    let request = Request::get("/debug/karve/marks").body(bytes::Bytes::new())?;
-    let answer = client
-        .fetch(request)
-        .await
-        .context("the API server does not tell its marks")?;
-    let mut marks = serde_json::from_slice::<Marks>(&answer)
-        .context("the answer is not a list of marks")?
-        .marks;
-    marks.retain(|mark| match mark.uid.as_str() {
-        "" => names.contains(mark.object.as_str()),
-        uid => uids.contains(uid),
-    });
-    Ok(marks)
+    // An API server that is not Karve's has no marks; that is told as stages that are not known.
+    let mut marks = fetch(client, "/debug/karve/marks").await.unwrap_or_default();
+    family.keep_own(&mut marks);
+    if !marks.iter().any(|mark| mark.stage.starts_with("kubelet/")) {
+        for node in family.nodes() {
+            let path = format!("/api/v1/nodes/{node}/proxy/debug/marks");
+            marks.extend(fetch(client, &path).await.unwrap_or_default());
+        }
+        family.keep_own(&mut marks);
+    }
+    marks.sort_by(|a, b| (a.at_us, &a.stage, &a.object).cmp(&(b.at_us, &b.stage, &b.object)));
+    marks.dedup();
+    let unknown = unknown(&family, &marks);
+    Ok(Trace { marks, unknown })
 }
 
-/// The marks for reading at a terminal.
-pub fn render(target: &str, marks: &[Mark]) -> String {
-    let Some(first) = marks.first() else {
+/// The marks that one process tells.
+async fn fetch(client: &Client, path: &str) -> Result<Vec<Mark>> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Answer {
+        Object { marks: Vec<Mark> },
+        List(Vec<Mark>),
+    }
+    let answer = client.fetch(Request::get(path).body(bytes::Bytes::new())?).await?;
+    Ok(match serde_json::from_slice(&answer)? {
+        Answer::Object { marks } | Answer::List(marks) => marks,
+    })
+}
+
+fn unknown(family: &Family, marks: &[Mark]) -> Vec<&'static str> {
+    let is_told = |component: &str| marks.iter().any(|mark| mark.stage.starts_with(component));
+    let silent = EXPECTED
+        .iter()
+        .filter(|expected| (expected.passed)(family) && !is_told(expected.component));
+    silent.flat_map(|expected| expected.stages).copied().collect()
+}
+
+/// The trace for reading at a terminal.
+pub fn render(target: &str, trace: &Trace) -> String {
+    let Some(first) = trace.marks.first() else {
         return format!(
-            "no marks of {target}: it was made before the server started, or too long ago to be remembered\n"
+            "no marks of {target}: it was made before the server started, or too long ago to be remembered, or by \
+             components that are not Karve's\n"
         );
     };
     let milliseconds = |mark: &Mark| mark.at_us.saturating_sub(first.at_us) as f64 / 1000.0;
     let mut text = String::new();
-    if let Some(ready) = marks
-        .iter()
-        .filter(|mark| mark.stage == "kubelet/ready")
-        .max_by_key(|mark| mark.at_us)
-    {
+    let ready = trace.marks.iter().rfind(|mark| mark.stage == "kubelet/ready");
+    if let Some(ready) = ready {
+        let start = match first.stage == "apiserver/received" {
+            true => "the request",
+            false => "the first known stage",
+        };
         let _ = writeln!(
             text,
-            "{target}: from the request to the last container ready in {:.1} ms",
+            "{target}: from {start} to the last container ready in {:.1} ms",
             milliseconds(ready)
         );
     }
     let mut before = 0.0;
-    for mark in marks {
+    for mark in &trace.marks {
         let at = milliseconds(mark);
         let _ = writeln!(
             text,
@@ -88,100 +146,72 @@ pub fn render(target: &str, marks: &[Mark]) -> String {
         );
         before = at;
     }
+    for stage in &trace.unknown {
+        let _ = writeln!(text, "   not known                {stage}");
+    }
+    if !trace.unknown.is_empty() {
+        let _ = writeln!(
+            text,
+            "Stages are not known when their component is not Karve's, may not tell its marks to the API server, or \
+             has forgotten them."
+        );
+    }
     text
 }
 
-pub fn render_json(target: &str, marks: &[Mark]) -> Value {
-    json!({ "target": target, "marks": marks })
-}
-
-async fn deployment_family(client: &Client, namespace: &str, name: &str) -> Result<Vec<Traced>> {
-    let mut family = vec![read(client, &DEPLOYMENT, namespace, name).await?];
-    let owner = family[0].uid.clone();
-    let sets = owned(client, &REPLICA_SET, namespace, &HashSet::from([owner])).await?;
-    let owners = sets.iter().map(|set| set.uid.clone()).collect();
-    let pods = owned(client, &POD, namespace, &owners).await?;
-    family.extend(sets);
-    family.extend(pods);
-    family.extend(
-        all(client, &ENDPOINT_SLICE, namespace)
-            .await?
-            .into_iter()
-            .filter_map(|slice| {
-                let service = slice.labels.get("kubernetes.io/service-name")?;
-                (service == name).then(|| traced(&ENDPOINT_SLICE, &slice))
-            }),
-    );
-    Ok(family)
-}
-
-async fn owned(
-    client: &Client,
-    resource: &'static Resource,
-    namespace: &str,
-    owners: &HashSet<String>,
-) -> Result<Vec<Traced>> {
-    let objects = all(client, resource, namespace).await?;
-    let is_owned = |meta: &ObjectMeta| meta.owner_references.iter().any(|owner| owners.contains(&owner.uid));
-    Ok(objects
-        .iter()
-        .filter(|meta| is_owned(meta))
-        .map(|meta| traced(resource, meta))
-        .collect())
-}
-
-async fn all(client: &Client, resource: &'static Resource, namespace: &str) -> Result<Vec<ObjectMeta>> {
-    let api = client.resource(resource).in_namespace(namespace);
-    let list = api.list::<Named>(&ListOptions::default()).await;
-    let list = list.with_context(|| format!("cannot list {}", resource.qualified()))?;
-    Ok(list.items.into_iter().map(|named| named.metadata).collect())
-}
-
-async fn read(client: &Client, resource: &'static Resource, namespace: &str, name: &str) -> Result<Traced> {
-    let found = client
-        .resource(resource)
-        .in_namespace(namespace)
-        .get::<Named>(name)
-        .await;
-    Ok(traced(
-        resource,
-        &found
-            .with_context(|| format!("cannot read {} {name}", resource.singular))?
-            .metadata,
-    ))
-}
-
-fn traced(resource: &Resource, meta: &ObjectMeta) -> Traced {
-    let object = format!("{}/{}/{}", resource.plural, meta.namespace, meta.name);
-    Traced {
-        object,
-        uid: meta.uid.clone(),
-    }
+pub fn render_json(target: &str, trace: &Trace) -> Value {
+    json!({ "target": target, "marks": trace.marks, "unknown": trace.unknown })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use family::TracedPod;
 
-    #[test]
-    fn stages_are_shown_with_the_time_since_the_request_and_since_the_one_before() {
-        let mark = |at_us, stage: &'static str, object: &str| Mark {
+    fn mark(at_us: u64, stage: &'static str, object: &str) -> Mark {
+        Mark {
             at_us,
             stage: stage.into(),
             object: object.to_owned(),
             uid: "u".to_owned(),
-        };
-        let marks = [
+        }
+    }
+
+    #[test]
+    fn stages_are_shown_with_the_time_since_the_request_and_since_the_one_before() {
+        let marks = vec![
             mark(1_000, "apiserver/received", "deployments/default/web"),
             mark(1_500, "apiserver/stored", "deployments/default/web"),
             mark(21_500, "kubelet/ready", "pods/default/web-1"),
         ];
+        let unknown = Vec::new();
         expect_test::expect![[r#"
             deployment/web: from the request to the last container ready in 20.5 ms
                    0.0 ms       +0.0  apiserver/received                     deployments/default/web
                    0.5 ms       +0.5  apiserver/stored                       deployments/default/web
                   20.5 ms      +20.0  kubelet/ready                          pods/default/web-1
         "#]]
-        .assert_eq(&render("deployment/web", &marks));
+        .assert_eq(&render("deployment/web", &Trace { marks, unknown }));
+    }
+
+    /// A pod runs on a node, so somebody has scheduled it, whether we know when or not.
+    #[test]
+    fn what_must_have_happened_without_a_mark_is_not_known() {
+        let mut family = Family::default();
+        family.pods.push(TracedPod {
+            node: "n1".to_owned(),
+            is_ready: false,
+        });
+        let marks = vec![mark(1_000, "kubelet/observed", "pods/default/web-1")];
+        let unknown = unknown(&family, &marks);
+        expect_test::expect![[r#"
+                   0.0 ms       +0.0  kubelet/observed                       pods/default/web-1
+               not known                apiserver/received
+               not known                apiserver/stored
+               not known                scheduler/decided
+               not known                scheduler/bound
+            Stages are not known when their component is not Karve's, may not tell its marks to the API server, or has forgotten them.
+        "#]]
+        .assert_eq(&render("pod/web-1", &Trace { marks, unknown }));
     }
 }

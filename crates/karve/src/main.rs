@@ -182,10 +182,10 @@ async fn dispatch(layout: Layout, command: Command) -> Result<()> {
 async fn trace(layout: &Layout, args: &TraceArgs) -> Result<()> {
     let path = args.kubeconfig.clone().unwrap_or_else(|| layout.kubeconfig());
     let client = component::connect(&path)?;
-    let marks = cli::trace::collect(&client, &args.namespace, &args.target).await?;
+    let trace = cli::trace::collect(&client, &args.namespace, &args.target).await?;
     match args.output {
-        Some(_) => println!("{}", cli::trace::render_json(&args.target, &marks)),
-        None => print!("{}", cli::trace::render(&args.target, &marks)),
+        Some(_) => println!("{}", cli::trace::render_json(&args.target, &trace)),
+        None => print!("{}", cli::trace::render(&args.target, &trace)),
     }
     Ok(())
 }

@@ -94,7 +94,7 @@ impl Karve {
     /// An API server and nothing else.
     pub fn start_server(setup: &Setup) -> Result<Self> {
         let mut cluster = Self::prepare(setup)?;
-        cluster.launch(&mut cluster.server_command("kube-apiserver"))?;
+        cluster.launch_server()?;
         cluster.wait_ready()?;
         Ok(cluster)
     }
@@ -102,6 +102,11 @@ impl Karve {
     /// Starts Karve itself, for the first time or again.
     pub fn up(&mut self) -> Result<()> {
         self.launch(&mut self.up_command())
+    }
+
+    /// Starts an API server and nothing else.
+    pub fn launch_server(&mut self) -> Result<()> {
+        self.launch(&mut self.server_command("kube-apiserver"))
     }
 
     fn launch(&mut self, command: &mut Command) -> Result<()> {
@@ -116,11 +121,16 @@ impl Karve {
             command.arg("--no-node");
         }
         command.args(["--eviction-hard", NO_PRESSURE]);
-        if let Some(containerd) = &self.containerd {
-            let endpoint = format!("unix://{}", containerd.socket.display());
+        if let Some(endpoint) = self.runtime_endpoint() {
             command.args(["--container-runtime-endpoint", &endpoint]);
         }
         command
+    }
+
+    /// Where containerd answers, if the cluster uses one.
+    pub fn runtime_endpoint(&self) -> Option<String> {
+        let containerd = self.containerd.as_ref()?;
+        Some(format!("unix://{}", containerd.socket.display()))
     }
 
     fn server_command(&self, subcommand: &str) -> Command {
@@ -233,7 +243,7 @@ impl Karve {
 }
 
 /// So low that what a test finds never depends on how full the machine is.
-const NO_PRESSURE: &str = "memory.available<10Mi,nodefs.available<10Mi,imagefs.available<10Mi";
+pub const NO_PRESSURE: &str = "memory.available<10Mi,nodefs.available<10Mi,imagefs.available<10Mi";
 
 /// The conditions "Ready" of all nodes.
 const READY_NODES: &[&str] = &[

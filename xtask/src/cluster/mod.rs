@@ -5,6 +5,6 @@ mod kubectl;
 mod upstream;
 pub mod workdir;
 
-pub use karve::{Karve, Runtime, Setup, Store};
+pub use karve::{Karve, NO_PRESSURE, Runtime, Setup, Store};
 pub use kubectl::Kubectl;
 pub use upstream::Upstream;

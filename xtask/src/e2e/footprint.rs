@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::cluster::Karve;
 use crate::cluster::workdir::mounts_below;
@@ -100,6 +100,21 @@ fn cgroups(marks: &[String]) -> Vec<PathBuf> {
         }
     }
     found
+}
+
+/// Removes the empty cgroups of a cluster whose kubelet ran alone; `karve reset` does not know of them.
+pub fn remove_cgroups(name: &str) -> Result<()> {
+    let mut pending = cgroups(&[name.to_owned()]);
+    let mut found = Vec::new();
+    while let Some(dir) = pending.pop() {
+        let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
+        pending.extend(entries.map(|entry| entry.path()).filter(|path| path.is_dir()));
+        found.push(dir);
+    }
+    for dir in found.iter().rev() {
+        fs::remove_dir(dir).with_context(|| format!("cannot remove the cgroup {}", dir.display()))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -70,6 +70,11 @@ const SCENARIOS: &[Scenario] = &[
         needs: &["ip"],
         run: components::upstream_controllers,
     },
+    Scenario {
+        name: "components-apart",
+        needs: &["ip", "nft", "containerd", "runc"],
+        run: components::apart,
+    },
 ];
 
 /// What a node's own tests use.

@@ -8,7 +8,7 @@ use clap::Args;
 use client::{Client, Config, ServiceAccounts};
 use controllers::{Accounts, ControllersOptions, Settings};
 
-use super::{LeaderElectionArgs, host_name, lead};
+use super::{LeaderElectionArgs, host_name, lead, marks};
 
 const NAME: &str = "kube-controller-manager";
 /// Where the controllers' service accounts are.
@@ -64,6 +64,7 @@ pub async fn run(default_kubeconfig: PathBuf, args: ControllersArgs) -> Result<(
         },
         ..Settings::default()
     };
+    let _telling = marks::tell(&client);
     lead(&client, NAME, &args.election, move |client| {
         controllers::run(options(client, accounts.clone(), settings.clone(), disabled.clone()))
     })

@@ -9,7 +9,7 @@ use clap::Args;
 use client::{Client, Config};
 use kubelet::{ApiAuth, KubeletOptions, ServerOptions, Thresholds};
 
-use super::{apiserver, authority_of, host_name};
+use super::{apiserver, authority_of, host_name, marks};
 use crate::layout::Layout;
 use crate::pki::Authority;
 
@@ -89,6 +89,7 @@ pub async fn run(layout: &Layout, args: KubeletArgs) -> Result<()> {
         Some(path) => Some(read(path)?),
         None => authority.map(String::into_bytes),
     };
+    let _telling = marks::tell(&client);
     let auth = Arc::new(ApiAuth::new(client.clone()));
     let mut options = KubeletOptions::new(client, runtime, name);
     options.node_ips = vec![node_ip];

@@ -3,6 +3,7 @@
 pub mod apiserver;
 pub mod controllers;
 pub mod kubelet;
+mod marks;
 pub mod proxy;
 pub mod scheduler;
 

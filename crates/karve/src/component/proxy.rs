@@ -7,7 +7,7 @@ use clap::Args;
 use network::Cidr;
 use proxy::ProxyOptions;
 
-use super::{connect, host_name};
+use super::{connect, host_name, marks};
 
 /// Upstream's flags of kube-proxy, as far as they are supported.
 #[derive(Args, Clone, Debug)]
@@ -34,7 +34,9 @@ pub async fn run(args: ProxyArgs) -> Result<()> {
         return Ok(proxy::remove(proxy::DEFAULT_TABLE, &[])?);
     }
     let name = args.hostname_override.clone().unwrap_or_else(host_name);
-    let mut options = ProxyOptions::new(connect(&args.kubeconfig)?, name);
+    let client = connect(&args.kubeconfig)?;
+    let _telling = marks::tell(&client);
+    let mut options = ProxyOptions::new(client, name);
     options.cluster_cidrs = args.cluster_cidr;
     Ok(proxy::run(options).await?)
 }

@@ -7,7 +7,7 @@ use clap::Args;
 use client::Client;
 use scheduler::SchedulerOptions;
 
-use super::{LeaderElectionArgs, connect, host_name, lead};
+use super::{LeaderElectionArgs, connect, host_name, lead, marks};
 
 /// Upstream's flags of kube-scheduler, as far as they are supported.
 #[derive(Args, Clone, Debug)]
@@ -22,6 +22,7 @@ pub struct SchedulerArgs {
 pub async fn run(default_kubeconfig: PathBuf, args: SchedulerArgs) -> Result<()> {
     let path = args.kubeconfig.unwrap_or(default_kubeconfig);
     let client = connect(&path)?;
+    let _telling = marks::tell(&client);
     lead(&client, "kube-scheduler", &args.election, |client| {
         scheduler::run(options(client))
     })
