@@ -65,6 +65,8 @@ pub enum Generation {
     None,
     /// Any change outside of metadata and status.
     Spec,
+    /// Any change outside of metadata: custom resources whose status is a field like any other.
+    All,
 }
 
 /// A printed column of the kind's table.
@@ -154,6 +156,10 @@ pub trait Rules: Send + Sync {
     fn deletion_grace_seconds(&self, _object: &Value, _requested: Option<i64>) -> Option<i64> {
         None
     }
+
+    /// Adjusts an object whose deletion has just been asked for; finalizers added here keep it. `now` is for
+    /// conditions.
+    fn prepare_deletion(&self, _object: &mut Value, _now: &str) {}
 
     /// The columns after and including NAME; the default table is NAME and CREATED AT.
     fn columns(&self) -> &'static [Column] {

@@ -83,7 +83,7 @@ impl Registry {
                     transaction.compares.push(Compare::Absent { key: key.clone() });
                     transaction.writes.push(Write::Put {
                         key,
-                        value: served.encode_stored(value),
+                        value: served.encode_stored(value)?,
                         ttl: None,
                     });
                     claims.add_to(&mut transaction);

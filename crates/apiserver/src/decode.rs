@@ -1,6 +1,7 @@
 //! Request bodies: from bytes in any encoding to a value of a known type in normal form.
 
-use api::{Error, Value};
+use api::custom::Version;
+use api::{Error, Reason, Value};
 use bytes::Bytes;
 use http::HeaderMap;
 use schema::{Decoded, TypeRef};
@@ -13,7 +14,58 @@ use crate::registry::FieldValidation;
 pub struct Expected<'a> {
     pub api_version: &'a str,
     pub kind: &'a str,
-    pub ty: TypeRef<'static>,
+    pub form: Form<'a>,
+}
+
+/// What the fields of a body are judged by.
+#[derive(Clone, Copy)]
+pub enum Form<'a> {
+    BuiltIn(TypeRef<'static>),
+    Custom(&'a Version),
+}
+
+impl Form<'_> {
+    pub fn built_in(self) -> Option<TypeRef<'static>> {
+        match self {
+            Form::BuiltIn(ty) => Some(ty),
+            Form::Custom(_) => None,
+        }
+    }
+
+    fn decode_json(self, data: &[u8]) -> Result<Decoded, Error> {
+        match self {
+            Form::BuiltIn(ty) => schema::decode_json(ty, data).map_err(|error| Error::bad_request(error.to_string())),
+            Form::Custom(_) => {
+                let decoded = schema::decode_untyped(data).map_err(|error| Error::bad_request(error.to_string()))?;
+                self.judged(decoded)
+            }
+        }
+    }
+
+    fn decode_yaml(self, data: &[u8]) -> Result<Decoded, Error> {
+        match self {
+            Form::BuiltIn(ty) => schema::decode_yaml(ty, data).map_err(|error| Error::bad_request(error.to_string())),
+            Form::Custom(_) => {
+                let decoded =
+                    schema::decode_untyped_yaml(data).map_err(|error| Error::bad_request(error.to_string()))?;
+                self.judged(decoded)
+            }
+        }
+    }
+
+    fn judged(self, mut decoded: Decoded) -> Result<Decoded, Error> {
+        let unknown = self.normalize(&mut decoded.value)?;
+        decoded.problems.extend(unknown);
+        Ok(decoded)
+    }
+
+    /// Brings a value into form; returns a text for each unknown field.
+    pub fn normalize(self, value: &mut Value) -> Result<Vec<String>, Error> {
+        match self {
+            Form::BuiltIn(ty) => schema::normalize(ty, value).map_err(|error| Error::bad_request(error.to_string())),
+            Form::Custom(version) => version.normalize(value),
+        }
+    }
 }
 
 impl<'a> Expected<'a> {
@@ -21,7 +73,11 @@ impl<'a> Expected<'a> {
     pub fn named(api_version: &'a str, kind: &'a str, type_name: &str) -> Result<Expected<'a>, Error> {
         let ty = schema::builtin().named(type_name);
         let ty = ty.ok_or_else(|| Error::internal(format!("{type_name} is missing from the schema")))?;
-        Ok(Expected { api_version, kind, ty })
+        Ok(Expected {
+            api_version,
+            kind,
+            form: Form::BuiltIn(ty),
+        })
     }
 }
 
@@ -33,11 +89,12 @@ pub fn object(
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), Error> {
     let decoded = match negotiate::content(headers)? {
-        Encoding::Json => schema::decode_json(expected.ty, body),
-        Encoding::Yaml => schema::decode_yaml(expected.ty, body),
+        Encoding::Json => expected.form.decode_json(body),
+        Encoding::Yaml => expected.form.decode_yaml(body),
         Encoding::Protobuf => return protobuf(expected, body).map(|value| (value, Vec::new())),
     };
-    let Decoded { mut value, problems } = decoded.map_err(|error| cannot_handle(expected, &value_kind(body), error))?;
+    let Decoded { mut value, problems } =
+        decoded.map_err(|error| cannot_handle(expected, &value_kind(body), error.message))?;
     identify(expected, &mut value)?;
     judge(expected, problems, validation).map(|warnings| (value, warnings))
 }
@@ -57,10 +114,17 @@ pub fn judge(expected: Expected<'_>, problems: Vec<String>, validation: FieldVal
 }
 
 fn protobuf(expected: Expected<'_>, body: &[u8]) -> Result<Value, Error> {
+    let Form::BuiltIn(ty) = expected.form else {
+        return Err(Error::new(
+            Reason::UnsupportedMediaType,
+            "the body of the request was in an unknown format - accepted media types include: application/json, \
+             application/yaml",
+        ));
+    };
     let envelope = schema::envelope::decode(body)
         .map_err(|error| Error::bad_request(format!("the body is not a protobuf object: {error}")))?;
-    let mut value = schema::decode_protobuf(expected.ty, envelope.raw)
-        .map_err(|error| cannot_handle(expected, envelope.kind, error))?;
+    let mut value =
+        schema::decode_protobuf(ty, envelope.raw).map_err(|error| cannot_handle(expected, envelope.kind, error))?;
     if !envelope.kind.is_empty() {
         value["kind"] = envelope.kind.into();
         value["apiVersion"] = envelope.api_version.into();

@@ -5,17 +5,20 @@ use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, VARY};
 use http::{HeaderMap, Response, StatusCode};
 use serde_json::json;
 
+use crate::ApiServer;
 use crate::body::Body;
+use crate::custom::Customs;
 use crate::respond;
 
 const AGGREGATED_V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const AGGREGATED_V2BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 
 /// `/api`: the versions of the core group.
-pub fn core(headers: &HeaderMap, address: &str) -> Response<Body> {
+pub fn core(server: &ApiServer, headers: &HeaderMap) -> Response<Body> {
     if let Some((media_type, version)) = aggregated_version(headers) {
-        return aggregated(media_type, version, &[""]);
+        return aggregated(&server.registry.customs.load(), media_type, version, &[""]);
     }
+    let address = server.advertised_address();
     plain(&json!({
         "kind": "APIVersions", "versions": ["v1"],
         "serverAddressByClientCIDRs": [{ "clientCIDR": "0.0.0.0/0", "serverAddress": address }],
@@ -23,19 +26,21 @@ pub fn core(headers: &HeaderMap, address: &str) -> Response<Body> {
 }
 
 /// `/apis`: all other groups.
-pub fn groups(headers: &HeaderMap) -> Response<Body> {
-    let names = group_names();
+pub fn groups(server: &ApiServer, headers: &HeaderMap) -> Response<Body> {
+    let customs = server.registry.customs.load();
+    let names = group_names(&customs);
     if let Some((media_type, version)) = aggregated_version(headers) {
-        return aggregated(media_type, version, &names);
+        return aggregated(&customs, media_type, version, &names);
     }
-    let groups: Vec<Value> = names.iter().map(|name| group_value(name)).collect();
+    let groups: Vec<Value> = names.iter().map(|name| group_value(&customs, name)).collect();
     plain(&json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups }))
 }
 
 /// `/apis/GROUP`.
-pub fn group(name: &str) -> Option<Response<Body>> {
-    group_names().contains(&name).then(|| {
-        let mut value = group_value(name);
+pub fn group(server: &ApiServer, name: &str) -> Option<Response<Body>> {
+    let customs = server.registry.customs.load();
+    group_names(&customs).contains(&name).then(|| {
+        let mut value = group_value(&customs, name);
         value["kind"] = "APIGroup".into();
         value["apiVersion"] = "v1".into();
         plain(&value)
@@ -43,8 +48,8 @@ pub fn group(name: &str) -> Option<Response<Body>> {
 }
 
 /// `/api/v1` and `/apis/GROUP/VERSION`.
-pub fn resources(group: &str, version: &str) -> Option<Response<Body>> {
-    let rows = rows(group, version);
+pub fn resources(server: &ApiServer, group: &str, version: &str) -> Option<Response<Body>> {
+    let rows = rows(&server.registry.customs.load(), group, version);
     if rows.is_empty() {
         return None;
     }
@@ -80,14 +85,14 @@ fn aggregated_version(headers: &HeaderMap) -> Option<(&'static str, &'static str
     first.flatten()
 }
 
-fn aggregated(media_type: &'static str, version: &str, groups: &[&str]) -> Response<Body> {
+fn aggregated(customs: &Customs, media_type: &'static str, version: &str, groups: &[&str]) -> Response<Body> {
     let items: Vec<Value> = groups
         .iter()
         .map(|group| {
-            let versions: Vec<Value> = versions(group)
+            let versions: Vec<Value> = versions(customs, group)
                 .iter()
                 .map(|version| {
-                    let resources: Vec<Value> = rows(group, version)
+                    let resources: Vec<Value> = rows(customs, group, version)
                         .iter()
                         .map(|resource| aggregated_resource(resource))
                         .collect();
@@ -113,9 +118,16 @@ fn aggregated(media_type: &'static str, version: &str, groups: &[&str]) -> Respo
 }
 
 fn aggregated_resource(resource: &Resource) -> Value {
+    // Only custom resources repeat the group and version they are listed under.
+    let is_custom = api::kinds::find(resource.group, resource.version, resource.plural).is_none();
+    let own = if is_custom {
+        (resource.group, resource.version)
+    } else {
+        ("", "")
+    };
     let mut value = json!({
         "resource": resource.plural,
-        "responseKind": { "group": "", "version": "", "kind": resource.kind },
+        "responseKind": { "group": own.0, "version": own.1, "kind": resource.kind },
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular,
         "verbs": verbs(resource.verbs),
@@ -132,7 +144,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
         .subresources
         .iter()
         .map(|subresource| {
-            let (group, version, kind) = body_kind(resource, subresource, ("", ""));
+            let (group, version, kind) = body_kind(resource, subresource, own);
             json!({
                 "subresource": subresource.name, "verbs": verbs(subresource.verbs),
                 "responseKind": { "group": group, "version": version, "kind": kind },
@@ -199,32 +211,47 @@ fn storage_version_hash(resource: &Resource) -> String {
     base64::engine::general_purpose::STANDARD.encode(hash.to_be_bytes())
 }
 
-fn group_value(name: &str) -> Value {
-    let versions: Vec<Value> = versions(name)
+fn group_value(customs: &Customs, name: &str) -> Value {
+    let versions: Vec<Value> = versions(customs, name)
         .iter()
         .map(|version| json!({ "groupVersion": group_version(name, version), "version": version }))
         .collect();
     json!({ "name": name, "preferredVersion": versions[0], "versions": versions })
 }
 
-fn rows(group: &str, version: &str) -> Vec<&'static Resource> {
+fn rows(customs: &Customs, group: &str, version: &str) -> Vec<&'static Resource> {
     let wanted = |resource: &&'static Resource| resource.group == group && resource.version == version;
-    api::kinds::all().iter().copied().filter(wanted).collect()
+    let built_in = api::kinds::all().iter().copied();
+    built_in.chain(customs.resources()).filter(wanted).collect()
 }
 
-fn group_names() -> Vec<&'static str> {
+/// Built-in groups in their own order, then custom ones by name.
+fn group_names(customs: &Customs) -> Vec<&'static str> {
     let mut names = Vec::new();
-    for (group, _) in api::kinds::GROUP_VERSIONS {
-        if !group.is_empty() && !names.contains(group) {
-            names.push(*group);
+    for (group, _) in api::kinds::GROUP_VERSIONS
+        .iter()
+        .copied()
+        .chain(customs.group_versions())
+    {
+        if !group.is_empty() && !names.contains(&group) {
+            names.push(group);
         }
     }
     names
 }
 
-fn versions(group: &str) -> Vec<&'static str> {
-    let of_group = api::kinds::GROUP_VERSIONS.iter().filter(|(name, _)| *name == group);
-    of_group.map(|(_, version)| *version).collect()
+fn versions(customs: &Customs, group: &str) -> Vec<&'static str> {
+    let mut versions = Vec::new();
+    for (name, version) in api::kinds::GROUP_VERSIONS
+        .iter()
+        .copied()
+        .chain(customs.group_versions())
+    {
+        if name == group && !versions.contains(&version) {
+            versions.push(version);
+        }
+    }
+    versions
 }
 
 fn group_version(group: &str, version: &str) -> String {

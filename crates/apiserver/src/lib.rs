@@ -11,6 +11,7 @@ mod body;
 mod bootstrap;
 mod codec;
 mod connect;
+mod custom;
 mod decode;
 mod discovery;
 mod fairness;
@@ -111,13 +112,14 @@ impl ApiServer {
             ready: AtomicBool::new(false),
             tasks: parking_lot::Mutex::default(),
         });
-        let feeding = store.clone();
-        server.spawn(async move { hub.run(feeding).await });
+        let (feeding, fed) = (store.clone(), hub.clone());
+        server.spawn(async move { fed.run(feeding).await });
         server.bootstrap().await?;
         let loaded = server.gate.load(&server.registry)?;
         server.spawn(gate::follow(server.clone(), loaded));
         server.load_fairness()?;
         server.spawn(fairness::follow(server.clone()));
+        server.spawn(custom::follow(server.clone(), hub).await?);
         server.ready.store(true, Ordering::Release);
         Ok(server)
     }

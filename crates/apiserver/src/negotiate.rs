@@ -74,6 +74,19 @@ pub fn wanted(headers: &HeaderMap, shapes: bool) -> Result<Wanted, Error> {
         .ok_or_else(|| not_acceptable(shapes))
 }
 
+/// The same for custom resources, whose objects have no protobuf form.
+pub fn wanted_of_custom(headers: &HeaderMap) -> Result<Wanted, Error> {
+    let accept = header(headers, ACCEPT);
+    let has_form = |wanted: &Wanted| wanted.encoding != Encoding::Protobuf || wanted.shape != Shape::Object;
+    match accept.is_empty() {
+        true => wanted(headers, true),
+        false => accept
+            .split(',')
+            .find_map(|clause| clause_wanted(clause, true).filter(has_form))
+            .ok_or_else(|| not_acceptable(true)),
+    }
+}
+
 fn clause_wanted(clause: &str, shapes: bool) -> Option<Wanted> {
     let mut parts = clause.split(';').map(str::trim);
     let encoding = Encoding::from_media_type(parts.next().unwrap_or_default())?;

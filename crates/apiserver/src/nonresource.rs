@@ -28,16 +28,16 @@ pub async fn run(
     }
     let segments: Vec<&str> = info.path.split('/').filter(|segment| !segment.is_empty()).collect();
     match segments.as_slice() {
-        [] => Ok(paths()),
+        [] => Ok(paths(server)),
         ["version"] => Ok(version()),
         [endpoint @ ("healthz" | "livez" | "readyz"), check @ ..] => health::answer(server, endpoint, check, query)
             .await
             .ok_or_else(not_found),
-        ["api"] => Ok(discovery::core(headers, &server.advertised_address())),
-        ["apis"] => Ok(discovery::groups(headers)),
-        ["api", version] => discovery::resources("", version).ok_or_else(not_found),
-        ["apis", group] => discovery::group(group).ok_or_else(not_found),
-        ["apis", group, version] => discovery::resources(group, version).ok_or_else(not_found),
+        ["api"] => Ok(discovery::core(server, headers)),
+        ["apis"] => Ok(discovery::groups(server, headers)),
+        ["api", version] => discovery::resources(server, "", version).ok_or_else(not_found),
+        ["apis", group] => discovery::group(server, group).ok_or_else(not_found),
+        ["apis", group, version] => discovery::resources(server, group, version).ok_or_else(not_found),
         ["openapi", "v3"] => Ok(openapi::index()),
         ["openapi", "v3", rest @ ..] => openapi::document(&rest.join("/")).ok_or_else(not_found),
         ["openapi", "v2"] => openapi::v2(headers),
@@ -62,7 +62,7 @@ fn not_found() -> Error {
     error
 }
 
-fn paths() -> Response<Body> {
+fn paths(server: &ApiServer) -> Response<Body> {
     let mut paths: Vec<String> = [
         "/.well-known/openid-configuration",
         "/api",
@@ -82,7 +82,12 @@ fn paths() -> Response<Body> {
     ])
     .map(str::to_owned)
     .collect();
-    for (group, version) in api::kinds::GROUP_VERSIONS.iter().filter(|(group, _)| !group.is_empty()) {
+    let customs = server.registry.customs.load();
+    let served = api::kinds::GROUP_VERSIONS
+        .iter()
+        .copied()
+        .chain(customs.group_versions());
+    for (group, version) in served.filter(|(group, _)| !group.is_empty()) {
         paths.push(format!("/apis/{group}"));
         paths.push(format!("/apis/{group}/{version}"));
     }

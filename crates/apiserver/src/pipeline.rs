@@ -115,7 +115,7 @@ impl ApiServer {
         }
 
         let served = self.registry.find(&info.group, &info.version, &info.resource);
-        let served = served.cloned().ok_or_else(not_served)?;
+        let served = served.ok_or_else(not_served)?;
 
         // Connections that switch protocols or stream are passed on to nodes as they are.
         if crate::connect::is_connect(&served, info) {

@@ -122,14 +122,17 @@ impl Presenter {
     pub fn list(&self, metadata: Value, items: Vec<Value>) -> Result<Response<Body>, Error> {
         let (value, ty) = match self.wanted.shape {
             Shape::Object => {
-                let kind = format!("{}List", self.resource().kind);
+                let kind = match &self.served.custom {
+                    Some(custom) => custom.definition.list_kind.clone(),
+                    None => format!("{}List", self.resource().kind),
+                };
                 let list = json!({
                     "kind": kind, "apiVersion": self.resource().api_version(), "metadata": metadata, "items": items,
                 });
                 (list, self.served.list_type())
             }
             Shape::Table => {
-                let mut value = table::of(self.resource(), items.iter(), self.include_object, true);
+                let mut value = table::of(&self.served, items.iter(), self.include_object, true);
                 value["metadata"] = metadata;
                 (value, schema::builtin().named("meta/v1.Table"))
             }
@@ -158,7 +161,7 @@ impl Presenter {
         match self.wanted.shape {
             Shape::Object => (value, self.served.object_type()),
             Shape::Table => {
-                let mut shaped = table::of(self.resource(), std::iter::once(&value), self.include_object, true);
+                let mut shaped = table::of(&self.served, std::iter::once(&value), self.include_object, true);
                 shaped["metadata"]["resourceVersion"] = value["metadata"]["resourceVersion"].clone();
                 (shaped, schema::builtin().named("meta/v1.Table"))
             }

@@ -2,8 +2,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use api::{Resource, Value};
+use api::Value;
 use serde_json::json;
+
+use crate::registry::Served;
 
 /// How much of each object a row carries beside its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +29,7 @@ impl IncludeObject {
 }
 
 pub fn of<'a>(
-    resource: &Resource,
+    served: &Served,
     objects: impl Iterator<Item = &'a Value>,
     include: IncludeObject,
     definitions: bool,
@@ -35,18 +37,11 @@ pub fn of<'a>(
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0, |since| since.as_secs() as i64);
-    let columns: Vec<Value> = resource
-        .rules
-        .columns()
-        .iter()
-        .map(|column| {
-            json!({
-                "name": column.name, "type": column.kind, "format": column.format,
-                "description": column.description, "priority": column.priority,
-            })
-        })
-        .collect();
-    let rows: Vec<Value> = objects.map(|object| row(resource, object, include, now)).collect();
+    let columns = match &served.custom {
+        Some(custom) => custom.version().printed.definitions(),
+        None => built_in_columns(served),
+    };
+    let rows: Vec<Value> = objects.map(|object| row(served, object, include, now)).collect();
     json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {},
         "columnDefinitions": if definitions { Value::from(columns) } else { Value::Null },
@@ -54,8 +49,24 @@ pub fn of<'a>(
     })
 }
 
-fn row(resource: &Resource, object: &Value, include: IncludeObject, now: i64) -> Value {
-    let mut row = json!({ "cells": resource.rules.cells(object, now) });
+fn built_in_columns(served: &Served) -> Vec<Value> {
+    let columns = served.resource.rules.columns().iter();
+    columns
+        .map(|column| {
+            json!({
+                "name": column.name, "type": column.kind, "format": column.format,
+                "description": column.description, "priority": column.priority,
+            })
+        })
+        .collect()
+}
+
+fn row(served: &Served, object: &Value, include: IncludeObject, now: i64) -> Value {
+    let cells = match &served.custom {
+        Some(custom) => custom.version().printed.cells(object, now),
+        None => served.resource.rules.cells(object, now),
+    };
+    let mut row = json!({ "cells": cells });
     match include {
         IncludeObject::None => {}
         IncludeObject::Object => row["object"] = object.clone(),

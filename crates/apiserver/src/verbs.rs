@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::ApiServer;
 use crate::body::Body;
-use crate::decode::{self, Expected};
+use crate::decode::{self, Expected, Form};
 use crate::negotiate;
 use crate::registry::{
     DeleteOptions, Deleted, ListBody, ListRequest, PatchType, Scope, Served, WriteOptions, check_name, list_metadata,
@@ -39,12 +39,21 @@ pub struct Call<'a> {
 
 impl Call<'_> {
     pub async fn run(&self) -> Result<Response<Body>, Error> {
-        match (self.info.verb, self.info.subresource.as_str()) {
+        let answer = match (self.info.verb, self.info.subresource.as_str()) {
             (verb, "") => {
                 self.check_verb(verb)?;
                 self.run_main(verb).await
             }
             (_, subresource) => crate::subresource::run(self, subresource).await,
+        };
+        match self
+            .served
+            .custom
+            .as_ref()
+            .and_then(|custom| custom.version().warning.as_ref())
+        {
+            Some(warning) => answer.map(|answer| with_warnings(answer, std::slice::from_ref(warning))),
+            None => answer,
         }
     }
 
@@ -53,6 +62,15 @@ impl Call<'_> {
         let known = resource.verbs.iter().any(|allowed: &Verb| allowed.as_str() == verb);
         let needs_namespace =
             resource.namespaced && self.info.namespace.is_empty() && !matches!(verb, "list" | "watch");
+        if let Some(custom) = &self.served.custom
+            && verb == "create"
+            && custom.definition.deleting
+        {
+            return Err(Error::new(
+                Reason::MethodNotAllowed,
+                "create not allowed while custom resource definition is terminating",
+            ));
+        }
         match known && !needs_namespace {
             true => Ok(()),
             false => Err(method_not_allowed()),
@@ -129,6 +147,7 @@ impl Call<'_> {
             bookmarks: self.query.flag("allowWatchBookmarks"),
             announce_initial_end: send_initial == Some(true) && self.query.flag("allowWatchBookmarks"),
             timeout: watch_timeout(&self.query)?,
+            retired: self.served.custom.as_ref().map(|custom| custom.retired()),
         };
         let frames = stream(&self.server.registry.store, self.served.ring.clone(), watch).await?;
         let body = StreamBody::new(futures_util::StreamExt::map(frames, |chunk| {
@@ -189,7 +208,7 @@ impl Call<'_> {
         let mut warnings = Vec::new();
         let mut change = |current: &Value| {
             let mut patched = kind.apply(&self.served, current, &patch)?;
-            let problems = schema::normalize(expected.ty, &mut patched).map_err(|error| {
+            let problems = expected.form.normalize(&mut patched).map_err(|error| {
                 Error::new(
                     Reason::Invalid,
                     format!("the patched object cannot be handled: {error}"),
@@ -290,7 +309,10 @@ impl Call<'_> {
     pub fn presenter(&self) -> Result<Presenter, Error> {
         Ok(Presenter {
             served: self.served.clone(),
-            wanted: negotiate::wanted(self.headers, !self.is_review())?,
+            wanted: match self.served.custom {
+                Some(_) => negotiate::wanted_of_custom(self.headers)?,
+                None => negotiate::wanted(self.headers, !self.is_review())?,
+            },
             include_object: IncludeObject::parse(self.query.first("includeObject"))?,
         })
     }
@@ -304,7 +326,10 @@ impl Call<'_> {
         Ok(Expected {
             api_version: self.served.api_version(),
             kind: self.served.resource.kind,
-            ty: self.served.required_type()?,
+            form: match &self.served.custom {
+                Some(custom) => Form::Custom(custom.version()),
+                None => Form::BuiltIn(self.served.required_type()?),
+            },
         })
     }
 }

@@ -31,7 +31,7 @@ pub use protobuf::{
 };
 pub use table::builtin;
 pub use view::{FieldRef, ShapeRef, TypeRef, View};
-pub use yaml::{decode_yaml, parse_yaml};
+pub use yaml::{decode_untyped_yaml, decode_yaml, parse_yaml};
 
 /// A decoded object. Its maps are sorted by key.
 pub use serde_json::Value;

@@ -8,12 +8,18 @@ use crate::{TypeRef, Value};
 /// Reads an object of type `ty` from one YAML document. Of duplicate keys the last wins, and the first of them is
 /// reported as upstream's strict reader does.
 pub fn decode_yaml(ty: TypeRef<'_>, data: &[u8]) -> Result<Decoded, DecodeError> {
-    let mut value = parse_yaml(data)?;
+    let mut decoded = decode_untyped_yaml(data)?;
+    decoded.problems.extend(normalize(ty, &mut decoded.value)?);
+    Ok(decoded)
+}
+
+/// Reads one YAML document as it stands and reports the first key that comes twice.
+pub fn decode_untyped_yaml(data: &[u8]) -> Result<Decoded, DecodeError> {
+    let value = parse_yaml(data)?;
     let mut problems = Vec::new();
     if let Err(error) = read(data, DuplicateKeyPolicy::Error) {
         problems.push(duplicate_problem(&error));
     }
-    problems.extend(normalize(ty, &mut value)?);
     Ok(Decoded { value, problems })
 }
 

@@ -1,5 +1,6 @@
 //! CustomResourceDefinition: a kind that users bring along.
 
+use crate::custom::{CLEANUP_FINALIZER, naming};
 use crate::names::{dns1035_label, dns1123_subdomain};
 use crate::print::{self, NAME};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
@@ -48,6 +49,33 @@ impl Rules for CustomResourceDefinitionRules {
         {
             status.set("storedVersions", vec![stored]);
         }
+    }
+
+    fn prepare_create(&self, definition: &mut Value) {
+        definition.remove("status");
+        note_stored_version(definition);
+    }
+
+    fn prepare_update(&self, new: &mut Value, _old: &Value) {
+        note_stored_version(new);
+    }
+
+    fn prepare_deletion(&self, definition: &mut Value, now: &str) {
+        let metadata = definition.ensure("metadata");
+        let mut finalizers = metadata.list("finalizers").to_vec();
+        if !finalizers.iter().any(|finalizer| finalizer == CLEANUP_FINALIZER) {
+            finalizers.push(CLEANUP_FINALIZER.into());
+        }
+        metadata.set("finalizers", finalizers);
+        let status = naming::with_condition(
+            definition,
+            "Terminating",
+            "True",
+            "InstanceDeletionInProgress",
+            "CustomResource deletion is in progress",
+            now,
+        );
+        definition.set("status", status);
     }
 
     fn validate(&self, definition: &Value) -> Vec<FieldError> {
@@ -116,6 +144,24 @@ impl Rules for CustomResourceDefinitionRules {
             print::name(definition),
             definition["metadata"]["creationTimestamp"].clone(),
         ]
+    }
+}
+
+/// Remembers every version in which objects may be stored.
+fn note_stored_version(definition: &mut Value) {
+    let versions = definition["spec"].list("versions").iter();
+    let Some(stored) = versions
+        .filter(|version| version.flag("storage"))
+        .map(|version| version["name"].clone())
+        .next()
+    else {
+        return;
+    };
+    let status = definition.ensure("status");
+    let mut known = status.list("storedVersions").to_vec();
+    if !known.contains(&stored) {
+        known.push(stored);
+        status.set("storedVersions", known);
     }
 }
 

@@ -62,7 +62,7 @@ impl Registry {
 
         let name = text(&attributes.object, "name").to_owned();
         let mut problems = api::validate_metadata(resource, &attributes.object);
-        problems.extend(resource.rules.validate(&attributes.object));
+        problems.extend(served.validate(&attributes.object, None));
         problems.extend(resource.rules.validate_create(&attributes.object));
         if !problems.is_empty() {
             let shown = if name.is_empty() {
@@ -91,6 +91,11 @@ impl Registry {
 
     /// Fills in defaults and restores the normal form.
     pub(super) fn complete(&self, served: &Served, value: &mut Value) -> Result<(), Error> {
+        if let Some(custom) = &served.custom {
+            custom.version().normalize(value)?;
+            custom.version().complete(value);
+            return Ok(());
+        }
         let ty = served.required_type()?;
         schema::apply_table_defaults(ty, value);
         served.resource.rules.default(value);
@@ -118,7 +123,7 @@ impl Registry {
             let mut value = value.clone();
             let claims = self.services.claim(served.resource, &mut value, None, &*snapshot)?;
             let uid = text(&value, "uid").to_owned();
-            let bytes = served.encode_stored(value);
+            let bytes = served.encode_stored(value)?;
             if options.dry_run {
                 return Ok(Stored { bytes, revision: 0 });
             }

@@ -184,7 +184,7 @@ impl Registry {
         stored: &Stored,
         dry_run: bool,
     ) -> Result<Option<Deleted>, Error> {
-        let bytes = served.encode_stored(waiting);
+        let bytes = served.encode_stored(waiting)?;
         if dry_run {
             return Ok(Some(Deleted::Pending(Stored {
                 bytes,
@@ -219,6 +219,12 @@ enum Next {
 }
 
 fn pending_state(served: &Served, current: &Value, delete: &DeleteOptions) -> Next {
+    let mut current = current.clone();
+    if !metadata::is_deleting(&current) {
+        let now = schema::time::format(schema::time::now());
+        served.resource.rules.prepare_deletion(&mut current, &now);
+    }
+    let current = &current;
     let grace = served
         .resource
         .rules

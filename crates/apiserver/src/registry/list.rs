@@ -51,7 +51,7 @@ pub struct Page {
 impl ListRequest {
     pub fn parse(
         registry: &Registry,
-        served: &Served,
+        served: &Arc<Served>,
         namespace: &str,
         name: &str,
         query: &Query,
@@ -80,7 +80,7 @@ impl ListRequest {
             ));
         }
         let filter = Filter {
-            resource: served.resource,
+            served: served.clone(),
             key,
             exact: exact_key,
             labels,
@@ -191,7 +191,7 @@ pub struct ListBody {
 
 impl ListBody {
     pub fn new(snapshot: Arc<dyn Snapshot>, filter: Filter) -> ListBody {
-        let resource = filter.resource;
+        let resource = filter.served.resource;
         let head = format!(
             "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"{}\"}},\"items\":[",
             resource.kind,
@@ -276,7 +276,7 @@ fn expired_page(registry: &Registry, continuation: &Continuation) -> Error {
 
 fn check_fields(served: &Served, fields: &Selector) -> Result<(), Error> {
     for path in fields.requirements.iter().map(Requirement::key) {
-        if crate::watch::field(served.resource, &Value::Null, path).is_none() {
+        if served.field(&Value::Null, path).is_none() {
             return Err(Error::bad_request(format!(
                 "Unable to find {:?} that match label selector \"\", field selector \"{fields}\": field label not \
                  supported: {path}",

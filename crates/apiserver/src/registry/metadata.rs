@@ -29,7 +29,7 @@ pub fn fill_new(value: &mut Value, resource: &Resource, namespace: &str) -> Resu
         schema::time::format(schema::time::now()).into(),
     );
     match resource.rules.generation() {
-        api::Generation::Spec => metadata.insert("generation".to_owned(), 1.into()),
+        api::Generation::Spec | api::Generation::All => metadata.insert("generation".to_owned(), 1.into()),
         api::Generation::None => metadata.remove("generation"),
     };
     Ok(())
@@ -80,20 +80,29 @@ pub fn carry_over(new: &mut Value, old: &Value) {
 
 /// Moves the generation when anything but metadata and status changed.
 pub fn bump_generation(new: &mut Value, old: &Value, resource: &Resource) {
-    if resource.rules.generation() == api::Generation::None || same_desired_state(new, old) {
+    let counts_status = match resource.rules.generation() {
+        api::Generation::None => return,
+        api::Generation::Spec => false,
+        api::Generation::All => true,
+    };
+    if same_desired_state(new, old, counts_status) {
         return;
     }
     let next = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
     new["metadata"]["generation"] = next.into();
 }
 
-fn same_desired_state(new: &Value, old: &Value) -> bool {
+fn same_desired_state(new: &Value, old: &Value, counts_status: bool) -> bool {
     let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else {
         return false;
     };
     let desired = |map: &serde_json::Map<String, Value>| {
         map.iter()
-            .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status" | "apiVersion" | "kind"))
+            .filter(|(key, _)| match key.as_str() {
+                "metadata" | "apiVersion" | "kind" => false,
+                "status" => counts_status,
+                _ => true,
+            })
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect::<Vec<_>>()
     };

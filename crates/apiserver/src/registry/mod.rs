@@ -15,11 +15,13 @@ mod update;
 
 use std::sync::Arc;
 
-use api::{Error, Reason, Resource, Value};
+use api::{Error, FieldError, Reason, Resource, Value};
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use schema::TypeRef;
 use store::{Entry, Revision, Snapshot, Store, StoreError};
 
+use crate::custom::{Custom, Customs};
 use crate::watch::{Hub, Ring};
 
 pub use delete::{DeleteOptions, Deleted};
@@ -37,6 +39,8 @@ pub struct Served {
     /// Keys of its objects start with this, with a trailing slash.
     pub prefix: String,
     pub ring: Arc<Ring>,
+    /// What a custom resource's definition adds; built-in ones have none.
+    pub custom: Option<Custom>,
     ty: Option<TypeRef<'static>>,
     list_ty: Option<TypeRef<'static>>,
     api_version: String,
@@ -56,6 +60,8 @@ pub struct Registry {
     pub services: crate::allocate::Services,
     /// Sorted by group, version and plural name.
     served: Vec<Arc<Served>>,
+    /// The custom ones, replaced as a whole when a definition changes.
+    pub customs: ArcSwap<Customs>,
     root: String,
 }
 
@@ -77,11 +83,20 @@ impl Registry {
             admission,
             services,
             served,
+            customs: ArcSwap::default(),
             root: root.to_owned(),
         }
     }
 
-    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Served>> {
+    /// A resource that is served, built in or custom.
+    pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Served>> {
+        match self.find_built_in(group, version, plural) {
+            Some(served) => Some(served.clone()),
+            None => self.customs.load().find(group, version, plural).cloned(),
+        }
+    }
+
+    fn find_built_in(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Served>> {
         let at = self
             .served
             .binary_search_by(|served| served.address().cmp(&(group, version, plural)));
@@ -90,7 +105,7 @@ impl Registry {
 
     /// The served form of a built-in resource.
     pub fn served(&self, resource: &'static Resource) -> Result<&Arc<Served>, Error> {
-        self.find(resource.group, resource.version, resource.plural)
+        self.find_built_in(resource.group, resource.version, resource.plural)
             .ok_or_else(|| Error::internal(format!("{} is not served", resource.qualified())))
     }
 
@@ -138,6 +153,7 @@ impl Served {
         Served {
             ring: hub.ring(&prefix),
             prefix,
+            custom: None,
             ty: types.kind(resource.group, resource.version, resource.kind),
             list_ty: types.kind(resource.group, resource.version, &format!("{}List", resource.kind)),
             api_version: resource.api_version(),
@@ -146,7 +162,23 @@ impl Served {
         }
     }
 
-    fn address(&self) -> (&'static str, &'static str, &'static str) {
+    /// A version of a custom resource.
+    pub fn of_custom(resource: &'static Resource, custom: Custom, hub: &Hub, root: &str) -> Served {
+        let prefix = format!("{root}/{}/", resource.storage);
+        let storage = &custom.definition.storage;
+        Served {
+            ring: hub.ring(&prefix),
+            prefix,
+            ty: None,
+            list_ty: None,
+            api_version: resource.api_version(),
+            storage_api_version: format!("{}/{storage}", resource.group),
+            resource,
+            custom: Some(custom),
+        }
+    }
+
+    pub fn address(&self) -> (&'static str, &'static str, &'static str) {
         (self.resource.group, self.resource.version, self.resource.plural)
     }
 
@@ -168,30 +200,55 @@ impl Served {
         &self.api_version
     }
 
-    /// Whether objects are stored in another version than the one they are served in.
+    /// Whether what is served may differ from what is stored: in its version, or because a custom resource's schema
+    /// has changed since.
     pub fn converts(&self) -> bool {
-        self.resource.storage_version.is_some()
+        self.resource.storage_version.is_some() || self.custom.is_some()
+    }
+
+    /// What is wrong with an object, or with a change of it.
+    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+        match &self.custom {
+            Some(custom) => custom.version().validate(object, old),
+            None => self.resource.rules.validate(object),
+        }
+    }
+
+    /// The value of a selectable field of an object in the served version.
+    pub fn field(&self, object: &Value, path: &str) -> Option<String> {
+        let metadata = &object["metadata"];
+        let text = |field: &str| Some(metadata[field].as_str().unwrap_or_default().to_owned());
+        match (path, &self.custom) {
+            ("metadata.name", _) => text("name"),
+            ("metadata.namespace", _) if self.resource.namespaced => text("namespace"),
+            (_, Some(custom)) => custom.version().field(object, path),
+            (_, None) => self.resource.rules.field(object, path),
+        }
     }
 
     /// A stored object as a value in the served version, with its revision.
     pub fn decode_stored(&self, stored: &[u8], revision: Revision) -> Result<Value, Error> {
         let mut value: Value = serde_json::from_slice(stored).map_err(Error::internal)?;
         value["metadata"]["resourceVersion"] = revision.to_string().into();
-        if self.converts() {
-            api::convert(&mut value, &self.api_version);
+        match &self.custom {
+            Some(custom) => custom.from_stored(&mut value, &self.api_version)?,
+            None if self.converts() => api::convert(&mut value, &self.api_version),
+            None => {}
         }
         Ok(value)
     }
 
     /// The bytes to store for a value in the served version.
-    pub fn encode_stored(&self, mut value: Value) -> Bytes {
+    pub fn encode_stored(&self, mut value: Value) -> Result<Bytes, Error> {
         if let Some(metadata) = value["metadata"].as_object_mut() {
             metadata.remove("resourceVersion");
         }
-        if self.converts() {
-            api::convert(&mut value, &self.storage_api_version);
+        match &self.custom {
+            Some(custom) => custom.to_stored(&mut value, &self.storage_api_version)?,
+            None if self.converts() => api::convert(&mut value, &self.storage_api_version),
+            None => {}
         }
-        schema::encode_json(&value).into()
+        Ok(schema::encode_json(&value).into())
     }
 }
 

@@ -41,6 +41,7 @@ impl PatchType {
         let result = match self {
             PatchType::Json => schema::json_patch(object, patch),
             PatchType::Merge => Ok(schema::merge_patch(object, patch)),
+            PatchType::Strategic if served.custom.is_some() => return Err(unsupported_for_custom()),
             PatchType::Strategic => schema::strategic_merge_patch(served.required_type()?, object, patch),
         };
         let mut patched = result.map_err(patch_error)?;
@@ -52,6 +53,15 @@ impl PatchType {
         }
         Ok(patched)
     }
+}
+
+/// Strategic merge patch needs what only built-in types say of their lists.
+fn unsupported_for_custom() -> Error {
+    Error::new(
+        Reason::UnsupportedMediaType,
+        "the body of the request was in an unknown format - accepted media types include: \
+         application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
+    )
 }
 
 fn patch_error(error: PatchError) -> Error {

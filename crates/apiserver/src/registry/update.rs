@@ -122,7 +122,7 @@ impl Registry {
         if gone {
             released = self.services.release(served.resource, &new, &*snapshot);
         }
-        let bytes: Bytes = served.encode_stored(new);
+        let bytes: Bytes = served.encode_stored(new)?;
         if bytes == stored.bytes && !gone {
             return Ok(Turn::Done(stored.clone()));
         }
@@ -224,12 +224,13 @@ fn validate(served: &Served, scope: Scope, name: &str, new: &Value, old: &Value)
     let mut problems = api::validate_metadata_update(served.resource, new, old);
     match scope {
         Scope::Main => {
-            problems.extend(rules.validate(new));
+            problems.extend(served.validate(new, Some(old)));
             problems.extend(rules.validate_update(new, old));
         }
+        Scope::Status if served.custom.is_some() => problems.extend(served.validate(new, Some(old))),
         Scope::Status => problems.extend(rules.validate_status_update(new, old)),
         Scope::Subresource(name) => {
-            problems.extend(rules.validate(new));
+            problems.extend(served.validate(new, Some(old)));
             problems.extend(rules.validate_subresource_update(name, new, old));
         }
     }

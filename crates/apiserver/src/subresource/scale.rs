@@ -29,7 +29,7 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     let mut change = |parent: &Value| {
         let scale = match &written {
             Some(written) => written.clone(),
-            None => patched(call, &scale_of(parent))?,
+            None => patched(call, &scale_of(call, parent))?,
         };
         apply(call, parent, &scale)
     };
@@ -57,7 +57,10 @@ fn apply(call: &Call<'_>, parent: &Value, scale: &Value) -> Result<Value, Error>
         return Err(Error::invalid(call.served.resource, &call.info.name, vec![problem]));
     }
     let mut changed = parent.clone();
-    changed["spec"]["replicas"] = replicas.into();
+    match custom_paths(call) {
+        Some(paths) => paths.spec_replicas.set(&mut changed, replicas.into()),
+        None => changed["spec"]["replicas"] = replicas.into(),
+    }
     changed["metadata"]["resourceVersion"] = scale["metadata"]["resourceVersion"].clone();
     Ok(changed)
 }
@@ -65,12 +68,38 @@ fn apply(call: &Call<'_>, parent: &Value, scale: &Value) -> Result<Value, Error>
 fn answer(call: &Call<'_>, parent: &Value) -> Result<Response<Body>, Error> {
     let encoding = negotiate::wanted(call.headers, false)?.encoding;
     let ty = schema::builtin().named("autoscaling/v1.Scale");
-    let encoded = respond::encode(&scale_of(parent), ty, encoding)?;
+    let encoded = respond::encode(&scale_of(call, parent), ty, encoding)?;
     Ok(respond::bytes(StatusCode::OK, encoding.media_type(), encoded))
 }
 
-fn scale_of(parent: &Value) -> Value {
+/// Where a custom resource keeps what the scale shows.
+fn custom_paths<'c>(call: &'c Call<'_>) -> Option<&'c api::custom::ScalePaths> {
+    call.served.custom.as_ref()?.version().scale.as_ref()
+}
+
+/// What the scale shows: the wanted and the actual replicas, and the selector.
+fn scaled(call: &Call<'_>, parent: &Value) -> (i64, i64, String) {
+    let Some(paths) = custom_paths(call) else {
+        let replicas = |part: &str| parent[part]["replicas"].as_i64().unwrap_or(0);
+        return (
+            replicas("spec"),
+            replicas("status"),
+            selector_text(&parent["spec"]["selector"]),
+        );
+    };
+    let replicas = |path: &api::custom::SimplePath| path.get(parent).and_then(Value::as_i64).unwrap_or(0);
+    let selector = paths.selector.as_ref().and_then(|path| path.get(parent)?.as_str());
+    let selector = selector.unwrap_or_default().to_owned();
+    (
+        replicas(&paths.spec_replicas),
+        replicas(&paths.status_replicas),
+        selector,
+    )
+}
+
+fn scale_of(call: &Call<'_>, parent: &Value) -> Value {
     let metadata = &parent["metadata"];
+    let (wanted, actual, selector) = scaled(call, parent);
     let mut scale = json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1",
         "metadata": {
@@ -78,12 +107,11 @@ fn scale_of(parent: &Value) -> Value {
             "resourceVersion": metadata["resourceVersion"], "creationTimestamp": metadata["creationTimestamp"],
         },
         "spec": {},
-        "status": { "replicas": parent["status"]["replicas"].as_i64().unwrap_or(0) },
+        "status": { "replicas": actual },
     });
-    if let Some(replicas) = parent["spec"]["replicas"].as_i64().filter(|replicas| *replicas != 0) {
-        scale["spec"]["replicas"] = replicas.into();
+    if wanted != 0 {
+        scale["spec"]["replicas"] = wanted.into();
     }
-    let selector = selector_text(&parent["spec"]["selector"]);
     if !selector.is_empty() {
         scale["status"]["selector"] = selector.into();
     }

@@ -75,7 +75,7 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     });
     request["status"] = json!({ "token": token.token, "expirationTimestamp": schema::time::format(expires) });
     let encoding = negotiate::wanted(call.headers, false)?.encoding;
-    let encoded = respond::encode(&request, Some(expected.ty), encoding)?;
+    let encoded = respond::encode(&request, expected.form.built_in(), encoding)?;
     Ok(respond::bytes(StatusCode::CREATED, encoding.media_type(), encoded))
 }
 

@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use api::selector::{Requirement, Selector};
-use api::{Resource, Value};
 use bytes::Bytes;
 use serde::Deserialize;
 use store::Event;
+
+use crate::registry::Served;
 
 /// What happened from one watcher's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +22,7 @@ pub enum Transition {
 /// Selects objects of a resource by key, labels and fields.
 #[derive(Clone)]
 pub struct Filter {
-    pub resource: &'static Resource,
+    pub served: Arc<Served>,
     /// Keys start with this; a whole key when `exact`.
     pub key: String,
     pub exact: bool,
@@ -101,28 +103,14 @@ impl Filter {
         if self.fields.is_empty() {
             return true;
         }
-        let Ok(mut object) = serde_json::from_slice::<Value>(object) else {
+        // The revision plays no part in selecting.
+        let Ok(object) = self.served.decode_stored(object, 0) else {
             return false;
         };
-        if self.resource.storage_version.is_some() {
-            api::convert(&mut object, &self.resource.api_version());
-        }
         self.fields.requirements.iter().all(|requirement| match requirement {
-            Requirement::Equals(path, value) => field(self.resource, &object, path).as_ref() == Some(value),
-            Requirement::NotEquals(path, value) => field(self.resource, &object, path).as_ref() != Some(value),
+            Requirement::Equals(path, value) => self.served.field(&object, path).as_ref() == Some(value),
+            Requirement::NotEquals(path, value) => self.served.field(&object, path).as_ref() != Some(value),
             _ => false,
         })
-    }
-}
-
-/// The value of a selectable field of an object.
-pub fn field(resource: &Resource, object: &Value, path: &str) -> Option<String> {
-    let metadata = &object["metadata"];
-    match path {
-        "metadata.name" => Some(metadata["name"].as_str().unwrap_or_default().to_owned()),
-        "metadata.namespace" if resource.namespaced => {
-            Some(metadata["namespace"].as_str().unwrap_or_default().to_owned())
-        }
-        _ => resource.rules.field(object, path),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -16,6 +17,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 pub struct Hub {
     rings: RwLock<BTreeMap<String, Arc<Ring>>>,
     start: Revision,
+    /// Everything up to this revision has been delivered. Changes only while `rings` is locked for reading.
+    delivered: AtomicU64,
 }
 
 impl Hub {
@@ -23,13 +26,15 @@ impl Hub {
         Hub {
             rings: RwLock::new(BTreeMap::new()),
             start,
+            delivered: AtomicU64::new(start),
         }
     }
 
     /// The ring for keys below `prefix`, made on first use.
     pub fn ring(&self, prefix: &str) -> Arc<Ring> {
         let mut rings = self.rings.write();
-        let start = self.start;
+        // A ring made later knows nothing of what was delivered before it.
+        let start = self.delivered.load(Ordering::Relaxed);
         rings
             .entry(prefix.to_owned())
             .or_insert_with(|| Arc::new(Ring::new(start)))
@@ -59,7 +64,9 @@ impl Hub {
                         revision = at,
                         "the store compacted events before they were read; watchers start anew"
                     );
-                    self.rings.read().values().for_each(|ring| ring.reset(at));
+                    let rings = self.rings.read();
+                    rings.values().for_each(|ring| ring.reset(at));
+                    self.delivered.store(at, Ordering::Relaxed);
                 }
                 Err(error) => warn!(%error, "cannot watch the store"),
             }
@@ -85,6 +92,7 @@ impl Hub {
         for ring in rings.values() {
             ring.advance(batch.complete_to, touched.contains(&Arc::as_ptr(ring)));
         }
+        self.delivered.store(batch.complete_to, Ordering::Relaxed);
     }
 }
 

@@ -8,7 +8,7 @@ mod hub;
 mod ring;
 mod stream;
 
-pub use filter::{Filter, Transition, field};
+pub use filter::{Filter, Transition};
 pub use hub::Hub;
 pub use ring::{Change, Read, Ring};
 pub use stream::{WatchRequest, stream};

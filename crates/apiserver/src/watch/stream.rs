@@ -29,6 +29,8 @@ pub struct WatchRequest {
     /// Ends the initial events with the annotated bookmark.
     pub announce_initial_end: bool,
     pub timeout: Duration,
+    /// Ends the watch when what it watches is no longer served as it was.
+    pub retired: Option<Receiver<bool>>,
 }
 
 struct Watcher {
@@ -189,7 +191,15 @@ impl Watcher {
 
     async fn wait(&mut self) {
         let deadline = self.ends.min(self.next_bookmark);
+        let retired = &mut self.request.retired;
+        let retirement = async {
+            match retired {
+                Some(retired) => drop(retired.wait_for(|retired| *retired).await),
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
+            () = retirement => self.ended = true,
             changed = self.signal.changed() => self.ended = changed.is_err(),
             () = sleep_until(deadline) => {
                 if self.request.bookmarks {

@@ -1,0 +1,346 @@
+//! What a definition's schema must itself satisfy: it is structural, and says nothing the server cannot keep.
+
+use regex::Regex;
+
+use super::structural::texts;
+use super::{Structural, defaults, prune, validate};
+use crate::{FieldError, FieldProblem, Fields, Path, Problems, Value};
+
+/// What may not stand anywhere in a schema, with the reason.
+const FORBIDDEN: &[(&str, &str)] = &[
+    ("$ref", "$ref is not supported"),
+    ("additionalItems", "additionalItems is not supported"),
+    ("definitions", "definitions is not supported"),
+    ("dependencies", "dependencies is not supported"),
+    ("id", "id is not supported"),
+    ("patternProperties", "patternProperties is not supported"),
+];
+
+/// What may only stand where the structure is said, not in `allOf`, `anyOf`, `oneOf` and `not`.
+const STRUCTURE_ONLY: &[&str] = &[
+    "additionalProperties",
+    "default",
+    "description",
+    "nullable",
+    "title",
+    "type",
+    "x-kubernetes-embedded-resource",
+    "x-kubernetes-int-or-string",
+    "x-kubernetes-list-map-keys",
+    "x-kubernetes-list-type",
+    "x-kubernetes-map-type",
+    "x-kubernetes-preserve-unknown-fields",
+];
+
+/// What is wrong with `openAPIV3Schema` at `path`.
+pub fn validate_definition_schema(schema: &Value, path: &Path) -> Vec<FieldError> {
+    let mut problems = Problems::default();
+    match schema.text("type") {
+        "object" => {}
+        "" => problems.required(path, "type", "must not be empty at the root"),
+        other => problems.invalid(path, "type", other, "must be object at the root"),
+    }
+    if schema.flag("nullable") {
+        problems.forbidden(path, "nullable", "nullable cannot be true at the root");
+    }
+    Walk {
+        problems: &mut problems,
+    }
+    .schema(schema, path, Place::Root);
+    metadata_rules(schema, path, &mut problems);
+    problems.into_vec()
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Root,
+    Property,
+    Item,
+}
+
+struct Walk<'a> {
+    problems: &'a mut Problems,
+}
+
+impl Walk<'_> {
+    fn schema(&mut self, schema: &Value, path: &Path, place: Place) {
+        self.forbidden(schema, path);
+        self.types(schema, path, place);
+        self.lists_and_maps(schema, path);
+        self.values(schema, path);
+        for (name, property) in schema.entries("properties") {
+            self.schema(property, &path.child("properties").key(name), Place::Property);
+        }
+        if schema["items"].is_object() {
+            self.schema(&schema["items"], &path.child("items"), Place::Item);
+        }
+        if schema["additionalProperties"].is_object() {
+            let path = path.child("additionalProperties");
+            self.schema(&schema["additionalProperties"], &path, Place::Property);
+        }
+        self.combinations(schema, schema, path);
+        self.default(schema, path);
+    }
+
+    fn forbidden(&mut self, schema: &Value, path: &Path) {
+        for (field, why) in FORBIDDEN {
+            let empty = match &schema[*field] {
+                Value::Null => true,
+                Value::String(text) => text.is_empty(),
+                Value::Object(map) => map.is_empty(),
+                _ => false,
+            };
+            if !empty {
+                self.problems.forbidden(path, field, *why);
+            }
+        }
+        if schema.flag("uniqueItems") {
+            let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
+            self.problems.forbidden(path, "uniqueItems", why);
+        }
+        if schema["additionalProperties"] == false {
+            let why = "additionalProperties cannot be set to false";
+            self.problems.forbidden(path, "additionalProperties", why);
+        }
+        let both = !schema["additionalProperties"].is_null()
+            && schema["additionalProperties"] != false
+            && schema.entries("properties").next().is_some();
+        if both {
+            let why = "additionalProperties and properties are mutual exclusive";
+            self.problems.forbidden(path, "additionalProperties", why);
+        }
+        if schema["items"].is_array() {
+            let why = "items must be a schema object and not an array";
+            self.problems.forbidden(path, "items", why);
+        }
+    }
+
+    fn types(&mut self, schema: &Value, path: &Path, place: Place) {
+        let ty = schema.text("type");
+        let int_or_string = schema.flag("x-kubernetes-int-or-string");
+        let preserves = schema.flag("x-kubernetes-preserve-unknown-fields");
+        if int_or_string && !ty.is_empty() {
+            let why = "must be empty if x-kubernetes-int-or-string is true";
+            self.problems.invalid(path, "type", ty, why);
+        }
+        if schema["x-kubernetes-preserve-unknown-fields"] == false {
+            let why = "must be true or undefined";
+            self.problems
+                .invalid(path, "x-kubernetes-preserve-unknown-fields", false, why);
+        }
+        if ty.is_empty() && !int_or_string && !preserves {
+            match place {
+                Place::Property => {
+                    let why = "must not be empty for specified object fields";
+                    self.problems.required(path, "type", why);
+                }
+                Place::Item => {
+                    let why = "must not be empty for specified array items";
+                    self.problems.required(path, "type", why);
+                }
+                Place::Root => {}
+            }
+        }
+        if !ty.is_empty() && super::Basic::parse(ty).is_none() {
+            let supported = ["array", "boolean", "integer", "number", "object", "string"];
+            let problem = FieldError::not_supported(&path.child("type"), ty, &supported);
+            self.problems.extend([problem]);
+        }
+        if ty == "array" && !schema["items"].is_object() {
+            self.problems.required(path, "items", "must be specified");
+        }
+        if schema.flag("x-kubernetes-embedded-resource") {
+            if ty != "object" {
+                let why = "must be object if x-kubernetes-embedded-resource is true";
+                self.problems.invalid(path, "type", ty, why);
+            }
+            if !preserves && schema.entries("properties").next().is_none() {
+                let why = "must not be empty if x-kubernetes-embedded-resource is true without \
+                           x-kubernetes-preserve-unknown-fields";
+                self.problems.required(path, "properties", why);
+            }
+        }
+    }
+
+    fn lists_and_maps(&mut self, schema: &Value, path: &Path) {
+        let list_type = schema["x-kubernetes-list-type"].as_str();
+        if list_type.is_some() && schema.text("type") != "array" {
+            let why = "must be array if x-kubernetes-list-type is specified";
+            self.problems.invalid(path, "type", schema.text("type"), why);
+        }
+        if let Some(found) = list_type
+            && !["atomic", "map", "set"].contains(&found)
+        {
+            let supported = ["atomic", "map", "set"];
+            let problem = FieldError::not_supported(&path.child("x-kubernetes-list-type"), found, &supported);
+            self.problems.extend([problem]);
+        }
+        let keys = texts(schema, "x-kubernetes-list-map-keys");
+        match (list_type, keys.is_empty()) {
+            (Some("map"), true) => {
+                let why = "must not be empty if x-kubernetes-list-type is map";
+                self.problems.required(path, "x-kubernetes-list-map-keys", why);
+            }
+            (Some("map"), false) => self.list_keys(schema, &keys, path),
+            (_, false) => {
+                let why = "must be map if x-kubernetes-list-map-keys is non-empty";
+                let found = list_type.unwrap_or_default();
+                self.problems.invalid(path, "x-kubernetes-list-type", found, why);
+            }
+            _ => {}
+        }
+        if let Some(found) = schema["x-kubernetes-map-type"].as_str() {
+            if schema.text("type") != "object" {
+                let why = "must be object if x-kubernetes-map-type is specified";
+                self.problems.invalid(path, "type", schema.text("type"), why);
+            }
+            if !["atomic", "granular"].contains(&found) {
+                let supported = ["atomic", "granular"];
+                let problem = FieldError::not_supported(&path.child("x-kubernetes-map-type"), found, &supported);
+                self.problems.extend([problem]);
+            }
+        }
+    }
+
+    fn list_keys(&mut self, schema: &Value, keys: &[String], path: &Path) {
+        let items = &schema["items"];
+        if items.text("type") != "object" {
+            let why = "must be object if parent array's x-kubernetes-list-type is map";
+            self.problems
+                .invalid(&path.child("items"), "type", items.text("type"), why);
+            return;
+        }
+        for (index, key) in keys.iter().enumerate() {
+            let place = path.child("x-kubernetes-list-map-keys").index(index);
+            if keys[..index].contains(key) {
+                self.problems.duplicate(&place, "", key.as_str());
+            }
+            let property = &items["properties"][key];
+            if !property.is_object() {
+                let why = "entries must all be names of item properties";
+                self.problems
+                    .invalid(path, "x-kubernetes-list-map-keys", key.as_str(), why);
+                continue;
+            }
+            if matches!(property.text("type"), "array" | "object") {
+                let place = path.child("items").child("properties").key(key);
+                let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
+                self.problems.invalid(&place, "type", property.text("type"), why);
+            }
+            let required = texts(items, "required").contains(key);
+            if !required && !property.has("default") {
+                let place = path.child("items").child("properties").key(key);
+                let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a \
+                           required property";
+                self.problems.required(&place, "default", why);
+            }
+        }
+    }
+
+    fn values(&mut self, schema: &Value, path: &Path) {
+        let pattern = schema.text("pattern");
+        if !pattern.is_empty()
+            && let Err(error) = Regex::new(pattern)
+        {
+            let why = format!("must be a valid regular expression, but isn't: {error}");
+            self.problems.invalid(path, "pattern", pattern, why);
+        }
+        for (index, rule) in schema.list("x-kubernetes-validations").iter().enumerate() {
+            let path = path.child("x-kubernetes-validations").index(index);
+            if rule.text("rule").trim().is_empty() {
+                self.problems.required(&path, "rule", "rule is not specified");
+            }
+        }
+    }
+
+    /// Value validation may only speak of what the structure names, and may not say structure itself.
+    fn combinations(&mut self, structure: &Value, schema: &Value, path: &Path) {
+        let mut nested: Vec<(Path, &Value)> = Vec::new();
+        for field in ["allOf", "anyOf", "oneOf"] {
+            let items = schema.list(field).iter().enumerate();
+            nested.extend(items.map(|(index, item)| (path.child(field).index(index), item)));
+        }
+        if schema["not"].is_object() {
+            nested.push((path.child("not"), &schema["not"]));
+        }
+        for (path, nested) in nested {
+            self.nested(structure, nested, &path);
+        }
+    }
+
+    fn nested(&mut self, structure: &Value, nested: &Value, path: &Path) {
+        for field in STRUCTURE_ONLY {
+            let allowed = *field == "type" && structure.flag("x-kubernetes-int-or-string");
+            if nested.has(field) && nested[*field] != "" && nested[*field] != false && !allowed {
+                self.problems.forbidden(path, field, "must be empty to be structural");
+            }
+        }
+        for (name, property) in nested.entries("properties") {
+            let place = path.child("properties").key(name);
+            let known = &structure["properties"][name];
+            if !known.is_object() && structure["additionalProperties"].is_null() {
+                let why = format!("because it is defined in {place}");
+                let missing = path_of_structure(path).child("properties").key(name);
+                self.problems.extend([FieldError::required(&missing, why)]);
+            }
+            self.nested(known, property, &place);
+        }
+        if nested["items"].is_object() {
+            self.nested(&structure["items"], &nested["items"], &path.child("items"));
+        }
+        self.combinations(structure, nested, path);
+    }
+
+    /// A default must be what the schema would make of it.
+    fn default(&mut self, schema: &Value, path: &Path) {
+        let Some(default) = schema.get("default") else {
+            return;
+        };
+        let compiled = Structural::parse(schema);
+        let mut pruned = default.clone();
+        let mut holder = serde_json::json!({ "default": pruned.take() });
+        let mut of_holder = Structural::default();
+        of_holder.properties.insert("default".to_owned(), compiled.clone());
+        let dropped = prune::prune(&of_holder, &mut holder);
+        let place = path.child("default");
+        if !dropped.is_empty() {
+            let why = "must be pruned";
+            self.problems.invalid(path, "default", default.clone(), why);
+        }
+        let mut completed = default.clone();
+        defaults::apply(&compiled, &mut completed);
+        for mut problem in validate::validate(&compiled, &completed, None) {
+            problem.field = match problem.field.as_str() {
+                "" => place.to_string(),
+                below => place.child(below).to_string(),
+            };
+            self.problems.extend([problem]);
+        }
+    }
+}
+
+/// The schema that a combination belongs to.
+fn path_of_structure(path: &Path) -> Path {
+    let text = path.to_string();
+    let cut = [".allOf[", ".anyOf[", ".oneOf[", ".not"]
+        .iter()
+        .filter_map(|combination| text.find(combination))
+        .min();
+    Path::new(&text[..cut.unwrap_or(text.len())])
+}
+
+/// Only the name of an object can be restricted by its schema.
+fn metadata_rules(schema: &Value, path: &Path, problems: &mut Problems) {
+    let metadata = &schema["properties"]["metadata"];
+    if !metadata.is_object() {
+        return;
+    }
+    let path = path.child("properties").key("metadata");
+    let only_names = metadata
+        .entries("properties")
+        .all(|(name, _)| matches!(name.as_str(), "name" | "generateName"));
+    if !only_names || !metadata["additionalProperties"].is_null() || metadata.has("default") {
+        let why = "must not specify anything other than name and generateName, but metadata is implicitly specified";
+        problems.extend([FieldError::new(FieldProblem::Forbidden, &path, Value::Null, why)]);
+    }
+}

@@ -1,0 +1,194 @@
+//! A custom resource's schema in memory, compiled once from its JSON form.
+
+use std::collections::BTreeMap;
+
+use regex::Regex;
+
+use crate::{Fields, Value};
+
+/// The types a schema can name. Absent for `x-kubernetes-int-or-string` and where anything goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basic {
+    Array,
+    Boolean,
+    Integer,
+    Number,
+    Object,
+    String,
+}
+
+/// What a schema says of keys it does not name.
+#[derive(Clone, Debug, Default)]
+pub enum Additional {
+    /// Nothing: they are unknown, and pruned.
+    #[default]
+    Unsaid,
+    /// `true` allows them and `false` forbids them; neither says what they hold.
+    Allowed(bool),
+    Schema(Box<Structural>),
+}
+
+/// One node of a schema: what structures objects, and what their values must satisfy.
+#[derive(Clone, Debug, Default)]
+pub struct Structural {
+    pub basic: Option<Basic>,
+    pub properties: BTreeMap<String, Structural>,
+    pub additional: Additional,
+    pub items: Option<Box<Structural>>,
+    pub nullable: bool,
+    pub default: Option<Value>,
+    pub preserve_unknown: bool,
+    pub embedded_resource: bool,
+    pub int_or_string: bool,
+    /// `atomic`, `set`, `map` or empty.
+    pub list_type: String,
+    pub list_keys: Vec<String>,
+    /// `atomic`, `granular` or empty.
+    pub map_type: String,
+    pub checks: Checks,
+    /// `x-kubernetes-validations` as they stand.
+    pub rules: Vec<Value>,
+}
+
+/// What a value must satisfy beyond its structure.
+#[derive(Clone, Debug, Default)]
+pub struct Checks {
+    pub format: String,
+    pub pattern: Option<Regex>,
+    pub pattern_text: String,
+    pub allowed: Vec<Value>,
+    pub maximum: Option<f64>,
+    pub exclusive_maximum: bool,
+    pub minimum: Option<f64>,
+    pub exclusive_minimum: bool,
+    pub multiple_of: Option<f64>,
+    pub max_length: Option<u64>,
+    pub min_length: Option<u64>,
+    pub max_items: Option<u64>,
+    pub min_items: Option<u64>,
+    pub unique_items: bool,
+    pub max_properties: Option<u64>,
+    pub min_properties: Option<u64>,
+    pub required: Vec<String>,
+    pub all_of: Vec<Structural>,
+    pub any_of: Vec<Structural>,
+    pub one_of: Vec<Structural>,
+    pub not: Option<Box<Structural>>,
+}
+
+impl Basic {
+    pub fn parse(text: &str) -> Option<Basic> {
+        Some(match text {
+            "array" => Basic::Array,
+            "boolean" => Basic::Boolean,
+            "integer" => Basic::Integer,
+            "number" => Basic::Number,
+            "object" => Basic::Object,
+            "string" => Basic::String,
+            _ => return None,
+        })
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Basic::Array => "array",
+            Basic::Boolean => "boolean",
+            Basic::Integer => "integer",
+            Basic::Number => "number",
+            Basic::Object => "object",
+            Basic::String => "string",
+        }
+    }
+}
+
+impl Structural {
+    /// Compiles a schema as a definition states it. Patterns that do not compile are left out: a definition with
+    /// such a pattern is refused before it is stored.
+    pub fn parse(schema: &Value) -> Structural {
+        let nested = |field: &str| schema.list(field).iter().map(Structural::parse).collect::<Vec<_>>();
+        Structural {
+            basic: Basic::parse(schema.text("type")),
+            properties: schema
+                .entries("properties")
+                .map(|(name, property)| (name.clone(), Structural::parse(property)))
+                .collect(),
+            additional: match &schema["additionalProperties"] {
+                Value::Bool(allowed) => Additional::Allowed(*allowed),
+                Value::Object(_) => Additional::Schema(Box::new(Structural::parse(&schema["additionalProperties"]))),
+                _ => Additional::Unsaid,
+            },
+            items: schema["items"]
+                .is_object()
+                .then(|| Box::new(Structural::parse(&schema["items"]))),
+            nullable: schema.flag("nullable"),
+            default: schema.get("default").cloned(),
+            preserve_unknown: schema.flag("x-kubernetes-preserve-unknown-fields"),
+            embedded_resource: schema.flag("x-kubernetes-embedded-resource"),
+            int_or_string: schema.flag("x-kubernetes-int-or-string"),
+            list_type: schema.text("x-kubernetes-list-type").to_owned(),
+            list_keys: texts(schema, "x-kubernetes-list-map-keys"),
+            map_type: schema.text("x-kubernetes-map-type").to_owned(),
+            rules: schema.list("x-kubernetes-validations").to_vec(),
+            checks: Checks {
+                all_of: nested("allOf"),
+                any_of: nested("anyOf"),
+                one_of: nested("oneOf"),
+                not: schema["not"]
+                    .is_object()
+                    .then(|| Box::new(Structural::parse(&schema["not"]))),
+                ..Checks::parse(schema)
+            },
+        }
+    }
+
+    /// The schema of keys that are not named, where there is one.
+    pub fn additional_schema(&self) -> Option<&Structural> {
+        match &self.additional {
+            Additional::Schema(schema) => Some(schema),
+            _ => None,
+        }
+    }
+
+    /// Whether the schema, or one below it, has rules in CEL.
+    pub fn has_rules(&self) -> bool {
+        !self.rules.is_empty()
+            || self.properties.values().any(Structural::has_rules)
+            || self.items.as_deref().is_some_and(Structural::has_rules)
+            || self.additional_schema().is_some_and(Structural::has_rules)
+    }
+}
+
+impl Checks {
+    fn parse(schema: &Value) -> Checks {
+        Checks {
+            format: schema.text("format").to_owned(),
+            pattern: Some(schema.text("pattern"))
+                .filter(|pattern| !pattern.is_empty())
+                .and_then(|pattern| Regex::new(pattern).ok()),
+            pattern_text: schema.text("pattern").to_owned(),
+            allowed: schema.list("enum").to_vec(),
+            maximum: schema["maximum"].as_f64(),
+            exclusive_maximum: schema.flag("exclusiveMaximum"),
+            minimum: schema["minimum"].as_f64(),
+            exclusive_minimum: schema.flag("exclusiveMinimum"),
+            multiple_of: schema["multipleOf"].as_f64(),
+            max_length: schema["maxLength"].as_u64(),
+            min_length: schema["minLength"].as_u64(),
+            max_items: schema["maxItems"].as_u64(),
+            min_items: schema["minItems"].as_u64(),
+            unique_items: schema.flag("uniqueItems"),
+            max_properties: schema["maxProperties"].as_u64(),
+            min_properties: schema["minProperties"].as_u64(),
+            required: texts(schema, "required"),
+            all_of: Vec::new(),
+            any_of: Vec::new(),
+            one_of: Vec::new(),
+            not: None,
+        }
+    }
+}
+
+pub(super) fn texts(schema: &Value, field: &str) -> Vec<String> {
+    let items = schema.list(field).iter();
+    items.filter_map(Value::as_str).map(str::to_owned).collect()
+}
