@@ -1,17 +1,21 @@
 //! The scheduler without IO: changes go in, decisions come out.
 
+mod attempt;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::budgets::{Budget, Budgets};
 use crate::classes::{self, Classes};
-use crate::decide::{self, Dice, Failure};
-use crate::framework::Row;
+use crate::decide::{Dice, Failure};
+use crate::framework::{Preemption, Row};
 use crate::node::Node;
 use crate::nodes::{NodeId, Nodes};
 use crate::plugins;
 use crate::pod::{Class, Pod};
 use crate::queue::{QueuedPod, SchedulingQueue};
+use crate::waiting::WaitingPods;
 
 pub struct Core {
     rows: &'static [Row],
@@ -19,6 +23,8 @@ pub struct Core {
     scheduler_name: String,
     pub nodes: Nodes,
     pub queue: SchedulingQueue,
+    pub waiting: WaitingPods,
+    pub budgets: Budgets,
     classes: Classes,
     dice: Dice,
     /// Where pods are, or were decided to be, by UID.
@@ -27,23 +33,46 @@ pub struct Core {
 
 struct Placed {
     node: String,
-    /// The binding is being written, and the watch has not shown it yet.
-    assumed: bool,
+    /// Set while the binding is waited for or being written and the watch has not shown it yet: the pod as it was seen
+    /// last, so that nothing is lost should the binding fail.
+    assumed: Option<Arc<Pod>>,
 }
 
 /// What was decided for a pod.
 pub struct Decision {
     pub queued: QueuedPod,
     pub result: Result<String, Box<Failure>>,
+    /// What becomes of the node that is nominated for the pod.
+    pub nomination: Nomination,
+    /// Others that have to leave for it.
+    pub preemption: Option<Preemption>,
+    /// Pods of lower priority that lose their nomination to it.
+    pub displaced: Vec<Arc<Pod>>,
+}
+
+/// A change of `status.nominatedNodeName`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Nomination {
+    #[default]
+    Keep,
+    Clear,
+    Set(String),
 }
 
 impl Core {
     pub fn new(scheduler_name: &str, seed: u64) -> Core {
+        Core::with(plugins::table(), scheduler_name, seed)
+    }
+
+    /// A scheduler with plugins of one's own.
+    pub fn with(rows: &'static [Row], scheduler_name: &str, seed: u64) -> Core {
         Core {
-            rows: plugins::table(),
+            rows,
             scheduler_name: scheduler_name.to_owned(),
             nodes: Nodes::default(),
             queue: SchedulingQueue::default(),
+            waiting: WaitingPods::default(),
+            budgets: Budgets::default(),
             classes: Classes::default(),
             dice: Dice::new(seed),
             placed: HashMap::new(),
@@ -63,69 +92,68 @@ impl Core {
     }
 
     pub fn pod_changed(&mut self, old: Option<&Arc<Pod>>, new: Option<&Arc<Pod>>, now: Instant) {
+        // After a gap in the watch another pod can stand under the same name.
+        let old = old.filter(|old| {
+            let replaced = new.is_some_and(|new| new.uid() != old.uid());
+            if replaced {
+                self.forget(old.uid(), now);
+            }
+            !replaced
+        });
         match (new, old) {
             (Some(pod), _) if !pod.node_name.is_empty() => self.place(pod, now),
-            (Some(pod), _) if pod.metadata.is_deleting() => self.forget(&pod.metadata.uid, now),
-            (Some(pod), _) => self.enqueue(pod, now),
-            (None, Some(pod)) => self.forget(&pod.metadata.uid, now),
+            (Some(pod), _) if pod.metadata.is_deleting() => self.forget(pod.uid(), now),
+            (Some(pod), old) => self.enqueue(old, pod, now),
+            (None, Some(pod)) => self.forget(pod.uid(), now),
             (None, None) => {}
         }
     }
 
-    /// Decides for the next pod, and counts it on its node at once: the binding is written later.
-    pub fn next(&mut self, now: Instant) -> Option<Decision> {
-        let queued = self.queue.pop(now)?;
-        let pod = &queued.pod;
-        let decided = decide::decide(self.rows, pod, &self.nodes, &mut self.classes, &mut self.dice);
-        let result = decided.and_then(|id| self.reserve(pod, &self.nodes.name[id]));
-        match &result {
-            Ok(node) => {
-                self.nodes.add_pod(node, pod.clone());
-                let placed = Placed {
-                    node: node.clone(),
-                    assumed: true,
-                };
-                self.placed.insert(pod.metadata.uid.clone(), placed);
-                self.unblock_companions(now);
-            }
-            Err(failure) => {
-                let mut queued = queued.clone();
-                queued.rejected_by = failure.plugins.clone();
-                self.queue.unschedulable(queued, now);
-            }
-        }
-        Some(Decision { queued, result })
+    pub fn budget_changed(&mut self, old: Option<&Arc<Budget>>, new: Option<&Arc<Budget>>) {
+        self.budgets.changed(old, new);
+    }
+
+    /// When [`Core::next`] may have something that it does not have now.
+    pub fn wake_at(&self) -> Option<Instant> {
+        self.queue.wake_at().into_iter().chain(self.waiting.wake_at()).min()
     }
 
     /// The binding could not be written: the pod is where it was before, and tried again.
     pub fn binding_failed(&mut self, queued: QueuedPod, now: Instant) {
-        let uid = queued.pod.metadata.uid.clone();
-        let Some(placed) = self.placed.get(&uid).filter(|placed| placed.assumed) else {
-            // The watch has shown it bound or gone meanwhile.
-            return;
-        };
-        for row in self.rows {
-            row.plugin.unreserve(&queued.pod, &placed.node);
+        if let Some(pod) = self.release(queued.pod.uid(), now) {
+            self.follow_nomination(None, &pod);
+            self.queue.failed(QueuedPod { pod, ..queued }, now);
         }
-        self.forget(&uid, now);
-        self.queue.failed(queued, now);
     }
 
-    fn reserve(&self, pod: &Pod, node: &str) -> Result<String, Box<Failure>> {
-        let agreed = self.rows.iter().try_for_each(|row| row.plugin.reserve(pod, node));
-        let agreed = agreed.and_then(|()| self.rows.iter().try_for_each(|row| row.plugin.permit(pod, node)));
-        match agreed {
-            Ok(()) => Ok(node.to_owned()),
-            Err(rejection) => {
-                self.rows.iter().for_each(|row| row.plugin.unreserve(pod, node));
-                Err(Box::new(Failure::late(pod, &self.nodes, &rejection)))
+    /// The victims of a preemption could not be made to leave: the pod may choose again.
+    pub fn preemption_failed(&mut self, uid: &str, now: Instant) {
+        self.nodes.nominations.forget_victims(uid);
+        self.queue.unblock(|queued| queued.pod.uid() == uid, now);
+    }
+
+    /// Takes an assumed pod off its node again. Returns it as it was seen last; nothing if the watch has shown it bound
+    /// or gone meanwhile.
+    fn release(&mut self, uid: &str, now: Instant) -> Option<Arc<Pod>> {
+        let pod = self.placed.get(uid)?.assumed.clone()?;
+        self.forget(uid, now);
+        Some(pod)
+    }
+
+    fn follow_nomination(&mut self, old: Option<&Arc<Pod>>, pod: &Arc<Pod>) {
+        self.nodes.nominations.follow(old.map(|old| &**old), pod);
+    }
+
+    fn enqueue(&mut self, old: Option<&Arc<Pod>>, pod: &Arc<Pod>, now: Instant) {
+        if let Some(placed) = self.placed.get_mut(pod.uid()) {
+            // Its binding is under way; this is what it falls back to.
+            if let Some(assumed) = &mut placed.assumed {
+                *assumed = pod.clone();
             }
+            return;
         }
-    }
-
-    fn enqueue(&mut self, pod: &Arc<Pod>, now: Instant) {
-        let ours = pod.scheduler_name == self.scheduler_name || pod.scheduler_name.is_empty();
-        if !ours || self.placed.contains_key(&pod.metadata.uid) {
+        self.follow_nomination(old, pod);
+        if pod.scheduler_name != self.scheduler_name && !pod.scheduler_name.is_empty() {
             return;
         }
         let gated = self.rows.iter().any(|row| row.plugin.pre_enqueue(pod).is_err());
@@ -133,16 +161,18 @@ impl Core {
     }
 
     fn place(&mut self, pod: &Arc<Pod>, now: Instant) {
-        let uid = &pod.metadata.uid;
+        let uid = pod.uid();
         self.queue.remove(uid);
+        self.nodes.nominations.remove(uid);
         if let Some(placed) = self.placed.get_mut(uid)
             && placed.node == pod.node_name
         {
-            let assumed = std::mem::take(&mut placed.assumed);
+            let assumed = placed.assumed.take();
+            self.waiting.remove(uid);
             // What a placed pod asks for can change: it can be resized.
             let known = self.nodes.remove_pod(&pod.node_name, uid);
             let id = self.nodes.add_pod(&pod.node_name, pod.clone());
-            if known.is_some() && !assumed {
+            if known.is_some() && assumed.is_none() {
                 self.unblock(id, now);
             }
             return;
@@ -152,16 +182,24 @@ impl Core {
         self.unblock_companions(now);
         let placed = Placed {
             node: pod.node_name.clone(),
-            assumed: false,
+            assumed: None,
         };
-        self.placed.insert(uid.clone(), placed);
+        self.placed.insert(uid.to_owned(), placed);
     }
 
     fn forget(&mut self, uid: &str, now: Instant) {
         self.queue.remove(uid);
-        if let Some(placed) = self.placed.remove(uid)
-            && let Some(id) = self.nodes.remove_pod(&placed.node, uid)
-        {
+        self.waiting.remove(uid);
+        self.nodes.nominations.remove(uid);
+        let Some(placed) = self.placed.remove(uid) else {
+            return;
+        };
+        if let Some(pod) = &placed.assumed {
+            let rows = self.rows.iter().rev();
+            rows.for_each(|row| row.plugin.unreserve(pod, &mut self.nodes, &placed.node));
+        }
+        self.nodes.nominations.victim_left(&placed.node, uid);
+        if let Some(id) = self.nodes.remove_pod(&placed.node, uid) {
             self.unblock(id, now);
         }
     }

@@ -16,12 +16,12 @@ pub struct Failure {
     pub reasons: BTreeMap<String, usize>,
     /// Set when a plugin rejected the pod without looking at nodes.
     pub outright: Option<String>,
-    /// On how many nodes removing other pods could help, and on how many it could not.
-    pub resolvable: usize,
+    /// The nodes on which removing other pods could help, and on how many it could not.
+    pub resolvable: Vec<NodeId>,
     pub unresolvable: usize,
     pub plugins: BTreeSet<&'static str>,
-    /// The pod's own wish not to displace others.
-    pub never_preempts: bool,
+    /// What plugins said when asked for a way out; empty when one was found.
+    pub post_filter: Vec<String>,
 }
 
 /// Breaks ties between equally good nodes. Seeded, so that a run can be repeated.
@@ -33,7 +33,7 @@ impl Dice {
     }
 
     /// A number below `bound`.
-    fn roll(&mut self, bound: u64) -> u64 {
+    pub fn roll(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -44,26 +44,85 @@ impl Dice {
 pub fn decide(
     rows: &'static [Row],
     pod: &Pod,
-    nodes: &Nodes,
+    nodes: &mut Nodes,
     classes: &mut Classes,
     dice: &mut Dice,
 ) -> Result<NodeId, Box<Failure>> {
     let limits = match limits(rows, pod, nodes) {
         Ok(limits) => limits,
-        Err(rejection) => return Err(Box::new(Failure::outright(pod, nodes, &rejection))),
+        Err(rejection) => return Err(Box::new(Failure::outright(nodes, &rejection))),
     };
     let fits = classes.fits(rows, pod, nodes);
     let compared =
         |row: &&Row| row.weight > 0 && row.plugin.normalize() != Normalize::None && row.plugin.pre_score(pod, nodes);
     let compared: Vec<&Row> = rows.iter().filter(compared).collect();
-    if compared.is_empty() && limits.is_empty() && pod.placement.is_none() && !nodes.have_placements() {
+    let nominated = nodes.nominations.concern(pod);
+    let alone = pod.placement.is_none() && !nodes.have_placements() && !nominated;
+    if compared.is_empty() && limits.is_empty() && alone {
         let best = best_of(&fits.score, dice);
-        return best.ok_or_else(|| Box::new(Failure::of(pod, nodes, fits, &limits, &BTreeMap::new())));
+        return best.ok_or_else(|| Box::new(Failure::of(nodes, fits, &limits, &BTreeMap::new())));
     }
-    let (mut scores, rejected) = limits.apply(nodes, fits);
+    let (mut scores, mut rejected) = limits.apply(nodes, fits);
+    if nominated {
+        make_way(rows, pod, nodes, &mut scores, &mut rejected);
+        let own = nodes.nominations.node_of(pod.uid()).and_then(|name| nodes.id(name));
+        if let Some(node) = own.filter(|node| scores[*node] >= 0) {
+            return Ok(node);
+        }
+    }
     compare(&compared, pod, nodes, &mut scores);
     look_around(rows, pod, nodes, &mut scores);
-    best_of(&scores, dice).ok_or_else(|| Box::new(Failure::of(pod, nodes, fits, &limits, &rejected)))
+    best_of(&scores, dice).ok_or_else(|| Box::new(Failure::of(nodes, fits, &limits, &rejected)))
+}
+
+/// Whether the pod fits on the node as the table is, both with and without the pods that are nominated to the node
+/// and come before it: those may never arrive, and others may want their company.
+pub fn fits_on(rows: &'static [Row], pod: &Pod, nodes: &mut Nodes, node: NodeId) -> Result<(), Rejection> {
+    let before = nodes.nominations.before(pod, &nodes.name[node]);
+    if !before.is_empty() {
+        let mut trial = nodes.trial(node);
+        before.into_iter().for_each(|other| trial.add(other));
+        check(rows, pod, &trial, node)?;
+    }
+    check(rows, pod, nodes, node)
+}
+
+/// Asks all plugins about one node.
+fn check(rows: &'static [Row], pod: &Pod, nodes: &Nodes, node: NodeId) -> Result<(), Rejection> {
+    rows.iter().try_for_each(|row| match row.plugin.pre_filter(pod, nodes) {
+        PreFilter::Skip => Ok(()),
+        PreFilter::Check => row.plugin.filter(pod, nodes, node),
+        PreFilter::Compare(comparison) => comparison.filter(nodes, node),
+        PreFilter::Only(these) if these.contains(&node) => row.plugin.filter(pod, nodes, node),
+        PreFilter::Only(_) => Err(not_among(&[row.plugin.name()])),
+        PreFilter::Reject(rejection) => Err(rejection),
+    })
+}
+
+/// Leaves out nodes on which there is no room beside pods that are nominated there and come before this one.
+fn make_way(
+    rows: &'static [Row],
+    pod: &Pod,
+    nodes: &mut Nodes,
+    scores: &mut [i64],
+    rejected: &mut BTreeMap<NodeId, Rejection>,
+) {
+    let nominated: Vec<NodeId> = nodes.nominations.nodes().filter_map(|name| nodes.id(name)).collect();
+    for node in nominated
+        .into_iter()
+        .filter(|node| scores[*node] >= 0)
+        .collect::<Vec<_>>()
+    {
+        if let Err(rejection) = fits_on(rows, pod, nodes, node) {
+            scores[node] = -1;
+            rejected.insert(node, rejection);
+        }
+    }
+}
+
+fn not_among(plugins: &[&'static str]) -> Rejection {
+    let names = plugins.join(" ");
+    Rejection::unresolvable(plugins[0], format!("node(s) didn't satisfy plugin(s) [{names}]"))
 }
 
 /// What plugins said of a pod before they looked at single nodes.
@@ -161,16 +220,15 @@ fn best_of(scores: &[i64], dice: &mut Dice) -> Option<NodeId> {
 }
 
 impl Failure {
-    fn new(pod: &Pod, nodes: &Nodes) -> Failure {
+    fn new(nodes: &Nodes) -> Failure {
         Failure {
             nodes: nodes.len(),
-            never_preempts: pod.preemption_policy == "Never",
             ..Failure::default()
         }
     }
 
-    fn outright(pod: &Pod, nodes: &Nodes, rejection: &Rejection) -> Failure {
-        let mut failure = Failure::new(pod, nodes);
+    fn outright(nodes: &Nodes, rejection: &Rejection) -> Failure {
+        let mut failure = Failure::new(nodes);
         failure.outright = Some(rejection.reasons.join(", "));
         failure.plugins.insert(rejection.plugin);
         failure.unresolvable = nodes.len();
@@ -178,24 +236,29 @@ impl Failure {
     }
 
     /// A plugin turned the chosen node down after all.
-    pub fn late(pod: &Pod, nodes: &Nodes, rejection: &Rejection) -> Failure {
-        let mut failure = Failure::new(pod, nodes);
+    pub fn late(nodes: &Nodes, rejection: &Rejection) -> Failure {
+        let mut failure = Failure::new(nodes);
         failure.count(rejection);
         failure
     }
 
-    fn of(pod: &Pod, nodes: &Nodes, fits: &Fits, limits: &Limits, rejected: &BTreeMap<NodeId, Rejection>) -> Failure {
-        let mut failure = Failure::new(pod, nodes);
+    fn of(nodes: &Nodes, fits: &Fits, limits: &Limits, rejected: &BTreeMap<NodeId, Rejection>) -> Failure {
+        let mut failure = Failure::new(nodes);
         for node in (0..nodes.rows()).filter(|node| nodes.present[*node]) {
             match &limits.only {
                 Some(only) if !only.nodes.contains(&node) => {
-                    let plugins = only.plugins.join(" ");
-                    let reason = format!("node(s) didn't satisfy plugin(s) [{plugins}]");
-                    failure.count(&Rejection::unresolvable(only.plugins[0], reason));
+                    failure.count(&not_among(&only.plugins));
+                    failure.unresolvable += 1;
                 }
                 _ => {
                     let rejection = fits.rejections[node].as_deref().or_else(|| rejected.get(&node));
-                    rejection.into_iter().for_each(|rejection| failure.count(rejection));
+                    let Some(rejection) = rejection else { continue };
+                    failure.count(rejection);
+                    if rejection.unresolvable {
+                        failure.unresolvable += 1;
+                    } else {
+                        failure.resolvable.push(node);
+                    }
                 }
             }
         }
@@ -207,25 +270,6 @@ impl Failure {
             *self.reasons.entry(reason.to_string()).or_default() += 1;
         }
         self.plugins.insert(rejection.plugin);
-        if rejection.unresolvable {
-            self.unresolvable += 1;
-        } else {
-            self.resolvable += 1;
-        }
-    }
-
-    fn preemption(&self) -> String {
-        if self.never_preempts {
-            return "not eligible due to preemptionPolicy=Never.".to_owned();
-        }
-        let reasons = [
-            (self.resolvable, "No preemption victims found for incoming pod"),
-            (self.unresolvable, "Preemption is not helpful for scheduling"),
-        ];
-        let reasons = reasons.iter().filter(|(count, _)| *count > 0);
-        let mut texts: Vec<String> = reasons.map(|(count, reason)| format!("{count} {reason}")).collect();
-        texts.sort();
-        format!("0/{} nodes are available: {}.", self.nodes, texts.join(", "))
     }
 }
 
@@ -243,10 +287,9 @@ impl fmt::Display for Failure {
         reasons.sort();
         let text = self.outright.clone().unwrap_or_else(|| reasons.join(", "));
         write!(formatter, "0/{} nodes are available: {text}.", self.nodes)?;
-        write!(
-            formatter,
-            " no new claims to deallocate, preemption: {}",
-            self.preemption()
-        )
+        if self.post_filter.is_empty() {
+            return Ok(());
+        }
+        write!(formatter, " {}", self.post_filter.join(", "))
     }
 }

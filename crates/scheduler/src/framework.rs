@@ -5,13 +5,18 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use client::Client;
 
+use crate::budgets::Budgets;
+use crate::decide::{Dice, Failure};
 use crate::nodes::{NodeId, Nodes};
 use crate::pod::Pod;
 use crate::queue::QueuedPod;
+use crate::waiting::WaitingPods;
 
 /// The best score that a plugin can give.
 pub const MAX_SCORE: i64 = 100;
@@ -40,6 +45,11 @@ pub trait Plugin: Send + Sync {
         Ok(())
     }
 
+    /// PostFilter: no node will do as things are; what can be done about it. The first plugin that makes room decides.
+    fn post_filter(&self, _pod: &Arc<Pod>, _attempt: &mut Attempt<'_>) -> PostFilter {
+        PostFilter::Skip
+    }
+
     /// PreScore: whether this plugin has anything to say about the pod's nodes.
     fn pre_score(&self, _pod: &Pod, _nodes: &Nodes) -> bool {
         false
@@ -66,15 +76,17 @@ pub trait Plugin: Send + Sync {
     }
 
     /// Reserve: the pod is about to go to the node. A refusal undoes the reservations of all plugins.
-    fn reserve(&self, _pod: &Pod, _node: &str) -> Result<(), Rejection> {
+    fn reserve(&self, _pod: &Pod, _nodes: &mut Nodes, _node: &str) -> Result<(), Rejection> {
         Ok(())
     }
 
-    fn unreserve(&self, _pod: &Pod, _node: &str) {}
+    /// Undoes [`Plugin::reserve`]; must not mind if nothing was reserved.
+    fn unreserve(&self, _pod: &Pod, _nodes: &mut Nodes, _node: &str) {}
 
-    /// Permit: the last word before the binding is written.
-    fn permit(&self, _pod: &Pod, _node: &str) -> Result<(), Rejection> {
-        Ok(())
+    /// Permit: the last word before the binding is written. Pods that were told to wait are in `waiting`, where a
+    /// plugin may allow or reject them.
+    fn permit(&self, _pod: &Pod, _node: &str, _waiting: &mut WaitingPods) -> Permit {
+        Permit::Allow
     }
 
     /// PreBind: whatever must be written before the binding.
@@ -115,6 +127,43 @@ pub enum PreFilter {
 /// A filter for one decision.
 pub trait Comparison {
     fn filter(&self, nodes: &Nodes, node: NodeId) -> Result<(), Rejection>;
+}
+
+/// What there is to work with when no node will do.
+pub struct Attempt<'a> {
+    pub rows: &'static [Row],
+    pub nodes: &'a mut Nodes,
+    pub budgets: &'a Budgets,
+    pub failure: &'a Failure,
+    pub dice: &'a mut Dice,
+}
+
+/// What a plugin makes of a pod that no node will do for.
+#[derive(Debug)]
+pub enum PostFilter {
+    /// The plugin has nothing to say.
+    Skip,
+    /// Nothing can be done, and why; where `gives_up`, the pod no longer has a node nominated.
+    Unschedulable { message: String, gives_up: bool },
+    /// The pod will fit on the node once the victims are gone.
+    Nominate(Preemption),
+}
+
+/// Room for a pod at the expense of others.
+#[derive(Clone, Debug, Default)]
+pub struct Preemption {
+    pub node: String,
+    /// The most important first.
+    pub victims: Vec<Arc<Pod>>,
+}
+
+/// A plugin's last word before the binding.
+#[derive(Debug)]
+pub enum Permit {
+    Allow,
+    /// Not yet: the pod keeps its place on the node until the plugin allows it, at most for this long.
+    Wait(Duration),
+    Reject(Rejection),
 }
 
 /// Why a pod cannot run on a node.

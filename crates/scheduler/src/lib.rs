@@ -7,21 +7,27 @@
 //! Decisions never wait for a write: a decided pod is counted on its node at once and its binding is written in the
 //! background. This crate knows only the API; it must never depend on the API server, the store or a node.
 
+mod budgets;
 mod classes;
 pub mod core;
 mod decide;
 pub mod framework;
 pub mod node;
 mod nodes;
+mod nominations;
 pub mod plugins;
 pub mod pod;
+mod preempt;
 mod quantity;
 mod queue;
 mod resources;
 mod run;
+mod waiting;
 
-pub use decide::Failure;
+pub use budgets::Budgets;
+pub use decide::{Dice, Failure};
 pub use nodes::{NodeId, Nodes};
 pub use queue::QueuedPod;
 pub use resources::{Requests, Resources};
 pub use run::{SchedulerOptions, run};
+pub use waiting::WaitingPods;

@@ -1,9 +1,12 @@
 //! The node table: one row per node, one column per property, updated as nodes and pods change.
 
+mod trial;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::node::{Node, Taint};
+use crate::nominations::Nominations;
 use crate::pod::{HostPort, Pod};
 use crate::resources::Resources;
 
@@ -23,6 +26,8 @@ pub struct Nodes {
     placed_with_wishes: BTreeMap<String, NodeId>,
     /// The labels of namespaces, by which pods of other namespaces can be meant.
     pub namespace_labels: HashMap<String, BTreeMap<String, String>>,
+    /// Pods for which room is being made on a node.
+    pub nominations: Nominations,
 
     pub name: Vec<Arc<str>>,
     /// False for rows of nodes that are gone, or not seen yet, while pods are still known on them.

@@ -1,6 +1,8 @@
 //! The plugins, one file each.
 
 mod default_binder;
+mod default_preemption;
+mod dynamic_resources;
 mod image_locality;
 mod inter_pod_affinity;
 mod node_affinity;
@@ -13,7 +15,8 @@ mod pod_topology_spread;
 mod priority_sort;
 mod scheduling_gates;
 mod taint_toleration;
-mod unsupported;
+
+pub use default_preemption::NAME as PREEMPTION;
 
 use crate::framework::{Plugin, Row};
 
@@ -33,9 +36,10 @@ static TABLE: &[Row] = &[
     row(&node_affinity::NodeAffinity, 2),
     row(&node_ports::NodePorts, 0),
     row(&node_resources_fit::NodeResourcesFit, 1),
-    row(&unsupported::Unsupported, 0),
     row(&pod_topology_spread::PodTopologySpread, 2),
     row(&inter_pod_affinity::InterPodAffinity, 2),
+    row(&dynamic_resources::DynamicResources, 0),
+    row(&default_preemption::DefaultPreemption, 0),
     row(&node_resources_balanced::NodeResourcesBalancedAllocation, 1),
     row(&image_locality::ImageLocality, 1),
     row(&default_binder::DefaultBinder, 0),

@@ -1,5 +1,6 @@
 //! What the scheduler reads of a pod.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -24,6 +25,11 @@ pub struct Pod {
     pub gates: Vec<String>,
     /// The PodScheduled condition as it is: status, reason, message.
     pub condition: Option<(String, String, String)>,
+    /// The node on which others make room for it.
+    pub nominated_node: String,
+    pub started: Option<Moment>,
+    /// It is leaving because a scheduler made room for another pod.
+    pub is_preempted: bool,
     pub demand: Demand,
     /// What it asks of the pods around it; most ask nothing.
     pub placement: Option<Box<Placement>>,
@@ -158,6 +164,18 @@ impl Pod {
     pub fn path(&self) -> String {
         format!("pods/{}/{}", self.metadata.namespace, self.metadata.name)
     }
+
+    pub fn uid(&self) -> &str {
+        &self.metadata.uid
+    }
+
+    /// Orders pods by importance, the most important first: by priority, then by how long they have been running.
+    /// One that has not started yet is the youngest.
+    pub fn importance(&self, other: &Pod) -> Ordering {
+        let young = |pod: &Pod| (pod.started.is_none(), pod.started);
+        let priority = other.priority.cmp(&self.priority);
+        priority.then_with(|| young(self).cmp(&young(other)))
+    }
 }
 
 impl Object for Pod {
@@ -247,9 +265,11 @@ struct WirePort {
 }
 
 #[derive(Default, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 struct WireStatus {
     conditions: Vec<Value>,
+    nominated_node_name: String,
+    start_time: Option<String>,
 }
 
 impl From<Wire> for Pod {
@@ -257,10 +277,16 @@ impl From<Wire> for Pod {
         let (metadata, mut spec) = (wire.metadata, wire.spec);
         let condition = wire.status.conditions.iter().find(|one| one["type"] == "PodScheduled");
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let is_preempted = wire.status.conditions.iter().any(|one| {
+            one["type"] == "DisruptionTarget" && one["status"] == "True" && one["reason"] == "PreemptionByScheduler"
+        });
         let created = metadata.creation_timestamp.as_deref().and_then(Moment::parse);
         let mut pod = Pod {
             created: created.unwrap_or_default(),
             condition: condition.map(|one| (text(&one["status"]), text(&one["reason"]), text(&one["message"]))),
+            nominated_node: wire.status.nominated_node_name,
+            started: wire.status.start_time.as_deref().and_then(Moment::parse),
+            is_preempted: is_preempted && metadata.is_deleting(),
             priority: spec.priority.unwrap_or(0),
             preemption_policy: spec.preemption_policy.clone().unwrap_or_default(),
             gates: spec.scheduling_gates.iter().map(|gate| gate.name.clone()).collect(),

@@ -150,6 +150,10 @@ impl SchedulingQueue {
         waiting.into_iter().chain(backoff).min()
     }
 
+    pub fn contains(&self, uid: &str) -> bool {
+        self.entries.contains_key(uid)
+    }
+
     pub fn len(&self) -> usize {
         self.entries.len()
     }

@@ -4,22 +4,25 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::time::Instant;
 
+use api::Value;
 use api::kinds::namespace::NAMESPACE;
 use api::kinds::node::NODE;
 use api::kinds::pod::POD;
+use api::kinds::pod_disruption_budget::POD_DISRUPTION_BUDGET;
 use client::when::Moment;
-use client::{Client, EventRecorder, EventType, Informers, ObjectReference, Patch, Selection};
+use client::{Client, EventRecorder, EventType, Informers, ObjectReference, Selection};
 use parking_lot::Mutex;
-use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 
-use crate::core::{Core, Decision};
+use crate::budgets::Budget;
+use crate::core::{Core, Decision, Nomination};
 use crate::decide::Failure;
 use crate::node::{Namespace, Node};
 use crate::plugins;
 use crate::pod::Pod;
+use crate::preempt;
 use crate::queue::QueuedPod;
 
 /// The bindings and reports that are being written; with more than this under way, decisions wait after all.
@@ -60,9 +63,11 @@ pub async fn run(options: SchedulerOptions) {
         ..Selection::default()
     };
     let pods = informers.selected::<Pod>(&POD, unfinished);
-    // Pods that have a node must be counted before any decision is made.
     let namespaces = informers.cache::<Namespace>(&NAMESPACE);
+    let budgets = informers.cache::<Budget>(&POD_DISRUPTION_BUDGET);
+    // Pods that have a node must be counted before any decision is made.
     nodes.synced().await;
+    budgets.synced().await;
     namespaces.synced().await;
     pods.synced().await;
     let follower = scheduler.clone();
@@ -82,6 +87,8 @@ pub async fn run(options: SchedulerOptions) {
         follower.core.lock().namespace_changed(name, labels, Instant::now());
         follower.changed.notify_one();
     });
+    let follower = scheduler.clone();
+    budgets.on_change(move |old, new| follower.core.lock().budget_changed(old, new));
     let follower = scheduler.clone();
     pods.on_change(move |old, new| {
         follower.core.lock().pod_changed(old, new, Instant::now());
@@ -113,7 +120,7 @@ impl Scheduler {
                 tokio::task::yield_now().await;
                 continue;
             }
-            let wake = self.core.lock().queue.wake_at();
+            let wake = self.core.lock().wake_at();
             match wake {
                 Some(at) => drop(tokio::time::timeout_at(at.into(), self.changed.notified()).await),
                 None => self.changed.notified().await,
@@ -130,17 +137,26 @@ impl Scheduler {
         Some(decision)
     }
 
-    async fn report(&self, decision: Decision) {
-        match decision.result {
-            Ok(node) => self.bind(decision.queued, &node).await,
-            Err(failure) => self.tell_failure(&decision.queued.pod, &failure).await,
+    async fn report(self: Arc<Self>, decision: Decision) {
+        match &decision.result {
+            Ok(node) => self.bind(&decision.queued, node).await,
+            Err(failure) => {
+                self.tell_failure(&decision.queued.pod, failure, &decision.nomination)
+                    .await;
+                self.make_room(&decision).await;
+            }
         }
     }
 
-    async fn bind(&self, queued: QueuedPod, node: &str) {
+    async fn bind(&self, queued: &QueuedPod, node: &str) {
         let pod = queued.pod.clone();
+        let unbound = Unbound {
+            scheduler: self,
+            queued: Some(queued.clone()),
+        };
         match self.write_binding(&pod, node).await {
             Ok(()) => {
+                unbound.is_bound();
                 trace::mark("scheduler/bound", pod.path(), pod.metadata.uid.clone());
                 let metadata = &pod.metadata;
                 let message = format!(
@@ -151,13 +167,24 @@ impl Scheduler {
                     .event(&about(&pod), EventType::Normal, "Scheduled", message);
                 plugins::table().iter().for_each(|row| row.plugin.post_bind(&pod, node));
             }
-            Err(error) => {
-                if !error.is_not_found() {
-                    tracing::warn!(pod = pod.path(), node, %error, "a binding could not be written");
-                }
-                self.core.lock().binding_failed(queued, Instant::now());
-                self.changed.notify_one();
-            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => tracing::warn!(pod = pod.path(), node, %error, "a binding could not be written"),
+        }
+    }
+
+    /// Makes the victims of a decision leave, and takes back nominations that no longer hold.
+    async fn make_room(&self, decision: &Decision) {
+        for other in &decision.displaced {
+            preempt::clear_nomination(&self.client, other).await;
+        }
+        let Some(preemption) = &decision.preemption else {
+            return;
+        };
+        let pod = &decision.queued.pod;
+        if let Err(error) = preempt::carry_out(&self.client, &self.recorder, pod, preemption).await {
+            tracing::warn!(pod = pod.path(), node = preemption.node, %error, "could not make room for the pod");
+            self.core.lock().preemption_failed(pod.uid(), Instant::now());
+            self.changed.notify_one();
         }
     }
 
@@ -173,40 +200,58 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Says on the pod and in an event why there is no node for it; a condition that says so already stays.
-    async fn tell_failure(&self, pod: &Pod, failure: &Failure) {
+    /// Says on the pod and in an event why there is no node for it; what says so already stays.
+    async fn tell_failure(&self, pod: &Pod, failure: &Failure, nomination: &Nomination) {
         let message = failure.to_string();
         self.recorder
             .event(&about(pod), EventType::Warning, "FailedScheduling", message.clone());
+        let mut status = json!({});
         let known = pod.condition.as_ref();
         let wanted = ("False", "Unschedulable", message.as_str());
-        if known.is_some_and(|(status, reason, message)| (status.as_str(), reason.as_str(), message.as_str()) == wanted)
-        {
-            return;
+        let said = |(status, reason, message): &(String, String, String)| {
+            (status.as_str(), reason.as_str(), message.as_str()) == wanted
+        };
+        if !known.is_some_and(said) {
+            let mut condition = json!({
+                "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
+            });
+            if known.is_none_or(|(status, ..)| status != "False") {
+                condition["lastTransitionTime"] = Moment::now().to_time().into();
+            }
+            status["conditions"] = json!([condition]);
         }
-        let mut condition = json!({
-            "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
-        });
-        if known.is_none_or(|(status, ..)| status != "False") {
-            condition["lastTransitionTime"] = Moment::now().to_time().into();
+        match nomination {
+            Nomination::Keep => {}
+            Nomination::Clear => status["nominatedNodeName"] = Value::Null,
+            Nomination::Set(node) => status["nominatedNodeName"] = node.as_str().into(),
         }
-        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
-        let pods = self
-            .client
-            .resource(&POD)
-            .in_namespace(pod.metadata.namespace.clone())
-            .subresource("status");
-        let patched = pods
-            .patch::<IgnoredAny>(&pod.metadata.name, Patch::strategic(&patch))
-            .await;
-        if let Err(error) = patched
-            && !error.is_not_found()
-        {
+        if let Err(error) = preempt::patch_status(&self.client, pod, status).await {
             tracing::warn!(pod = pod.path(), %error, "could not say why the pod has no node");
         }
     }
 }
 
-fn about(pod: &Pod) -> ObjectReference {
+/// A pod whose binding is being written. However that ends, by an error or a panic, the pod is not lost.
+struct Unbound<'a> {
+    scheduler: &'a Scheduler,
+    queued: Option<QueuedPod>,
+}
+
+impl Unbound<'_> {
+    fn is_bound(mut self) {
+        self.queued = None;
+    }
+}
+
+impl Drop for Unbound<'_> {
+    fn drop(&mut self) {
+        if let Some(queued) = self.queued.take() {
+            self.scheduler.core.lock().binding_failed(queued, Instant::now());
+            self.scheduler.changed.notify_one();
+        }
+    }
+}
+
+pub fn about(pod: &Pod) -> ObjectReference {
     ObjectReference::new(&POD, &pod.metadata)
 }

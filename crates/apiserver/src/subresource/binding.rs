@@ -66,6 +66,10 @@ fn assign(pod: &Value, node: &str, binding: &Value) -> Result<Value, Error> {
     }
     let mut bound = pod.clone();
     bound["spec"]["nodeName"] = node.into();
+    // The nomination was for this: a bound pod has nothing to wait for.
+    if let Some(status) = bound["status"].as_object_mut() {
+        status.remove("nominatedNodeName");
+    }
     if let Some(annotations) = binding["metadata"]["annotations"].as_object() {
         for (key, value) in annotations {
             bound["metadata"]["annotations"][key] = value.clone();

@@ -1,5 +1,9 @@
 //! Clusters in YAML in, decisions as text out.
 
+mod permit;
+mod preemption;
+mod random;
+
 use bytes::Bytes;
 use client::Object;
 use expect_test::{Expect, expect};
@@ -33,10 +37,17 @@ fn add_pods(core: &mut Core, pods: &str) {
 fn decisions(core: &mut Core) -> String {
     let mut text = String::new();
     while let Some(decision) = core.next(Instant::now()) {
-        let outcome = match &decision.result {
+        let mut outcome = match &decision.result {
             Ok(node) => format!("→ {node}"),
             Err(failure) => failure.to_string(),
         };
+        if let Some(preemption) = &decision.preemption {
+            let victims: Vec<&str> = preemption.victims.iter().map(|victim| victim.uid()).collect();
+            outcome = format!("instead of [{}] on {}", victims.join(" "), preemption.node);
+        }
+        if decision.nomination == Nomination::Clear {
+            outcome.push_str(" (nomination taken back)");
+        }
         text.push_str(&format!("{}: {outcome}\n", decision.queued.pod.metadata.name));
     }
     text
