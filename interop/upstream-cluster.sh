@@ -4,6 +4,7 @@
 #
 #   interop/upstream-cluster.sh start DIR     prints lines of "name value", times in ms from the first process's start
 #   interop/upstream-cluster.sh restart DIR   ends all but containerd and its pods, starts again, prints the times
+#   interop/upstream-cluster.sh swap DIR NAME ours|upstream   ends one component and starts the other side's in its place
 #   interop/upstream-cluster.sh measure DIR   prints "name pss_kb rss_kb cpu_ms" of each process
 #   interop/upstream-cluster.sh stop DIR      ends it, and removes all of DIR but the logs
 #
@@ -12,6 +13,9 @@
 # Needs root and the packages that containerd.sh names, openssl, curl and iptables.
 #
 #   IMAGES   archives of images.sh to import, by name (pause busybox agnhost)
+#   OURS     components that Karve stands in for from the start, by name (none)
+#   KARVE    Karve's binary, for OURS and swap
+#   STORE    embedded: an API server of ours keeps its objects itself (etcd)
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -120,41 +124,133 @@ launch_apiserver() {
     --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
     --listen-peer-urls http://127.0.0.1:2380 --initial-advertise-peer-urls http://127.0.0.1:2380 \
     --initial-cluster "$node=http://127.0.0.1:2380"
-  launch kube-apiserver "$bin/kube-apiserver" --etcd-servers=http://127.0.0.1:2379 \
-    --secure-port=6443 --advertise-address="$node_address" --allow-privileged=true \
-    --service-cluster-ip-range="$service_subnet" \
-    --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --anonymous-auth=true \
-    --client-ca-file="$dir/pki/ca.crt" \
-    --tls-cert-file="$dir/pki/apiserver.crt" --tls-private-key-file="$dir/pki/apiserver.key" \
-    --kubelet-client-certificate="$dir/pki/kubelet-client.crt" --kubelet-client-key="$dir/pki/kubelet-client.key" \
+  launch_component kube-apiserver
+}
+
+# Flags that both sides' API servers take.
+apiserver_flags() {
+  flags=(--secure-port=6443 --advertise-address="$node_address" --allow-privileged=true
+    --service-cluster-ip-range="$service_subnet"
+    --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --anonymous-auth=true
+    --client-ca-file="$dir/pki/ca.crt"
+    --tls-cert-file="$dir/pki/apiserver.crt" --tls-private-key-file="$dir/pki/apiserver.key"
+    --kubelet-client-certificate="$dir/pki/kubelet-client.crt" --kubelet-client-key="$dir/pki/kubelet-client.key"
+    --service-account-issuer=https://kubernetes.default.svc.cluster.local
+    --service-account-key-file="$dir/pki/service-account.key"
+    --service-account-signing-key-file="$dir/pki/service-account.key")
+  [[ $(fact store etcd) == embedded ]] || flags+=(--etcd-servers=http://127.0.0.1:2379)
+}
+
+kube-apiserver_upstream() {
+  local flags
+  apiserver_flags
+  launch kube-apiserver "$bin/kube-apiserver" "${flags[@]}" \
     --kubelet-preferred-address-types=InternalIP \
     --requestheader-client-ca-file="$dir/pki/ca.crt" --requestheader-allowed-names=front-proxy-client \
     --requestheader-username-headers=X-Remote-User --requestheader-group-headers=X-Remote-Group \
     --requestheader-extra-headers-prefix=X-Remote-Extra- \
-    --proxy-client-cert-file="$dir/pki/front-proxy.crt" --proxy-client-key-file="$dir/pki/front-proxy.key" \
-    --service-account-issuer=https://kubernetes.default.svc.cluster.local \
-    --service-account-key-file="$dir/pki/service-account.key" \
-    --service-account-signing-key-file="$dir/pki/service-account.key"
+    --proxy-client-cert-file="$dir/pki/front-proxy.crt" --proxy-client-key-file="$dir/pki/front-proxy.key"
 }
 
-# These two end when they are refused, and they are until the API server has made its own roles.
+kube-apiserver_ours() {
+  local flags
+  apiserver_flags
+  launch kube-apiserver "$(fact karve)" kube-apiserver --data-dir "$dir/karve" "${flags[@]}"
+}
+
+# Upstream's two end when they are refused, and they are until the API server has made its own roles.
 launch_controllers() {
+  launch_component kube-controller-manager
+  launch_component kube-scheduler
+}
+
+kube-controller-manager_upstream() {
   launch kube-controller-manager "$bin/kube-controller-manager" --kubeconfig="$dir/controller-manager.conf" \
     --authentication-kubeconfig="$dir/controller-manager.conf" --authorization-kubeconfig="$dir/controller-manager.conf" \
     --bind-address=127.0.0.1 --use-service-account-credentials=true --flex-volume-plugin-dir="$dir/volume-plugins" \
     --root-ca-file="$dir/pki/ca.crt" --service-account-private-key-file="$dir/pki/service-account.key" \
     --cluster-signing-cert-file="$dir/pki/ca.crt" --cluster-signing-key-file="$dir/pki/ca.key"
+}
+
+# Ours do not act under a service account each, so that they need the rights of all of them.
+kube-controller-manager_ours() {
+  launch kube-controller-manager "$(fact karve)" kube-controller-manager --kubeconfig "$dir/admin.conf" \
+    --root-ca-file "$dir/pki/ca.crt" --data-dir "$dir/karve"
+}
+
+kube-scheduler_upstream() {
   launch kube-scheduler "$bin/kube-scheduler" --kubeconfig="$dir/scheduler.conf" --bind-address=127.0.0.1 \
     --authentication-kubeconfig="$dir/scheduler.conf" --authorization-kubeconfig="$dir/scheduler.conf"
 }
 
-# The conntrack limits are the machine's, which a network namespace may not change.
+kube-scheduler_ours() {
+  launch kube-scheduler "$(fact karve)" kube-scheduler --kubeconfig "$dir/scheduler.conf" --data-dir "$dir/karve"
+}
+
 launch_node() {
+  launch_component kubelet
+  launch_component kube-proxy
+}
+
+kubelet_upstream() {
   launch kubelet "$bin/kubelet" --config="$dir/kubelet.yaml" --kubeconfig="$dir/kubelet.conf" \
     --root-dir="$dir/kubelet" --cert-dir="$dir/kubelet/pki" --hostname-override="$node" --node-ip="$node_address"
+}
+
+kubelet_ours() {
+  launch kubelet "$(fact karve)" kubelet --kubeconfig "$dir/kubelet.conf" --data-dir "$dir/karve" \
+    --container-runtime-endpoint "unix://$dir/cri/containerd.sock" --root-dir "$dir/kubelet" \
+    --pod-logs-dir "$dir/pod-logs" --cgroup-root "/kv$(tag)" --cluster-dns "$dns_service" \
+    --client-ca-file "$dir/pki/ca.crt" --hostname-override "$node" --node-ip "$node_address"
+}
+
+# The conntrack limits are the machine's, which a network namespace may not change.
+kube-proxy_upstream() {
   launch kube-proxy "$bin/kube-proxy" --kubeconfig="$dir/proxy.conf" --hostname-override="$node" \
     --proxy-mode=iptables --cluster-cidr="$pod_subnet" --oom-score-adj=0 --metrics-bind-address=127.0.0.1:10249 \
     --conntrack-max-per-core=0 --conntrack-tcp-timeout-established=0 --conntrack-tcp-timeout-close-wait=0
+}
+
+kube-proxy_ours() {
+  launch kube-proxy "$(fact karve)" kube-proxy --kubeconfig "$dir/proxy.conf" --hostname-override "$node" \
+    --cluster-cidr "$pod_subnet" --data-dir "$dir/karve"
+}
+
+# fact NAME [DEFAULT]: what the start was told.
+fact() {
+  cat "$dir/own/facts/$1" 2>/dev/null || echo "${2:-}"
+}
+
+note() {
+  mkdir -p "$dir/own/facts"
+  echo "$2" >"$dir/own/facts/$1"
+}
+
+launch_component() {
+  "$1_$(fact "side-$1" upstream)"
+}
+
+# A proxy's rules outlive it. Those of the side that goes are removed when the other's have had time to stand.
+clean_after() {
+  [[ $1 == kube-proxy ]] || return 0
+  sleep 2
+  case $2 in
+    upstream) "$bin/kube-proxy" --cleanup --oom-score-adj=0 >>"$dir/logs/kube-proxy.log" 2>&1 || true ;;
+    ours) "$(fact karve)" kube-proxy --cleanup --kubeconfig "$dir/proxy.conf" >>"$dir/logs/kube-proxy.log" 2>&1 || true ;;
+  esac
+}
+
+swap() {
+  local name=$1 to=$2 from
+  from=$(fact "side-$name" upstream)
+  [[ $from != "$to" ]] || return 0
+  [[ -z ${KARVE:-} ]] || note karve "$KARVE"
+  mv "$dir/logs/$name.log" "$dir/logs/$name-before-$to.log"
+  end "$name"
+  note "side-$name" "$to"
+  launch_component "$name"
+  [[ $name != kube-apiserver ]] || wait_for 60 kube-apiserver get /readyz
+  clean_after "$name" "$from"
 }
 
 # As pods cannot be pulled from anywhere, cluster DNS is a process of the node behind a Service without a selector.
@@ -210,6 +306,12 @@ start() {
   local archives
   [[ ! -e $dir/own ]] || fail "$dir is in use; run 'stop $dir' first"
   mkdir -p "$dir/own"
+  [[ -z ${KARVE:-} ]] || note karve "$KARVE"
+  [[ -z ${STORE:-} ]] || note store "$STORE"
+  local name
+  for name in ${OURS:-}; do
+    note "side-$name" ours
+  done
   "$interop/build.sh" etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy coredns >/dev/null
   # shellcheck disable=SC2086 # A list of words.
   mapfile -t archives < <("$interop/images.sh" ${IMAGES:-pause busybox agnhost})
@@ -323,7 +425,7 @@ stop() {
   rm -rf "$dir/own"
 }
 
-[[ $# -ge 2 ]] || fail "usage: upstream-cluster.sh start|restart|measure|stop DIR"
+[[ $# -ge 2 ]] || fail "usage: upstream-cluster.sh start|restart|swap|measure|stop DIR …"
 verb=$1
 mkdir -p "$2"
 dir=$(cd "$2" && pwd)
@@ -334,7 +436,9 @@ case $verb in
   restart) restart ;;
   start-inside) start_inside "$@" ;; # What start and restart run in the network namespace.
   restart-inside) launch_timed ;;
+  swap) exec nsenter --net="$dir/netns" "$interop/upstream-cluster.sh" swap-inside "$dir" "$@" ;;
+  swap-inside) swap "$@" ;;
   measure) measure ;;
   stop) stop ;;
-  *) fail "unknown verb '$verb'; there are start, restart, measure and stop" ;;
+  *) fail "unknown verb '$verb'; there are start, restart, swap, measure and stop" ;;
 esac

@@ -1,5 +1,6 @@
-//! A network namespace for one cluster: its ports, links and rules are nobody else's and vanish with it.
+//! A network namespace for one node: its ports, links and rules are nobody else's and vanish with it.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,34 +10,61 @@ use nix::mount::{MntFlags, umount2};
 
 use crate::tools::run;
 
-/// The address of the machine that a cluster inside sees.
-pub const NODE_ADDRESS: &str = "10.99.0.1";
+/// The link to other nodes, and to nowhere else.
+const UPLINK: &str = "uplink";
 
 pub struct NetworkNamespace {
     file: PathBuf,
 }
 
+/// The address of a node inside, counted from one.
+pub fn node_address(number: usize) -> String {
+    format!("10.99.0.{number}")
+}
+
 impl NetworkNamespace {
-    /// Makes one that is held by `file`, with a default route that leads nowhere: without one, no packet reaches the
-    /// rules that turn a Service's address into a pod's.
+    /// That of the first node, held by `file`.
     pub fn create(file: &Path) -> Result<Self> {
+        let namespace = Self::empty(file)?;
+        // A bridge, because every kernel that runs pods has bridges and not every one has dummy links; and because
+        // other nodes are its ports.
+        run(namespace.ip().args(["link", "add", UPLINK, "type", "bridge"]))?;
+        namespace.configure(1)?;
+        Ok(namespace)
+    }
+
+    /// That of another node, on the first one's wire.
+    pub fn beside(first: &Self, file: &Path, number: usize) -> Result<Self> {
+        let namespace = Self::empty(file)?;
+        let port = format!("port{number}");
+        run(first
+            .ip()
+            .args(["link", "add", &port, "type", "veth", "peer", "name", UPLINK, "netns"])
+            .arg(file))?;
+        run(first.ip().args(["link", "set", &port, "master", UPLINK, "up"]))?;
+        namespace.configure(number)?;
+        Ok(namespace)
+    }
+
+    fn empty(file: &Path) -> Result<Self> {
         File::create(file).with_context(|| format!("cannot write {}", file.display()))?;
-        let mut hold = std::ffi::OsString::from("--net=");
-        hold.push(file);
-        run(Command::new("unshare").arg(hold).arg("true"))?;
-        let namespace = Self { file: file.to_owned() };
-        // A bridge, because every kernel that runs pods has bridges and not every one has dummy links.
-        let address = format!("{NODE_ADDRESS}/32");
+        run(Command::new("unshare").arg(hold(file)).arg("true"))?;
+        Ok(Self { file: file.to_owned() })
+    }
+
+    /// The default route leads nowhere: without one, no packet reaches the rules that turn a Service's address into a
+    /// pod's.
+    fn configure(&self, number: usize) -> Result<()> {
+        let address = format!("{}/24", node_address(number));
         for arguments in [
             &["link", "set", "lo", "up"][..],
-            &["link", "add", "uplink", "type", "bridge"],
-            &["address", "add", &address, "dev", "uplink"],
-            &["link", "set", "uplink", "up"],
-            &["route", "add", "default", "dev", "uplink"],
+            &["address", "add", &address, "dev", UPLINK],
+            &["link", "set", UPLINK, "up"],
+            &["route", "add", "default", "dev", UPLINK],
         ] {
-            run(namespace.inside("ip").args(arguments))?;
+            run(self.ip().args(arguments))?;
         }
-        Ok(namespace)
+        Ok(())
     }
 
     pub fn file(&self) -> &Path {
@@ -44,17 +72,25 @@ impl NetworkNamespace {
     }
 
     /// A command that runs inside; its process is the program's own.
-    pub fn inside(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub fn inside(&self, program: impl AsRef<OsStr>) -> Command {
         enter(&self.file, program)
+    }
+
+    fn ip(&self) -> Command {
+        self.inside("ip")
     }
 }
 
-pub fn enter(namespace: &Path, program: impl AsRef<std::ffi::OsStr>) -> Command {
-    let mut hold = std::ffi::OsString::from("--net=");
-    hold.push(namespace);
+pub fn enter(namespace: &Path, program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("nsenter");
-    command.arg(hold).arg("--").arg(program);
+    command.arg(hold(namespace)).arg("--").arg(program);
     command
+}
+
+fn hold(file: &Path) -> OsString {
+    let mut hold = OsString::from("--net=");
+    hold.push(file);
+    hold
 }
 
 impl Drop for NetworkNamespace {

@@ -7,15 +7,18 @@ mod component;
 mod control;
 mod down;
 mod image;
+mod join;
 mod kubeconfig;
 mod layout;
 mod leftovers;
 mod node;
 mod pki;
+mod routes;
 mod run_file;
 mod stop;
 mod supervise;
 mod tls;
+mod token;
 mod up;
 
 use std::ffi::OsString;
@@ -48,6 +51,15 @@ enum Command {
     ///
     /// Example: karve up -d
     Up(Box<up::UpArgs>),
+    /// Make this machine a node of a cluster that runs elsewhere
+    ///
+    /// Example: karve join node-2.join
+    Join(join::JoinArgs),
+    /// Let other machines join
+    ///
+    /// Example: karve token create node-2 > node-2.join
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     /// Stop a cluster and everything that runs on its node; its objects stay
     ///
     /// Example: karve down
@@ -165,6 +177,8 @@ fn run(karve: Karve) -> Result<()> {
 async fn dispatch(layout: Layout, command: Command) -> Result<()> {
     match command {
         Command::Up(args) => up::run(layout, *args).await,
+        Command::Join(args) => join::run(&layout, args).await,
+        Command::Token(command) => token::run(&layout, &command).await,
         Command::Down => down::down(&layout).await,
         Command::Reset => down::reset(&layout).await,
         Command::Trace(args) => trace(&layout, &args).await,

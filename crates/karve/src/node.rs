@@ -12,15 +12,17 @@ use cri::v1::{ListPodSandboxRequest, RemovePodSandboxRequest, StopPodSandboxRequ
 use dns::{Advertisement, DnsOptions};
 use kubelet::{ApiAuth, KubeletOptions, Measurements, Places, ServerOptions, Shortage, Thresholds};
 use network::bridge::{self, BridgeOptions};
-use network::{Cidr, PodNetwork};
+use network::{Cidr, PodNetwork, host_gateway};
 use proxy::ProxyOptions;
 use runtime::Embedded;
 use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
 
 use crate::component::host_name;
 use crate::layout::{Layout, create_private_dir};
-use crate::leftovers;
 use crate::pki::Identity;
+use crate::supervise::supervise;
+use crate::{control, leftovers, routes};
 
 /// Flags of everything that makes this machine a node; upstream's names where upstream has them.
 #[derive(Args, Clone, Debug)]
@@ -34,21 +36,12 @@ pub struct NodeArgs {
     /// Use the container runtime at this CRI socket instead of the embedded one
     #[arg(long)]
     pub container_runtime_endpoint: Option<String>,
-    /// The addresses of this node's pods
-    #[arg(long, default_value = "10.244.0.0/24")]
-    pub pod_cidr: Cidr,
-    /// The addresses of all pods
-    #[arg(long, default_value = "10.244.0.0/16")]
-    pub cluster_cidr: Cidr,
-    /// The name servers of pods [default: the built-in one, at the tenth address of the Services]
-    #[arg(long, value_delimiter = ',')]
-    pub cluster_dns: Vec<IpAddr>,
+    /// The addresses of this node's pods [default: the first block of the cluster's for `up`, a free one for `join`]
+    #[arg(long)]
+    pub pod_cidr: Option<Cidr>,
     /// The port at which this node's part of the built-in name server answers
     #[arg(long, default_value_t = 10053)]
     pub dns_port: u16,
-    /// The domain of the cluster
-    #[arg(long, default_value = "cluster.local")]
-    pub cluster_domain: String,
     /// The port of the kubelet's server
     #[arg(long, default_value_t = 10250)]
     pub kubelet_port: u16,
@@ -68,6 +61,20 @@ pub struct NodeArgs {
     pub bridge: Option<String>,
 }
 
+/// What all nodes of a cluster have to agree on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterNetwork {
+    /// The addresses of all pods.
+    pub cluster_cidr: Cidr,
+    /// The addresses of all Services.
+    pub service_cidr: Cidr,
+    /// What pods' `resolv.conf` names.
+    pub name_servers: Vec<IpAddr>,
+    /// Whether the one name server is the built-in one, of which every node runs a part.
+    pub builtin_dns: bool,
+    pub cluster_domain: String,
+}
+
 /// Everything on this machine that belongs to a node, by name: enough to remove it without its flags.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeFootprint {
@@ -78,6 +85,7 @@ pub struct NodeFootprint {
     pub cgroup_root: String,
     pub root_dir: PathBuf,
     pub state_dir: PathBuf,
+    /// Empty when the cluster gives the node its block.
     pub pod_cidr: String,
     pub cluster_cidr: String,
     pub service_cidr: String,
@@ -87,9 +95,8 @@ pub struct NodeFootprint {
 pub struct NodeSetup {
     pub args: NodeArgs,
     pub footprint: NodeFootprint,
+    pub network: ClusterNetwork,
     pub node_ip: IpAddr,
-    /// What pods' `resolv.conf` names.
-    pub name_servers: Vec<IpAddr>,
     pub serving: Identity,
     pub client_authority_pem: String,
 }
@@ -108,8 +115,17 @@ impl NodeArgs {
     }
 }
 
+/// A node's ways to the API server, each with its component's rights.
+pub struct NodeClients {
+    pub kubelet: Client,
+    pub proxy: Client,
+    pub dns: Client,
+    /// Gives the name server its rights, where this process may; a node that joins has them by its token.
+    pub admin: Option<Client>,
+}
+
 impl NodeFootprint {
-    pub fn new(layout: &Layout, args: &NodeArgs, service_cidr: &str) -> NodeFootprint {
+    pub fn new(layout: &Layout, args: &NodeArgs, network: &ClusterNetwork) -> NodeFootprint {
         let is_default = layout.name == "karve";
         let suffix = if is_default {
             String::new()
@@ -124,16 +140,19 @@ impl NodeFootprint {
             cgroup_root: format!("/karve{suffix}"),
             root_dir: layout.node(),
             state_dir: Path::new("/run/karve").join(&layout.name),
-            pod_cidr: args.pod_cidr.to_string(),
-            cluster_cidr: args.cluster_cidr.to_string(),
-            service_cidr: service_cidr.to_owned(),
+            pod_cidr: args.pod_cidr.map(|cidr| cidr.to_string()).unwrap_or_default(),
+            cluster_cidr: network.cluster_cidr.to_string(),
+            service_cidr: network.service_cidr.to_string(),
         }
     }
 
     fn bridge_options(&self) -> Result<BridgeOptions> {
         let mut options = BridgeOptions::new(self.root_dir.join("network"));
         options.bridge.clone_from(&self.bridge);
-        options.pod_cidrs = vec![parse(&self.pod_cidr)?];
+        options.pod_cidrs = match self.pod_cidr.as_str() {
+            "" => Vec::new(),
+            cidr => vec![parse(cidr)?],
+        };
         options.cluster_cidrs = vec![parse(&self.cluster_cidr)?, parse(&self.service_cidr)?];
         Ok(options)
     }
@@ -184,6 +203,7 @@ impl NodeFootprint {
         drop(runtime);
         let service_cidr = parse(&self.service_cidr)?;
         proxy::remove(&self.proxy_table, &[service_cidr]).context("cannot remove the proxy's rules")?;
+        host_gateway::remove(&[parse(&self.cluster_cidr)?]).context("cannot remove the routes to other nodes")?;
         if self.runtime_endpoint.is_none() {
             bridge::remove(&self.bridge_options()?).context("cannot remove the pod network")?;
         }
@@ -208,16 +228,56 @@ impl NodeRuntime {
 }
 
 impl NodeSetup {
-    pub fn kubelet(&self, client: Client, runtime: Arc<dyn Runtime>) -> Result<KubeletOptions> {
+    /// Starts everything that makes this machine a node. Each task starts its component again when it fails.
+    pub fn start(self, runtime: &NodeRuntime, clients: NodeClients) -> Result<Vec<JoinHandle<()>>> {
+        let mut tasks = Vec::new();
+        if let NodeRuntime::Embedded(embedded) = runtime {
+            tasks.push(control::serve(&self.footprint.state_dir, embedded.clone())?);
+        }
+        let kubelet = self.kubelet(clients.kubelet, runtime.cri());
+        tasks.push(supervise("kubelet", move || {
+            let options = kubelet.clone();
+            async move { Ok(::kubelet::run(options).await?) }
+        }));
+        let (client, node, cluster) = (
+            clients.proxy.clone(),
+            self.footprint.node_name.clone(),
+            self.network.cluster_cidr,
+        );
+        tasks.push(supervise("routes", move || {
+            routes::follow(client.clone(), node.clone(), cluster)
+        }));
+        let proxy = self.proxy(clients.proxy);
+        tasks.push(supervise("proxy", move || {
+            let options = proxy.clone();
+            async move { Ok(::proxy::run(options).await?) }
+        }));
+        if let Some((options, advertisement)) = self.dns(clients.dns) {
+            let admin = clients.admin;
+            tasks.push(supervise("dns", move || {
+                let (options, advertisement, admin) = (options.clone(), advertisement.clone(), admin.clone());
+                async move {
+                    if let Some(admin) = admin {
+                        dns::grant(&admin).await?;
+                    }
+                    dns::advertise(&options.client, &advertisement).await?;
+                    Ok(dns::run(options).await?)
+                }
+            }));
+        }
+        Ok(tasks)
+    }
+
+    fn kubelet(&self, client: Client, runtime: Arc<dyn Runtime>) -> KubeletOptions {
         let auth = Arc::new(ApiAuth::new(client.clone()));
         let mut options = KubeletOptions::new(client, runtime, &self.footprint.node_name);
         options.node_ips = vec![self.node_ip];
         options.root_dir = self.footprint.root_dir.join("kubelet");
         options.pod_logs_dir = self.footprint.root_dir.join("logs/pods");
         options.cgroup_root.clone_from(&self.footprint.cgroup_root);
-        options.cluster_dns.clone_from(&self.name_servers);
-        options.cluster_domain.clone_from(&self.args.cluster_domain);
-        options.pod_cidrs = vec![self.args.pod_cidr];
+        options.cluster_dns.clone_from(&self.network.name_servers);
+        options.cluster_domain.clone_from(&self.network.cluster_domain);
+        options.pod_cidrs = self.args.pod_cidr.into_iter().collect();
         options.max_pods = self.args.max_pods;
         options.eviction_hard = self.args.eviction_hard.clone();
         options.port = self.args.kubelet_port;
@@ -229,21 +289,16 @@ impl NodeSetup {
             authenticator: Some(auth.clone()),
             authorizer: auth,
         });
-        Ok(options)
+        options
     }
 
     /// The built-in name server, unless others were named.
-    pub fn dns(&self, client: Client) -> Option<(DnsOptions, Advertisement)> {
-        let [service_ip] = self.name_servers[..] else {
-            return None;
-        };
-        if !self.args.cluster_dns.is_empty() {
-            return None;
-        }
+    fn dns(&self, client: Client) -> Option<(DnsOptions, Advertisement)> {
+        let service_ip = *self.network.name_servers.first().filter(|_| self.network.builtin_dns)?;
         let server = SocketAddr::new(self.node_ip, self.args.dns_port);
         let mut options = DnsOptions::new(client, server);
-        options.domain.clone_from(&self.args.cluster_domain);
-        options.clients = vec![self.args.cluster_cidr];
+        options.domain.clone_from(&self.network.cluster_domain);
+        options.clients = vec![self.network.cluster_cidr];
         let node_name = self.footprint.node_name.clone();
         Some((
             options,
@@ -255,12 +310,12 @@ impl NodeSetup {
         ))
     }
 
-    pub fn proxy(&self, client: Client) -> Result<ProxyOptions> {
+    fn proxy(&self, client: Client) -> ProxyOptions {
         let mut options = ProxyOptions::new(client, &self.footprint.node_name);
-        options.cluster_cidrs = vec![self.args.cluster_cidr];
-        options.service_cidrs = vec![parse(&self.footprint.service_cidr)?];
+        options.cluster_cidrs = vec![self.network.cluster_cidr];
+        options.service_cidrs = vec![self.network.service_cidr];
         options.table.clone_from(&self.footprint.proxy_table);
-        Ok(options)
+        options
     }
 }
 
@@ -277,7 +332,7 @@ fn bridge_name(cluster: &str) -> String {
     }
 }
 
-fn parse(cidr: &str) -> Result<Cidr> {
+pub fn parse(cidr: &str) -> Result<Cidr> {
     cidr.parse()
         .map_err(|error| anyhow::anyhow!("{cidr:?} is not a network: {error}"))
 }

@@ -4,11 +4,11 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::layout::{Layout, write_private};
-use crate::node::NodeFootprint;
+use crate::node::{ClusterNetwork, NodeFootprint};
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunFile {
@@ -17,6 +17,16 @@ pub struct RunFile {
     pub started: u64,
     pub url: String,
     pub node: Option<NodeFootprint>,
+    /// What other nodes have to know to join; none when this is a node of another server's cluster.
+    #[serde(default)]
+    pub join: Option<JoinFacts>,
+}
+
+/// Where the server is for other machines, and what all nodes agree on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct JoinFacts {
+    pub server: String,
+    pub network: ClusterNetwork,
 }
 
 impl RunFile {
@@ -27,6 +37,19 @@ impl RunFile {
             started: start_time(pid).unwrap_or(0),
             url: url.to_owned(),
             node,
+            join: None,
+        }
+    }
+
+    /// Refuses to start what runs already.
+    pub fn ensure_stopped(layout: &Layout) -> Result<()> {
+        match RunFile::read(layout)?.filter(RunFile::is_running) {
+            Some(run) => bail!(
+                "{} already runs as process {}; stop it with `karve down`",
+                layout.name,
+                run.pid
+            ),
+            None => Ok(()),
         }
     }
 

@@ -15,6 +15,7 @@ use api::kinds::node::NODE;
 use auth::User;
 use clap::Args;
 use client::{Client, Transport};
+use network::Cidr;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -22,15 +23,15 @@ use tokio::task::JoinHandle;
 use crate::component::apiserver::{self, ApiServerArgs, Running};
 use crate::component::{self, controllers, scheduler};
 use crate::layout::Layout;
-use crate::node::{NodeArgs, NodeFootprint, NodeRuntime, NodeSetup};
-use crate::run_file::RunFile;
+use crate::node::{self, ClusterNetwork, NodeArgs, NodeClients, NodeFootprint, NodeRuntime, NodeSetup};
+use crate::run_file::{JoinFacts, RunFile};
+use crate::stop;
 use crate::supervise::supervise;
-use crate::{control, stop};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Where in the Services' network the name server is, as everywhere.
 const DNS_OFFSET: u32 = 10;
-const POLL: Duration = Duration::from_millis(5);
+pub const POLL: Duration = Duration::from_millis(5);
 
 /// Flags of `karve up`: those of the API server and of the node.
 #[derive(Args, Clone, Debug)]
@@ -44,7 +45,23 @@ pub struct UpArgs {
     #[command(flatten)]
     server: ApiServerArgs,
     #[command(flatten)]
+    network: NetworkArgs,
+    #[command(flatten)]
     node: NodeArgs,
+}
+
+/// What `karve token` hands on to nodes that join.
+#[derive(Args, Clone, Debug)]
+struct NetworkArgs {
+    /// The addresses of all pods; every node gets a block of them
+    #[arg(long, default_value = "10.244.0.0/16")]
+    cluster_cidr: Cidr,
+    /// The name servers of pods [default: the built-in one, at the tenth address of the Services]
+    #[arg(long, value_delimiter = ',')]
+    cluster_dns: Vec<IpAddr>,
+    /// The domain of the cluster
+    #[arg(long, default_value = "cluster.local")]
+    cluster_domain: String,
 }
 
 /// What runs beside the API server; ends with it.
@@ -59,28 +76,29 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
         return detach(&layout, &args).await;
     }
     let begun = Instant::now();
-    if let Some(run) = RunFile::read(&layout)?.filter(RunFile::is_running) {
-        bail!(
-            "cluster {} already runs as process {}; stop it with `karve down`",
-            layout.name,
-            run.pid
-        );
-    }
+    RunFile::ensure_stopped(&layout)?;
     let (running, listener) = apiserver::start(&layout, &args.server).await?;
     let server = running.server.clone();
     let stop = stop::on_signal();
-    let footprint =
-        (!args.no_node).then(|| NodeFootprint::new(&layout, &args.node, &args.server.service_cluster_ip_range));
-    RunFile::new(&running.url, footprint.clone()).write(&layout)?;
+    let network = args.network.of(&running, &args.server)?;
+    let mut node = args.node.clone();
+    node.pod_cidr = node.pod_cidr.or_else(|| Some(first_block(network.cluster_cidr)));
+    let footprint = (!args.no_node).then(|| NodeFootprint::new(&layout, &node, &network));
+    let mut run_file = RunFile::new(&running.url, footprint.clone());
+    run_file.join = Some(JoinFacts {
+        server: running.advertised_url(),
+        network: network.clone(),
+    });
+    run_file.write(&layout)?;
     let serving = tokio::spawn(::apiserver::serve(
         server.clone(),
         listener,
         running.tls.clone(),
         stop.clone(),
     ));
-    let mut components = start_control_plane(&running);
+    let mut components = start_control_plane(&running, network.cluster_cidr);
     if let Some(footprint) = footprint {
-        start_node(&running, &args.node, footprint, &mut components).await?;
+        start_node(&running, node, network, footprint, &mut components).await?;
     }
     announce(&layout, &running, begun, &args, stop).await;
     serving.await??;
@@ -89,7 +107,29 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
     Ok(())
 }
 
-fn start_control_plane(running: &Running) -> Components {
+impl NetworkArgs {
+    fn of(&self, running: &Running, server: &ApiServerArgs) -> Result<ClusterNetwork> {
+        let builtin_dns = self.cluster_dns.is_empty();
+        Ok(ClusterNetwork {
+            cluster_cidr: self.cluster_cidr,
+            service_cidr: node::parse(&server.service_cluster_ip_range)?,
+            name_servers: match builtin_dns {
+                true => vec![running.service_address(DNS_OFFSET)],
+                false => self.cluster_dns.clone(),
+            },
+            builtin_dns,
+            cluster_domain: self.cluster_domain.clone(),
+        })
+    }
+}
+
+/// The block of the first node, cut as those of all others are.
+fn first_block(cluster: Cidr) -> Cidr {
+    let length = if cluster.is_ipv4() { 24 } else { 64 };
+    Cidr::containing(cluster.address(), cluster.prefix().max(length))
+}
+
+fn start_control_plane(running: &Running, cluster_cidr: Cidr) -> Components {
     let root_ca = running.authority.certificate_pem.clone();
     let client = in_process(running, "system:kube-controller-manager", &[]);
     let server = running.server.clone();
@@ -97,6 +137,7 @@ fn start_control_plane(running: &Running) -> Components {
     let controllers = supervise("controllers", move || {
         let settings = Settings {
             root_ca: Some(root_ca.clone()),
+            cluster_cidrs: vec![cluster_cidr.to_string()],
             ..Settings::default()
         };
         let options = controllers::options(client.clone(), Some(accounts.clone()), settings, Vec::new());
@@ -121,54 +162,31 @@ fn start_control_plane(running: &Running) -> Components {
 
 async fn start_node(
     running: &Running,
-    args: &NodeArgs,
+    args: NodeArgs,
+    network: ClusterNetwork,
     footprint: NodeFootprint,
     components: &mut Components,
 ) -> Result<()> {
     let node_ip: IpAddr = args.node_ip.unwrap_or(running.advertise);
     let name = footprint.node_name.clone();
     let runtime = footprint.open_runtime().await?;
-    if let NodeRuntime::Embedded(embedded) = &runtime {
-        components
-            .tasks
-            .push(control::serve(&footprint.state_dir, embedded.clone())?);
-    }
     let setup = NodeSetup {
-        args: args.clone(),
+        args,
         serving: running
             .authority
             .server(&format!("system:node:{name}"), &[&name], &[node_ip])?,
         client_authority_pem: running.authority.certificate_pem.clone(),
-        name_servers: match args.cluster_dns.as_slice() {
-            [] => vec![running.service_address(DNS_OFFSET)],
-            given => given.to_vec(),
-        },
+        network,
         footprint,
         node_ip,
     };
-    let client = in_process(running, &format!("system:node:{name}"), &["system:nodes"]);
-    let kubelet = setup.kubelet(client, runtime.cri())?;
-    components.tasks.push(supervise("kubelet", move || {
-        let options = kubelet.clone();
-        async move { Ok(::kubelet::run(options).await?) }
-    }));
-    let proxy = setup.proxy(in_process(running, "system:kube-proxy", &["system:node-proxier"]))?;
-    components.tasks.push(supervise("proxy", move || {
-        let options = proxy.clone();
-        async move { Ok(::proxy::run(options).await?) }
-    }));
-    let dns_client = Client::new(as_account(&running.server, dns::ACCOUNT));
-    if let Some((options, advertisement)) = setup.dns(dns_client) {
-        let admin = in_process(running, "system:apiserver", &["system:masters"]);
-        components.tasks.push(supervise("dns", move || {
-            let (options, advertisement, admin) = (options.clone(), advertisement.clone(), admin.clone());
-            async move {
-                dns::grant(&admin).await?;
-                dns::advertise(&options.client, &advertisement).await?;
-                Ok(dns::run(options).await?)
-            }
-        }));
-    }
+    let clients = NodeClients {
+        kubelet: in_process(running, &format!("system:node:{name}"), &["system:nodes"]),
+        proxy: in_process(running, "system:kube-proxy", &["system:node-proxier"]),
+        dns: Client::new(as_account(&running.server, dns::ACCOUNT)),
+        admin: Some(in_process(running, "system:apiserver", &["system:masters"])),
+    };
+    components.tasks.extend(setup.start(&runtime, clients)?);
     components.runtime = Some(runtime);
     Ok(())
 }
@@ -239,7 +257,7 @@ async fn wait_for_node(client: &Client) -> bool {
     false
 }
 
-fn is_ready(node: &Value) -> bool {
+pub fn is_ready(node: &Value) -> bool {
     let conditions = node["status"]["conditions"].as_array();
     conditions
         .into_iter()

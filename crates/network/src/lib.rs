@@ -1,8 +1,9 @@
 //! The pod network: gives a sandbox's network namespace an interface, addresses and routes, and takes them back.
 //!
 //! Start at [`PodNetwork`], the one interface the runtime uses. It has two implementations: [`bridge`], which is built
-//! in, and [`cni`], which calls the plugins an administrator configured. Below them lie [`route`] (links, addresses and
-//! routes), [`nft`] (packet rules) and [`conntrack`], all on [`netlink`].
+//! in, and [`cni`], which calls the plugins an administrator configured. [`host_gateway`] leads to the pods of other
+//! nodes. Below them lie [`route`] (links, addresses and routes), [`nft`] (packet rules) and [`conntrack`], all on
+//! [`netlink`].
 //!
 //! This crate knows nothing of the Kubernetes API or of containers and depends on no crate of ours but `trace`: it is
 //! given a namespace's path and a name to log. It never runs `ip`, `nft` or `iptables`; everything goes by netlink.
@@ -20,6 +21,7 @@ pub use error::NetworkError;
 pub mod bridge;
 pub mod cni;
 pub mod conntrack;
+pub mod host_gateway;
 pub mod netlink;
 pub mod nft;
 pub mod route;

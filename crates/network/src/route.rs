@@ -26,6 +26,14 @@ pub struct Link {
     pub alias: String,
 }
 
+/// A route of ours to pods of another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GatewayRoute {
+    pub block: Cidr,
+    pub gateway: IpAddr,
+    pub link: u32,
+}
+
 /// A pair of interfaces: one here, enslaved to a bridge, one in a pod.
 #[derive(Debug)]
 pub struct VethPair<'a> {
@@ -183,8 +191,33 @@ impl Route {
         } else {
             libc::RT_SCOPE_LINK
         };
+        self.replace_route(route_header(block, scope), block, index, gateway)
+    }
+
+    /// Leads `block`, pods of another node, through `gateway`. The route is marked as ours.
+    pub fn set_gateway_route(&self, block: Cidr, index: u32, gateway: IpAddr) -> Result<(), Error> {
+        let mut header = route_header(block, libc::RT_SCOPE_UNIVERSE);
+        header[ROUTE_PROTOCOL] = OUR_PROTOCOL;
+        self.replace_route(header, block, index, Some(gateway))
+    }
+
+    /// The routes that [`Route::set_gateway_route`] made.
+    pub fn gateway_routes(&self) -> Result<Vec<GatewayRoute>, Error> {
+        let build = |w: &mut Writer| {
+            w.raw(&[0; ROUTE_HEADER]);
+        };
+        self.0.list(libc::RTM_GETROUTE, build, read_gateway_route)
+    }
+
+    fn replace_route(
+        &self,
+        header: [u8; ROUTE_HEADER],
+        block: Cidr,
+        index: u32,
+        gateway: Option<IpAddr>,
+    ) -> Result<(), Error> {
         self.change(libc::RTM_NEWROUTE, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, |w| {
-            w.raw(&route_header(block, scope))
+            w.raw(&header)
                 .attribute(libc::RTA_DST, &octets(block.address()))
                 .u32(libc::RTA_OIF, index);
             if let Some(gateway) = gateway {
@@ -193,10 +226,12 @@ impl Route {
         })
     }
 
-    /// Removes the route to `block` through a link; absent is fine.
+    /// Removes the route to `block` through a link, whoever made it; absent is fine.
     pub fn remove_route(&self, block: Cidr, index: u32) -> Result<(), Error> {
+        let mut header = route_header(block, libc::RT_SCOPE_NOWHERE);
+        header[ROUTE_PROTOCOL] = libc::RTPROT_UNSPEC;
         ignore_absent(self.change(libc::RTM_DELROUTE, 0, |w| {
-            w.raw(&route_header(block, libc::RT_SCOPE_NOWHERE))
+            w.raw(&header)
                 .attribute(libc::RTA_DST, &octets(block.address()))
                 .u32(libc::RTA_OIF, index);
         }))
@@ -237,6 +272,9 @@ const IFLA_BRPORT_MODE: u16 = 4;
 const LINK_HEADER: usize = 16;
 const ADDRESS_HEADER: usize = 8;
 const ROUTE_HEADER: usize = 12;
+/// Where `struct rtmsg` says who made a route, and what stands there for us; below 64 are the kernel's and known daemons'.
+const ROUTE_PROTOCOL: usize = 5;
+const OUR_PROTOCOL: u8 = b'K';
 
 fn link_header(index: u32, flags: u32, change: u32) -> [u8; LINK_HEADER] {
     let mut header = [0; LINK_HEADER];
@@ -322,6 +360,20 @@ fn read_address(message: &Message<'_>, index: u32) -> Option<(IpAddr, u8)> {
         .find(libc::IFA_LOCAL)
         .or(attributes.find(libc::IFA_ADDRESS))?;
     Some((address_from(octets)?, header[1]))
+}
+
+fn read_gateway_route(message: &Message<'_>) -> Option<GatewayRoute> {
+    let header = message.body.get(..ROUTE_HEADER)?;
+    if message.kind != libc::RTM_NEWROUTE || header[ROUTE_PROTOCOL] != OUR_PROTOCOL {
+        return None;
+    }
+    let attributes = Attributes::after(message, ROUTE_HEADER);
+    let address = address_from(attributes.find(libc::RTA_DST)?)?;
+    Some(GatewayRoute {
+        block: Cidr::containing(address, header[1]),
+        gateway: address_from(attributes.find(libc::RTA_GATEWAY)?)?,
+        link: attributes.u32(libc::RTA_OIF)?,
+    })
 }
 
 fn ignore_absent(done: Result<(), Error>) -> Result<(), Error> {

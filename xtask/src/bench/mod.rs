@@ -47,7 +47,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         },
         runtime: Runtime::Embedded,
         store: Store::Embedded,
-        node: true,
+        nodes: 1,
         logs: target_dir().join("bench"),
     };
     let wanted = |name: &str| args.names.is_empty() || args.names.iter().any(|wanted| wanted == name);

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 
 use super::kubectl::Kubectl;
 use super::workdir::WorkDir;
+use super::worker::Worker;
 use crate::namespace::NetworkNamespace;
 use crate::process::Process;
 use crate::signals::wait_for;
@@ -37,14 +38,15 @@ pub struct Setup {
     pub binary: PathBuf,
     pub runtime: Runtime,
     pub store: Store,
-    /// Without it, a control plane only.
-    pub node: bool,
+    /// Without any, a control plane only.
+    pub nodes: usize,
     /// Where the logs go, which outlive the cluster.
     pub logs: PathBuf,
 }
 
 /// A cluster that is taken down when dropped. The fields stand in the order of taking down.
 pub struct Karve {
+    workers: Vec<Worker>,
     process: Option<Process>,
     containerd: Option<Containerd>,
     etcd: Option<Process>,
@@ -57,15 +59,20 @@ pub struct Karve {
 impl Karve {
     /// Everything that Karve stands on, but not Karve yet.
     pub fn prepare(setup: &Setup) -> Result<Self> {
+        ensure!(
+            setup.nodes < 2 || setup.runtime == Runtime::Embedded,
+            "several nodes need the embedded runtime"
+        );
         let dir = WorkDir::create()?;
         fs::create_dir_all(&setup.logs).with_context(|| format!("cannot make {}", setup.logs.display()))?;
         let namespace = match is_root() {
             true => Some(NetworkNamespace::create(&dir.path().join("netns"))?),
-            false if setup.node => bail!("a cluster with a node needs root"),
+            false if setup.nodes > 0 => bail!("a cluster with a node needs root"),
             false => None,
         };
         let port = if namespace.is_some() { 6443 } else { free_port()? };
         let mut cluster = Self {
+            workers: Vec::new(),
             process: None,
             containerd: None,
             etcd: None,
@@ -77,7 +84,7 @@ impl Karve {
         if setup.store == Store::Etcd {
             cluster.etcd = Some(cluster.start_etcd()?);
         }
-        if setup.node && setup.runtime == Runtime::Containerd {
+        if setup.nodes > 0 && setup.runtime == Runtime::Containerd {
             cluster.containerd = Some(Containerd::start(&cluster.dir.path().join("cri"), cluster.network())?);
         }
         Ok(cluster)
@@ -88,7 +95,20 @@ impl Karve {
         let mut cluster = Self::prepare(setup)?;
         cluster.up()?;
         cluster.wait_ready()?;
+        cluster.join()?;
         Ok(cluster)
+    }
+
+    /// Lets the other nodes join and waits for them.
+    fn join(&mut self) -> Result<()> {
+        let Some(namespace) = self.namespace.as_ref() else {
+            return Ok(());
+        };
+        for number in 2..=self.setup.nodes {
+            let worker = Worker::start(self, namespace, number, &self.setup.logs)?;
+            self.workers.push(worker);
+        }
+        self.wait_ready()
     }
 
     /// An API server and nothing else.
@@ -117,7 +137,7 @@ impl Karve {
 
     pub fn up_command(&self) -> Command {
         let mut command = self.server_command("up");
-        if !self.setup.node {
+        if self.setup.nodes == 0 {
             command.arg("--no-node");
         }
         command.args(["--eviction-hard", NO_PRESSURE]);
@@ -161,22 +181,25 @@ impl Karve {
         }
     }
 
-    /// Waits until the API server is ready and so is the node, if there is to be one.
+    /// Waits until the API server is ready and so are the nodes that were started.
     pub fn wait_ready(&mut self) -> Result<()> {
         let kubectl = self.kubectl()?;
         let kubeconfig = self.kubeconfig();
         wait_for("the kubeconfig", START, || kubeconfig.exists().then_some(()))
             .and_then(|()| kubectl.until("the API server", START, &["get", "--raw", "/readyz"], |ok| ok == "ok"))
-            .and_then(|ready| match self.setup.node {
-                true => kubectl.until("a Ready node", START, READY_NODES, |ready| ready.contains("True")),
-                false => Ok(ready),
+            .and_then(|ready| match self.setup.nodes {
+                0 => Ok(ready),
+                _ => kubectl.until("Ready nodes", START, READY_NODES, |ready| {
+                    ready.split(' ').filter(|state| *state == "True").count() > self.workers.len()
+                }),
             })
             .map(drop)
             .with_context(|| self.last_words())
     }
 
-    /// Gives the node an archive of images.
+    /// Gives every node an archive of images.
     pub fn import(&self, archive: &Path) -> Result<()> {
+        self.workers.iter().try_for_each(|worker| worker.import(archive))?;
         match &self.containerd {
             Some(containerd) => containerd.import(archive),
             None => tools::output(self.karve(&["image", "import"]).arg(archive)).map(drop),
@@ -219,6 +242,15 @@ impl Karve {
         self.process.as_mut()
     }
 
+    /// The nodes beside the server's own.
+    pub fn workers(&mut self) -> &mut [Worker] {
+        &mut self.workers
+    }
+
+    pub fn binary(&self) -> &Path {
+        &self.setup.binary
+    }
+
     /// The end of the log, for a message about what went wrong.
     pub fn last_words(&self) -> String {
         let log = fs::read_to_string(self.setup.logs.join("karve.log")).unwrap_or_default();
@@ -255,8 +287,9 @@ const READY_NODES: &[&str] = &[
 
 impl Drop for Karve {
     fn drop(&mut self) {
+        self.workers.clear();
         drop(self.process.take());
-        if self.setup.node
+        if self.setup.nodes > 0
             && self.data_dir().exists()
             && let Err(error) = run(self.karve(&["reset"]).stdout(std::process::Stdio::null()))
         {

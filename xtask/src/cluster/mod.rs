@@ -4,6 +4,7 @@ mod karve;
 mod kubectl;
 mod upstream;
 pub mod workdir;
+mod worker;
 
 pub use karve::{Karve, NO_PRESSURE, Runtime, Setup, Store};
 pub use kubectl::Kubectl;

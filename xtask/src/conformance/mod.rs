@@ -6,6 +6,7 @@
 mod doubt;
 mod ginkgo;
 mod outcome;
+mod preflight;
 mod progress;
 mod record;
 mod select;
@@ -39,6 +40,9 @@ pub struct ConformanceArgs {
     /// The binary to test; built when it is not given
     #[arg(long)]
     pub karve: Option<PathBuf>,
+    /// Nodes of the cluster, each in a network namespace of its own
+    #[arg(long, default_value_t = 1, conflicts_with = "upstream")]
+    pub nodes: usize,
     #[arg(long, value_enum, default_value = "embedded")]
     pub runtime: Runtime,
     #[arg(long, value_enum, default_value = "embedded")]
@@ -67,6 +71,7 @@ pub fn run_quick() -> Result<()> {
         },
         procs: 4,
         karve: None,
+        nodes: 1,
         runtime: Runtime::Embedded,
         store: Store::Embedded,
         upstream: false,
@@ -75,20 +80,21 @@ pub fn run_quick() -> Result<()> {
     })
 }
 
-/// How many nodes the clusters here have at most.
-const NODES: usize = 1;
-
 pub fn run(args: &ConformanceArgs) -> Result<()> {
     let tests = table::tests()?;
     let (chosen, left_out): (Vec<Test>, Vec<Test>) = args
         .selection
         .apply(&tests)?
         .into_iter()
-        .partition(|test| test.nodes <= NODES);
+        .partition(|test| test.nodes <= args.nodes);
     left_out
         .iter()
-        .for_each(|test| println!("not run, for it needs {} nodes: {}", test.nodes, test.name));
-    let nodes = chosen.iter().any(|test| test.tier != Tier::ControlPlane);
+        .for_each(|test| println!("not run, for it needs --nodes {}: {}", test.nodes, test.name));
+    // Tests that need no node pass sooner on a cluster without one.
+    let nodes = match chosen.iter().any(|test| test.tier != Tier::ControlPlane) {
+        true => args.nodes,
+        false => 0,
+    };
     let out = tools::target_dir().join("conformance");
     fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     let programs = peers::build(&["ginkgo".to_owned(), "e2e.test".to_owned()])?;
@@ -96,11 +102,15 @@ pub fn run(args: &ConformanceArgs) -> Result<()> {
         bail!("build.sh did not name two programs");
     };
     let subject = Subject::start(args, &chosen, nodes, &out)?;
+    let cluster = subject.kubectl()?;
+    if nodes > 0 {
+        preflight::check(&cluster, nodes).context("the cluster is not fit to be tested")?;
+    }
     let suite = Suite {
         ginkgo: ginkgo.clone(),
         e2e: e2e.clone(),
-        cluster: subject.kubectl()?,
-        nodes,
+        cluster,
+        nodes: nodes > 0,
         procs: args.procs,
         out: out.clone(),
     };

@@ -23,8 +23,8 @@ pub enum Subject {
 
 impl Subject {
     /// Starts the cluster with the images that the tests start, and fails unless it is in order.
-    pub fn start(args: &ConformanceArgs, tests: &[Test], nodes: bool, out: &Path) -> Result<Self> {
-        let images = if nodes { images(tests) } else { Vec::new() };
+    pub fn start(args: &ConformanceArgs, tests: &[Test], nodes: usize, out: &Path) -> Result<Self> {
+        let images = if nodes > 0 { images(tests) } else { Vec::new() };
         if args.upstream {
             return Upstream::start(&images).map(Self::Upstream);
         }
@@ -35,7 +35,7 @@ impl Subject {
             },
             runtime: args.runtime,
             store: args.store,
-            node: nodes,
+            nodes,
             logs: out.join("cluster"),
         };
         // The log of one run is enough.

@@ -29,7 +29,7 @@ spec:
 /// Upstream's controller manager makes the pods of a Deployment and its scheduler finds no node for them.
 pub fn upstream_controllers(world: &World) -> Result<()> {
     let mut setup = world.setup();
-    setup.node = false;
+    setup.nodes = 0;
     let cluster = Karve::start_server(&setup)?;
     let kubectl = cluster.kubectl()?;
     let names = ["kube-controller-manager", "kube-scheduler"].map(str::to_owned);

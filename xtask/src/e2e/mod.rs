@@ -93,7 +93,7 @@ impl World {
             binary: self.binary.clone(),
             runtime: Runtime::Embedded,
             store: Store::Embedded,
-            node: true,
+            nodes: 1,
             logs: self.logs.clone(),
         }
     }

@@ -135,6 +135,7 @@ pub struct Running {
     pub url: String,
     pub authority: Authority,
     pub advertise: IpAddr,
+    secure_port: u16,
     network: ServiceNetwork,
 }
 
@@ -142,6 +143,11 @@ impl Running {
     /// The address of a Service at a fixed place in the network.
     pub fn service_address(&self, offset: u32) -> IpAddr {
         IpAddr::V4(self.network.address(offset))
+    }
+
+    /// Where other machines reach it.
+    pub fn advertised_url(&self) -> String {
+        format!("https://{}", SocketAddr::new(self.advertise, self.secure_port))
     }
 }
 
@@ -198,6 +204,7 @@ pub async fn start(layout: &Layout, args: &ApiServerArgs) -> Result<(Running, Tc
         url,
         authority,
         advertise,
+        secure_port,
         network,
     };
     Ok((running, listener))

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use network::bridge::{self, BridgeOptions};
-use network::{PodNetwork, PortMapping, Protocol};
+use network::{PodNetwork, PortMapping, Protocol, host_gateway};
 
 use crate::support::{Pod, ask_udp, block_on, filter_bridges, get, neighbour, on_new_host, run};
 
@@ -261,6 +261,34 @@ fn two_nodes_share_a_machine() {
             assert_eq!(a.get(b.ips[0], 80), "b saw 10.244.0.2");
             bridge::remove(&first).unwrap();
             assert_eq!(get(b.ips[0], 80), "b saw 10.244.1.1");
+        });
+    });
+}
+
+#[test]
+fn pods_of_another_node_are_reached_through_its_address_and_see_the_pods_own() {
+    on_new_host(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let network = bridge::open(options(dir.path())).unwrap();
+        let cluster = ["10.244.0.0/16".parse().unwrap()];
+        block_on(async {
+            let a = Pod::new("a").connected(&network).await;
+            let other = neighbour("other");
+            other.run("ip", &["link", "set", "lo", "up"]);
+            other.run("ip", &["address", "add", "10.244.1.5/32", "dev", "lo"]);
+            other.run("ip", &["route", "add", "10.244.0.0/24", "via", "192.0.2.1"]);
+            other.serve_tcp(80);
+            let gateways = [("10.244.1.0/24".parse().unwrap(), ip("192.0.2.2"))].into();
+            for _ in 0..2 {
+                let failures = host_gateway::sync(&cluster, &gateways).unwrap();
+                assert!(failures.is_empty(), "{failures:?}");
+            }
+            assert_eq!(a.get(ip("10.244.1.5"), 80), "other saw 10.244.0.2");
+            host_gateway::remove(&cluster).unwrap();
+            assert_eq!(run("ip", &["route", "show", "10.244.1.0/24"]), "");
+            let far = [("10.244.1.0/24".parse().unwrap(), ip("198.51.100.1"))].into();
+            let failures = host_gateway::sync(&cluster, &far).unwrap();
+            assert_eq!(failures.len(), 1, "a node out of reach is told of");
         });
     });
 }

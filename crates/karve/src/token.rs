@@ -1,0 +1,216 @@
+//! `karve token`: what lets another machine become a node of this cluster.
+//!
+//! A token is for one node. It holds that node's own certificate and key, so that a stolen one gives no more than what
+//! the Node authorizer lets this node do, and the cluster's authority, so that the node is sure whom it joins.
+
+use std::net::IpAddr;
+
+use anyhow::{Context, Result, ensure};
+use api::Resource;
+use api::kinds::{cluster_role, cluster_role_binding, role, role_binding};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use clap::Subcommand;
+use client::{Client, Config, Patch, Source};
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::component;
+use crate::layout::Layout;
+use crate::node::ClusterNetwork;
+use crate::pki::{Authority, Identity};
+use crate::run_file::RunFile;
+
+const PREFIX: &str = "karve1.";
+const NAMESPACE: &str = "kube-system";
+
+#[derive(Subcommand, Clone, Debug)]
+pub enum TokenCommand {
+    /// Print a token by which a machine joins as the named node; keep it as secret as a key, for it holds one
+    ///
+    /// Example: karve token create node-2 > node-2.join
+    Create {
+        /// The node's name
+        node: String,
+    },
+}
+
+/// Everything a machine needs to join.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Token {
+    pub node: String,
+    pub server: String,
+    pub authority_pem: String,
+    certificate_pem: String,
+    key_pem: String,
+    pub network: ClusterNetwork,
+}
+
+pub async fn run(layout: &Layout, command: &TokenCommand) -> Result<()> {
+    let TokenCommand::Create { node } = command;
+    let run = RunFile::read(layout)?.filter(RunFile::is_running);
+    let facts = run.and_then(|run| run.join).with_context(|| {
+        format!(
+            "the server of cluster {} does not run here; see `karve up`",
+            layout.name
+        )
+    })?;
+    check_reachable(&facts.server)?;
+    grant(&component::connect(&layout.kubeconfig())?)
+        .await
+        .context("nodes could not be given their rights")?;
+    let authority = Authority::open(layout)?;
+    let identity = authority.client(&format!("system:node:{node}"), &["system:nodes"])?;
+    let token = Token {
+        node: node.clone(),
+        server: facts.server,
+        authority_pem: authority.certificate_pem,
+        certificate_pem: identity.certificate_pem,
+        key_pem: identity.key_pem,
+        network: facts.network,
+    };
+    println!("{}", token.encode()?);
+    Ok(())
+}
+
+fn check_reachable(server: &str) -> Result<()> {
+    let host = server
+        .trim_start_matches("https://")
+        .rsplit_once(':')
+        .map(|(host, _)| host);
+    let local = host
+        .and_then(|host| host.parse::<IpAddr>().ok())
+        .is_some_and(|address| address.is_loopback());
+    ensure!(
+        !local,
+        "other machines cannot reach {server}; start the server with --advertise-address"
+    );
+    Ok(())
+}
+
+impl Token {
+    fn encode(&self) -> Result<String> {
+        Ok(format!("{PREFIX}{}", URL_SAFE_NO_PAD.encode(serde_json::to_vec(self)?)))
+    }
+
+    pub fn decode(text: &str) -> Result<Token> {
+        let encoded = text.trim().strip_prefix(PREFIX);
+        let bytes = encoded.and_then(|encoded| URL_SAFE_NO_PAD.decode(encoded).ok());
+        let token = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        token.context("this is not a token of `karve token create`")
+    }
+
+    /// How the node reaches its server, with its own rights.
+    pub fn config(&self) -> Config {
+        let data = |pem: &str| Source::Data(pem.as_bytes().to_vec());
+        Config {
+            server: self.server.clone(),
+            certificate_authority: Some(data(&self.authority_pem)),
+            client_certificate: Some((data(&self.certificate_pem), data(&self.key_pem))),
+            ..Config::default()
+        }
+    }
+
+    pub fn identity(&self) -> Identity {
+        Identity {
+            certificate_pem: self.certificate_pem.clone(),
+            key_pem: self.key_pem.clone(),
+        }
+    }
+}
+
+/// What a node's own proxy and name server need beyond what the Node authorizer allows.
+fn rights() -> [(&'static Resource, &'static str, Value); 4] {
+    let to_nodes = json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}]);
+    let reference =
+        |kind: &str, name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});
+    [
+        (
+            &cluster_role::CLUSTER_ROLE,
+            "karve:node",
+            json!({"rules": [
+                {"apiGroups": [""], "resources": ["services", "nodes"], "verbs": ["list", "watch"]},
+                {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["list", "watch"]},
+            ]}),
+        ),
+        (
+            &cluster_role_binding::CLUSTER_ROLE_BINDING,
+            "karve:node",
+            json!({"roleRef": reference("ClusterRole", "karve:node"), "subjects": to_nodes}),
+        ),
+        (
+            &role::ROLE,
+            "karve:node-dns",
+            json!({"rules": [
+                {"apiGroups": [""], "resources": ["services"], "verbs": ["create"]},
+                {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["create", "patch"]},
+            ]}),
+        ),
+        (
+            &role_binding::ROLE_BINDING,
+            "karve:node-dns",
+            json!({"roleRef": reference("Role", "karve:node-dns"), "subjects": to_nodes}),
+        ),
+    ]
+}
+
+async fn grant(client: &Client) -> Result<()> {
+    for (resource, name, mut object) in rights() {
+        let api = match resource.namespaced {
+            true => client.resource(resource).in_namespace(NAMESPACE),
+            false => client.resource(resource),
+        };
+        let change = object.clone();
+        object["apiVersion"] = json!("rbac.authorization.k8s.io/v1");
+        object["kind"] = json!(resource.kind);
+        object["metadata"] = json!({"name": name});
+        match api.create::<IgnoredAny>(&object).await {
+            Err(error) if error.is_already_exists() => {
+                api.patch::<IgnoredAny>(name, Patch::merge(&change)).await?;
+            }
+            other => drop(other?),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn token() -> Token {
+        Token {
+            node: "node-2".to_owned(),
+            server: "https://10.99.0.1:6443".to_owned(),
+            authority_pem: "A".to_owned(),
+            certificate_pem: "C".to_owned(),
+            key_pem: "K".to_owned(),
+            network: ClusterNetwork {
+                cluster_cidr: "10.244.0.0/16".parse().unwrap(),
+                service_cidr: "10.96.0.0/16".parse().unwrap(),
+                name_servers: vec!["10.96.0.10".parse().unwrap()],
+                builtin_dns: true,
+                cluster_domain: "cluster.local".to_owned(),
+            },
+        }
+    }
+
+    #[test]
+    fn a_token_is_one_line_and_comes_back_whole() {
+        let text = token().encode().unwrap();
+        assert!(!text.contains(['\n', ' ']));
+        let back = Token::decode(&format!("{text}\n")).unwrap();
+        assert_eq!(
+            serde_json::to_value(back).unwrap(),
+            serde_json::to_value(token()).unwrap()
+        );
+        assert!(Token::decode("abcdef.0123456789abcdef").is_err());
+    }
+
+    #[test]
+    fn a_server_on_loopback_gives_no_tokens() {
+        assert!(check_reachable("https://10.99.0.1:6443").is_ok());
+        assert!(check_reachable("https://127.0.0.1:6443").is_err());
+    }
+}
