@@ -246,11 +246,23 @@ swap() {
   [[ $from != "$to" ]] || return 0
   [[ -z ${KARVE:-} ]] || note karve "$KARVE"
   mv "$dir/logs/$name.log" "$dir/logs/$name-before-$to.log"
-  end "$name"
+  # An API server that ends in peace waits for its watchers, longer than leaders keep their leases.
+  end "$name" 2
   note "side-$name" "$to"
   launch_component "$name"
-  [[ $name != kube-apiserver ]] || wait_for 60 kube-apiserver get /readyz
+  [[ $name != kube-apiserver ]] || { wait_for 60 kube-apiserver get /readyz && revive; }
   clean_after "$name" "$from"
+}
+
+# Upstream's leaders end when they lose their lease, and whatever manages the machine starts them again.
+revive() {
+  local deadline=$((SECONDS + 12)) name
+  while [[ $SECONDS -lt $deadline ]]; do
+    for name in kube-controller-manager kube-scheduler; do
+      is_running "$name" || launch_component "$name"
+    done
+    sleep 0.5
+  done
 }
 
 # As pods cannot be pulled from anywhere, cluster DNS is a process of the node behind a Service without a selector.

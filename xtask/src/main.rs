@@ -1,10 +1,12 @@
 //! Automation of this repository: `cargo xtask --help`.
 
 mod bench;
+mod chaos;
 mod cluster;
 mod conformance;
 mod dist;
 mod e2e;
+mod interchange;
 mod namespace;
 mod peers;
 mod process;
@@ -43,6 +45,14 @@ enum Task {
     ///
     /// Example: cargo xtask conformance --group G12,G13 --procs 4
     Conformance(conformance::ConformanceArgs),
+    /// Swap components of ours and upstream's on running clusters and write docs/interchange.md
+    ///
+    /// Example: cargo xtask interchange kubelet kube-proxy
+    Interchange(interchange::InterchangeArgs),
+    /// Break a cluster at random while clients write, and check that nothing is lost or left
+    ///
+    /// Example: cargo xtask chaos --seed 7 --minutes 10
+    Chaos(chaos::ChaosArgs),
     /// Run the end-to-end scenarios
     ///
     /// Example: cargo xtask e2e workload crash
@@ -79,6 +89,8 @@ fn run(task: Task) -> Result<()> {
         Task::Test(args) => test::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Conformance(args) => conformance::run(&args),
+        Task::Interchange(args) => interchange::run(&args),
+        Task::Chaos(args) => chaos::run(&args),
         Task::E2e(args) => e2e::run(&args),
         Task::Peers(args) => peers::build(&args.names).map(|paths| {
             paths.iter().for_each(|path| println!("{}", path.display()));

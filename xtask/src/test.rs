@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::tools::{self, cargo, is_on_path, is_root};
-use crate::{conformance, dist, e2e, peers};
+use crate::{chaos, conformance, dist, e2e, interchange, peers};
 
 #[derive(Args)]
 pub struct TestArgs {
@@ -41,6 +41,8 @@ const STEPS: &[Step] = &[
     ("dist", release),
     ("peers", peers::build_needed),
     ("e2e", e2e::run_all),
+    ("interchange", interchange::run_quick),
+    ("chaos", chaos::run_quick),
     ("conformance", conformance::run_quick),
 ];
 

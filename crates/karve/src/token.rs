@@ -33,6 +33,9 @@ pub enum TokenCommand {
     Create {
         /// The node's name
         node: String,
+        /// Where the node reaches the server, such as a load balancer [default: the server's advertised address]
+        #[arg(long)]
+        server: Option<String>,
     },
 }
 
@@ -48,7 +51,7 @@ pub struct Token {
 }
 
 pub async fn run(layout: &Layout, command: &TokenCommand) -> Result<()> {
-    let TokenCommand::Create { node } = command;
+    let TokenCommand::Create { node, server } = command;
     let run = RunFile::read(layout)?.filter(RunFile::is_running);
     let facts = run.and_then(|run| run.join).with_context(|| {
         format!(
@@ -56,7 +59,8 @@ pub async fn run(layout: &Layout, command: &TokenCommand) -> Result<()> {
             layout.name
         )
     })?;
-    check_reachable(&facts.server)?;
+    let server = server.clone().unwrap_or(facts.server);
+    check_reachable(&server)?;
     grant(&component::connect(&layout.kubeconfig())?)
         .await
         .context("nodes could not be given their rights")?;
@@ -64,7 +68,7 @@ pub async fn run(layout: &Layout, command: &TokenCommand) -> Result<()> {
     let identity = authority.client(&format!("system:node:{node}"), &["system:nodes"])?;
     let token = Token {
         node: node.clone(),
-        server: facts.server,
+        server,
         authority_pem: authority.certificate_pem,
         certificate_pem: identity.certificate_pem,
         key_pem: identity.key_pem,

@@ -74,7 +74,7 @@ impl Api {
         Ok(Watch { lines })
     }
 
-    fn connection(&self) -> Result<Connection> {
+    pub fn connection(&self) -> Result<Connection> {
         Connection::open(&self.socket, PATIENCE).with_context(|| format!("cannot reach {}", self.socket.display()))
     }
 

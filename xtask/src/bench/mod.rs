@@ -2,10 +2,10 @@
 //!
 //! A benchmark is a file and a row of [`BENCHMARKS`].
 
-mod api;
+pub mod api;
 mod figures;
 mod first_light;
-mod http;
+pub mod http;
 mod sides;
 
 use std::path::PathBuf;

@@ -95,17 +95,17 @@ impl Karve {
         let mut cluster = Self::prepare(setup)?;
         cluster.up()?;
         cluster.wait_ready()?;
-        cluster.join()?;
+        cluster.join(None)?;
         Ok(cluster)
     }
 
-    /// Lets the other nodes join and waits for them.
-    fn join(&mut self) -> Result<()> {
+    /// Lets the other nodes join, at the server's own address unless they are told another, and waits for them.
+    pub fn join(&mut self, server: Option<&str>) -> Result<()> {
         let Some(namespace) = self.namespace.as_ref() else {
             return Ok(());
         };
         for number in 2..=self.setup.nodes {
-            let worker = Worker::start(self, namespace, number, &self.setup.logs)?;
+            let worker = Worker::start(self, namespace, number, server, &self.setup.logs)?;
             self.workers.push(worker);
         }
         self.wait_ready()
@@ -247,6 +247,25 @@ impl Karve {
         &mut self.workers
     }
 
+    /// Ends etcd without warning and starts it again on what it stored.
+    pub fn crash_etcd(&mut self) -> Result<()> {
+        self.etcd.as_mut().context("etcd does not run")?.crash();
+        self.etcd = Some(self.start_etcd()?);
+        Ok(())
+    }
+
+    /// Ends all nodes and the server; their pods go on but for those of the other nodes.
+    pub fn end(&mut self) {
+        self.workers.clear();
+        drop(self.process.take());
+    }
+
+    /// Removes what they made, as their users would.
+    pub fn remove(&mut self) -> Result<()> {
+        self.end();
+        tools::output(&mut self.karve(&["reset"])).map(drop)
+    }
+
     pub fn binary(&self) -> &Path {
         &self.setup.binary
     }
@@ -287,8 +306,7 @@ const READY_NODES: &[&str] = &[
 
 impl Drop for Karve {
     fn drop(&mut self) {
-        self.workers.clear();
-        drop(self.process.take());
+        self.end();
         if self.setup.nodes > 0
             && self.data_dir().exists()
             && let Err(error) = run(self.karve(&["reset"]).stdout(std::process::Stdio::null()))

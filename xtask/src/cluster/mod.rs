@@ -8,4 +8,4 @@ mod worker;
 
 pub use karve::{Karve, NO_PRESSURE, Runtime, Setup, Store};
 pub use kubectl::Kubectl;
-pub use upstream::Upstream;
+pub use upstream::{Mixture, Side, Upstream};

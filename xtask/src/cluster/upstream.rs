@@ -6,9 +6,24 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use super::karve::Store;
 use super::kubectl::Kubectl;
 use super::workdir::WorkDir;
 use crate::tools::{self, root, run};
+
+/// Whose implementation of a component runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    Ours,
+    Upstream,
+}
+
+/// A cluster in which Karve stands in for some components.
+pub struct Mixture<'a> {
+    pub karve: &'a Path,
+    pub ours: &'a [&'a str],
+    pub store: Store,
+}
 
 pub struct Upstream {
     facts: HashMap<String, String>,
@@ -24,6 +39,39 @@ impl Upstream {
         let printed = tools::output(cluster.script("start").env("IMAGES", images.join(" ")))?;
         cluster.note(&printed);
         Ok(cluster)
+    }
+
+    /// The same with components of ours.
+    pub fn start_mixed(images: &[&str], mixture: &Mixture<'_>) -> Result<Self> {
+        let mut cluster = Self {
+            facts: HashMap::new(),
+            dir: WorkDir::create()?,
+        };
+        let mut command = cluster.script("start");
+        command
+            .env("IMAGES", images.join(" "))
+            .env("OURS", mixture.ours.join(" "))
+            .env("KARVE", mixture.karve);
+        if mixture.store == Store::Embedded {
+            command.env("STORE", "embedded");
+        }
+        let printed = tools::output(&mut command)?;
+        cluster.note(&printed);
+        Ok(cluster)
+    }
+
+    /// Ends one component of the running cluster and starts the other side's in its place.
+    pub fn swap(&self, component: &str, to: Side) -> Result<()> {
+        let side = match to {
+            Side::Ours => "ours",
+            Side::Upstream => "upstream",
+        };
+        run(self.script("swap").args([component, side]))
+    }
+
+    /// Where the components write what they have to say.
+    pub fn logs(&self) -> PathBuf {
+        self.path("logs")
     }
 
     /// Ends everything but containerd and its pods and starts it again.

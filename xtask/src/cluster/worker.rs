@@ -28,9 +28,19 @@ pub struct Worker {
 
 impl Worker {
     /// The node of this number, counted from one; the first is the server's own.
-    pub fn start(cluster: &Karve, first: &NetworkNamespace, number: usize, logs: &Path) -> Result<Self> {
+    pub fn start(
+        cluster: &Karve,
+        first: &NetworkNamespace,
+        number: usize,
+        server: Option<&str>,
+        logs: &Path,
+    ) -> Result<Self> {
         let node = format!("node-{number}");
-        let token = tools::output(&mut cluster.karve(&["token", "create", &node]))?;
+        let mut create = cluster.karve(&["token", "create", &node]);
+        if let Some(server) = server {
+            create.args(["--server", server]);
+        }
+        let token = tools::output(&mut create)?;
         let token_file = cluster.scratch(&format!("{node}.join"));
         let mut file = fs::OpenOptions::new()
             .write(true)

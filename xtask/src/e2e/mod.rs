@@ -4,9 +4,9 @@
 
 mod components;
 mod crash;
-mod footprint;
+pub mod footprint;
 mod leftovers;
-mod workload;
+pub mod workload;
 
 use std::path::PathBuf;
 use std::time::Instant;

@@ -163,7 +163,7 @@ pub fn available(kubectl: &Kubectl, replicas: usize) -> Result<()> {
 }
 
 /// Waits until there are exactly so many pods, none of them on its way out.
-fn settled(kubectl: &Kubectl, count: usize) -> Result<()> {
+pub fn settled(kubectl: &Kubectl, count: usize) -> Result<()> {
     let what = format!("exactly {count} pods");
     wait_for(&what, PATIENCE, || {
         pods(kubectl).ok().filter(|pods| pods.len() == count).map(drop)
@@ -201,7 +201,7 @@ pub fn fetch(kubectl: &Kubectl, address: &str) -> Result<String> {
 }
 
 /// Asks until each of the pods has answered.
-fn answers(kubectl: &Kubectl, address: &str, count: usize) -> Result<()> {
+pub fn answers(kubectl: &Kubectl, address: &str, count: usize) -> Result<()> {
     let mut seen = BTreeSet::new();
     let expected = pods(kubectl)?;
     let all = wait_for(&format!("answers of {count} pods"), PATIENCE, || {
