@@ -172,10 +172,9 @@ kube-controller-manager_upstream() {
     --cluster-signing-cert-file="$dir/pki/ca.crt" --cluster-signing-key-file="$dir/pki/ca.key"
 }
 
-# Ours do not act under a service account each, so that they need the rights of all of them.
 kube-controller-manager_ours() {
-  launch kube-controller-manager "$(fact karve)" kube-controller-manager --kubeconfig "$dir/admin.conf" \
-    --root-ca-file "$dir/pki/ca.crt" --data-dir "$dir/karve"
+  launch kube-controller-manager "$(fact karve)" kube-controller-manager --kubeconfig "$dir/controller-manager.conf" \
+    --use-service-account-credentials --root-ca-file "$dir/pki/ca.crt" --data-dir "$dir/karve"
 }
 
 kube-scheduler_upstream() {
@@ -201,7 +200,8 @@ kubelet_ours() {
   launch kubelet "$(fact karve)" kubelet --kubeconfig "$dir/kubelet.conf" --data-dir "$dir/karve" \
     --container-runtime-endpoint "unix://$dir/cri/containerd.sock" --root-dir "$dir/kubelet" \
     --pod-logs-dir "$dir/pod-logs" --cgroup-root "/kv$(tag)" --cluster-dns "$dns_service" \
-    --client-ca-file "$dir/pki/ca.crt" --hostname-override "$node" --node-ip "$node_address"
+    --client-ca-file "$dir/pki/ca.crt" --hostname-override "$node" --node-ip "$node_address" \
+    --eviction-hard 'memory.available<100Mi,nodefs.available<1%,imagefs.available<1%'
 }
 
 # The conntrack limits are the machine's, which a network namespace may not change.

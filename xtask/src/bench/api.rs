@@ -53,6 +53,10 @@ impl Api {
         self.send("POST", path, &serde_json::to_vec(object)?).map(drop)
     }
 
+    pub fn replace(&self, path: &str, object: &Value) -> Result<()> {
+        self.send("PUT", path, &serde_json::to_vec(object)?).map(drop)
+    }
+
     pub fn delete(&self, path: &str) -> Result<()> {
         self.send(
             "DELETE",
@@ -68,9 +72,10 @@ impl Api {
         let revision = list["metadata"]["resourceVersion"]
             .as_str()
             .context("the list has no revision")?;
+        let joint = if path.contains('?') { '&' } else { '?' };
         let lines = self
             .connection()?
-            .stream(&format!("{path}?watch=true&resourceVersion={revision}"))?;
+            .stream(&format!("{path}{joint}watch=true&resourceVersion={revision}"))?;
         Ok(Watch { lines })
     }
 

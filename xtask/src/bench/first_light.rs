@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::{Value, json};
 
+use super::BenchArgs;
 use super::api::{Api, is};
 use super::figures::{Figures, Side, write_section};
 use super::sides::{Cluster, StartTimes};
@@ -20,7 +21,8 @@ const IDLE: Duration = Duration::from_secs(10);
 const REPEATS: usize = 3;
 const BURST: usize = 30;
 
-pub fn run(setup: &Setup, rounds: usize) -> Result<()> {
+pub fn run(setup: &Setup, args: &BenchArgs) -> Result<()> {
+    let rounds = args.rounds;
     let mut figures = Figures::default();
     for round in 1..=rounds {
         let mut order = [Side::Ours, Side::Upstream];

@@ -3,8 +3,10 @@
 //! A benchmark is a file and a row of [`BENCHMARKS`].
 
 pub mod api;
+mod curve;
 mod figures;
 mod first_light;
+mod growth;
 pub mod http;
 mod sides;
 
@@ -17,9 +19,9 @@ use crate::cluster::{Runtime, Setup, Store};
 use crate::dist;
 use crate::tools::target_dir;
 
-type Benchmark = (&'static str, fn(&Setup, usize) -> Result<()>);
+type Benchmark = (&'static str, fn(&Setup, &BenchArgs) -> Result<()>);
 
-const BENCHMARKS: &[Benchmark] = &[("first-light", first_light::run)];
+const BENCHMARKS: &[Benchmark] = &[("first-light", first_light::run), ("growth", growth::run)];
 
 #[derive(Args)]
 pub struct BenchArgs {
@@ -29,6 +31,12 @@ pub struct BenchArgs {
     /// How often each side is measured
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// How many objects there are at the points of growth curves
+    #[arg(long, value_delimiter = ',', default_values_t = [1000, 10_000, 100_000])]
+    objects: Vec<usize>,
+    /// How many watchers there are at the points of growth curves
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 100, 1000])]
+    watchers: Vec<usize>,
     /// Which; all when none is given
     names: Vec<String>,
 }
@@ -52,7 +60,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     };
     let wanted = |name: &str| args.names.is_empty() || args.names.iter().any(|wanted| wanted == name);
     for (_, benchmark) in BENCHMARKS.iter().filter(|(name, _)| wanted(name)) {
-        benchmark(&setup, args.rounds)?;
+        benchmark(&setup, args)?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use super::Karve;
+use super::{Karve, NO_PRESSURE};
 use crate::namespace::{NetworkNamespace, node_address};
 use crate::process::Process;
 use crate::tools::{self, run};
@@ -70,7 +70,7 @@ impl Worker {
         let mut command = self.karve(&["join"]);
         command
             .arg(&self.token)
-            .args(["--node-ip", &self.address])
+            .args(["--node-ip", &self.address, "--eviction-hard", NO_PRESSURE])
             .env("KARVE_LOG", std::env::var("KARVE_LOG").unwrap_or("info".into()));
         self.process = Some(Process::start(&mut command, &self.log)?);
         Ok(())

@@ -66,8 +66,7 @@ fn render(table: &Table) -> String {
 `cargo xtask interchange --record` swaps one component at a time on a running cluster and writes this page. The cluster
 runs containerd and carries a Deployment, a StatefulSet, a DaemonSet, Jobs and Services. A cell is green when the swap
 restarted no container and started no rollout (watched for 20 s), when scaling, a rollout, a Job, ordered pods and a lost
-daemon then worked with the swapped component, and when swapping back was as quiet. Our controllers run with the rights
-of an administrator here, for they do not act under a service account each. Loss of a node is not part of it yet.
+daemon then worked with the swapped component, and when swapping back was as quiet. Loss of a node is not part of it yet.
 
 | component | ours in upstream's cluster | upstream's in ours, on etcd | upstream's in ours, on the embedded store |
 |---|---|---|---|
