@@ -1,8 +1,13 @@
 //! What admission is asked and in which order its plugins answer.
 
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
 use api::{Error, Fields, Resource, Value};
 use async_trait::async_trait;
 use auth::User;
+
+use crate::{Reinvocation, Remarks};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -28,6 +33,11 @@ pub struct Attributes {
     /// The object before the request; null for a creation.
     pub old_object: Value,
     pub dry_run: bool,
+    /// The options of the operation (`CreateOptions`, …); null for a connection.
+    pub options: Value,
+    /// Where warnings and annotations for the audit log go.
+    pub remarks: Arc<Remarks>,
+    pub reinvocation: Reinvocation,
 }
 
 /// Reads of the server's own state, as new as this process knows it.
@@ -41,6 +51,39 @@ pub trait Lookup: Send + Sync {
     /// not wait.
     async fn get_soon(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
         self.get(resource, namespace, name)
+    }
+
+    /// A number that changes whenever an object of the resource does.
+    fn fingerprint(&self, resource: &'static Resource) -> u64 {
+        let mut hasher = std::hash::DefaultHasher::new();
+        for object in self.list(resource, "") {
+            schema::encode_json(&object).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    /// The other served versions of the same objects.
+    fn equivalents(&self, _resource: &'static Resource) -> Vec<&'static Resource> {
+        Vec::new()
+    }
+
+    /// The served resource of a kind.
+    fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<&'static Resource> {
+        let wanted = |resource: &&&Resource| {
+            (resource.group, resource.version, resource.kind) == (group, version, kind) && !resource.storage.is_empty()
+        };
+        api::kinds::all().iter().find(wanted).copied()
+    }
+
+    /// The object in an equivalent version.
+    async fn convert(&self, mut object: Value, to: &'static Resource) -> Result<Value, Error> {
+        api::convert(&mut object, &to.api_version());
+        Ok(object)
+    }
+
+    /// Fills in defaults and restores the normal form after a change from outside.
+    fn complete(&self, _resource: &'static Resource, _object: &mut Value) -> Result<(), Error> {
+        Ok(())
     }
 }
 
@@ -78,7 +121,17 @@ impl Chain {
         self.plugins.iter().map(|plugin| plugin.name()).collect()
     }
 
+    /// Runs the mutating phase, and once more if a plugin changed what another one that asked for it had seen.
     pub async fn mutate(&self, attributes: &mut Attributes, lookup: &dyn Lookup) -> Result<(), Error> {
+        self.mutate_once(attributes, lookup).await?;
+        if attributes.reinvocation.wanted {
+            attributes.reinvocation.again = true;
+            self.mutate_once(attributes, lookup).await?;
+        }
+        Ok(())
+    }
+
+    async fn mutate_once(&self, attributes: &mut Attributes, lookup: &dyn Lookup) -> Result<(), Error> {
         for plugin in &self.plugins {
             if plugin.handles(attributes) {
                 plugin.mutate(attributes, lookup).await?;
@@ -97,7 +150,26 @@ impl Chain {
     }
 }
 
+impl Operation {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Operation::Create => "CREATE",
+            Operation::Update => "UPDATE",
+            Operation::Delete => "DELETE",
+            Operation::Connect => "CONNECT",
+        }
+    }
+}
+
 impl Attributes {
+    /// The name in the request, or the one a new object gives itself.
+    pub fn object_name(&self) -> &str {
+        match self.name.as_str() {
+            "" => self.object["metadata"].text("name"),
+            name => name,
+        }
+    }
+
     /// Whether the request concerns this resource and subresource, whichever the version.
     pub fn is(&self, resource: &Resource, subresource: &str) -> bool {
         self.concerns(resource) && self.subresource == subresource

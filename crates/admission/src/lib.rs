@@ -2,13 +2,22 @@
 //!
 //! Start with [`Plugin`], what one rule is, and [`Chain`], the order in which they run; [`plugins::TABLE`] lists all of
 //! them. Plugins read other objects only through [`Lookup`], so that they stay free of IO; those that must call out
-//! (webhooks) are async.
+//! (`webhook`) are async.
 //!
 //! This crate must never depend on `store` or `apiserver`.
 
 mod chain;
+mod conditions;
+mod matching;
 pub mod plugins;
+mod reinvoke;
+mod remarks;
+mod services;
 #[cfg(test)]
 mod testing;
+mod webhook;
 
 pub use chain::{Attributes, Chain, Lookup, Operation, Plugin};
+pub use reinvoke::Reinvocation;
+pub use remarks::Remarks;
+pub use services::{Services, endpoint};

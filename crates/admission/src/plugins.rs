@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use auth::Authorizer;
 
-use crate::{Chain, Plugin};
+use crate::{Chain, Plugin, webhook};
 
 /// What plugins need besides the request.
 #[derive(Clone)]
@@ -54,6 +54,9 @@ pub static TABLE: &[Row] = &[
     Row::on("CertificateSubjectRestriction", |_| Box::new(certificates::SubjectRestriction)),
     Row::on("DefaultIngressClass", |_| Box::new(default_ingress_class::DefaultIngressClass)),
     Row::on("PodTopologyLabels", |_| Box::new(pod_topology_labels::PodTopologyLabels)),
+    // Those that the cluster's owner writes come after ours and see what ours made of the object.
+    Row::on("MutatingAdmissionWebhook", |settings| Box::new(webhook::Mutating::new(settings))),
+    Row::on("ValidatingAdmissionWebhook", |settings| Box::new(webhook::Validating::new(settings))),
 ];
 
 /// Upstream's plugins that are on by default there and not written yet. They can be disabled, which changes nothing, but
@@ -62,9 +65,7 @@ pub const ABSENT: &[&str] = &[
     "PodSecurity",
     "ClusterTrustBundleAttest",
     "MutatingAdmissionPolicy",
-    "MutatingAdmissionWebhook",
     "ValidatingAdmissionPolicy",
-    "ValidatingAdmissionWebhook",
     "ResourceQuota",
 ];
 

@@ -39,6 +39,9 @@ pub fn create(resource: &'static Resource, object: Value) -> Attributes {
         object,
         old_object: Value::Null,
         dry_run: false,
+        options: Value::Null,
+        remarks: Default::default(),
+        reinvocation: Default::default(),
     }
 }
 

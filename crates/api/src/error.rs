@@ -42,6 +42,9 @@ pub struct Error {
     pub reason: Reason,
     pub message: String,
     pub details: Option<Box<Details>>,
+    /// The code and reason of a failure that was decided outside of this program, by a webhook; they stand instead of
+    /// those of `reason`.
+    pub elsewhere: Option<(u16, String)>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -109,6 +112,7 @@ impl Error {
             reason,
             message: message.into(),
             details: None,
+            elsewhere: None,
         }
     }
 
@@ -199,7 +203,17 @@ impl Error {
     }
 
     pub fn code(&self) -> u16 {
-        self.reason.code()
+        match &self.elsewhere {
+            Some((code, _)) => *code,
+            None => self.reason.code(),
+        }
+    }
+
+    fn reason_text(&self) -> &str {
+        match &self.elsewhere {
+            Some((_, reason)) => reason,
+            None => self.reason.as_str(),
+        }
     }
 
     /// The `Status` object that is sent to the client.
@@ -208,8 +222,8 @@ impl Error {
             "kind": "Status", "apiVersion": "v1", "metadata": {},
             "status": "Failure", "message": self.message, "code": self.code(),
         });
-        if !self.reason.as_str().is_empty() {
-            status["reason"] = self.reason.as_str().into();
+        if !self.reason_text().is_empty() {
+            status["reason"] = self.reason_text().into();
         }
         if let Some(details) = &self.details {
             status["details"] = details.to_value();

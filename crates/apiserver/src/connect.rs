@@ -55,7 +55,10 @@ pub async fn run(
     mut request: Request<RequestBody>,
 ) -> Result<Response<Body>, Error> {
     let query = Query::parse(request.uri().query().unwrap_or_default());
-    server.registry.admit_connect(served, info, user).await?;
+    // Reading logs is an ordinary read, which admission is not asked about.
+    if info.subresource != "log" {
+        server.registry.admit_connect(served, info, user, &query).await?;
+    }
     let target = Target::find(server, served, info, &query, request.uri().query().unwrap_or_default()).await?;
     let connection = target.dial(server).await?;
     let wants_upgrade = request.headers().contains_key(UPGRADE);

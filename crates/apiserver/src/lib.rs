@@ -23,6 +23,7 @@ mod nonresource;
 mod openapi;
 pub mod pipeline;
 mod registry;
+mod remarks;
 mod request;
 mod respond;
 mod reviews;

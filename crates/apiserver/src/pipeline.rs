@@ -15,8 +15,8 @@ use crate::body::{self, Body, RequestBody};
 use crate::fairness::{self, Class};
 use crate::negotiate::{self, Encoding};
 use crate::request::{Query, RequestInfo};
-use crate::verbs::Call;
-use crate::{ApiServer, gate, respond};
+use crate::verbs::{Call, with_warnings};
+use crate::{ApiServer, gate, remarks, respond};
 
 /// Where a request came from.
 #[derive(Clone, Debug)]
@@ -40,8 +40,10 @@ impl ApiServer {
         // Boxed here once, so that what holds connections need not know the pipeline's whole type.
         let passing: BoxFuture<'static, Result<Response<Body>, Error>> =
             Box::pin(async move { server.pass(request, &passed, query, &peer, encoding).await });
+        let remarks = Arc::default();
+        let passing = remarks::collect(Arc::clone(&remarks), passing);
         let answer = AssertUnwindSafe(passing).catch_unwind().await;
-        let response = self.answer(answer, encoding);
+        let response = with_warnings(self.answer(answer, encoding), &remarks.warnings());
         let code = response.status().as_u16();
         self.metrics.answered(&info, code, begun.elapsed(), long_running);
         response

@@ -168,7 +168,9 @@ impl Target {
             .as_str()
             .unwrap_or_default()
             .to_owned();
-        let (ip, port) = endpoint(server, &info.namespace, &wanted.name, &port_name)?.ok_or_else(unavailable)?;
+        let lookup = server.registry.lookup();
+        let (ip, port) =
+            admission::endpoint(&lookup, &info.namespace, &wanted.name, &port_name).ok_or_else(unavailable)?;
         Ok(wanted.target(&ip, port, super::uri(&format!("/{}", info.rest), raw_query)?))
     }
 }
@@ -291,35 +293,6 @@ fn named_container_port(pod: &Value, text: &str) -> Option<u16> {
             .as_u64()
             .map(|p| p as u16),
     }
-}
-
-/// A ready endpoint of a service's port, from its EndpointSlices.
-fn endpoint(server: &ApiServer, namespace: &str, service: &str, port: &str) -> Result<Option<(String, u16)>, Error> {
-    use admission::Lookup;
-    let slices = server
-        .registry
-        .lookup()
-        .list(&kinds::endpoint_slice::ENDPOINT_SLICE, namespace);
-    let of_service = slices
-        .iter()
-        .filter(|slice| slice["metadata"]["labels"]["kubernetes.io/service-name"] == service);
-    for slice in of_service {
-        let ports = slice["ports"].as_array().into_iter().flatten();
-        let number = ports
-            .filter(|candidate| candidate["name"].as_str().unwrap_or_default() == port)
-            .find_map(|candidate| candidate["port"].as_u64());
-        let ready: Vec<&Value> = slice["endpoints"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter(|endpoint| endpoint["conditions"]["ready"] != false)
-            .collect();
-        let chosen = ready.get(trace::now_us() as usize % ready.len().max(1));
-        if let (Some(number), Some(address)) = (number, chosen.and_then(|found| found["addresses"][0].as_str())) {
-            return Ok(Some((address.to_owned(), number as u16)));
-        }
-    }
-    Ok(None)
 }
 
 fn percent_encode(text: &str) -> String {

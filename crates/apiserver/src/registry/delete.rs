@@ -73,6 +73,29 @@ impl DeleteOptions {
         }
     }
 
+    /// Adds what was asked for to the options that admission sees.
+    fn describe(&self, options: &mut Value) {
+        if let Some(seconds) = self.grace_period_seconds {
+            options["gracePeriodSeconds"] = seconds.into();
+        }
+        if let Some(policy) = &self.propagation_policy {
+            options["propagationPolicy"] = policy.as_str().into();
+        }
+        if let Some(orphan) = self.orphan_dependents {
+            options["orphanDependents"] = orphan.into();
+        }
+        if let Some(preconditions) = &self.preconditions {
+            for (field, value) in [
+                ("uid", &preconditions.uid),
+                ("resourceVersion", &preconditions.resource_version),
+            ] {
+                if let Some(value) = value {
+                    options["preconditions"][field] = value.as_str().into();
+                }
+            }
+        }
+    }
+
     pub fn is_dry_run(&self) -> bool {
         self.dry_run.iter().any(|value| value == "All")
     }
@@ -111,6 +134,7 @@ impl Registry {
             let mut attributes = self.attributes(served, Operation::Delete, options, namespace);
             name.clone_into(&mut attributes.name);
             attributes.old_object = current;
+            delete.describe(&mut attributes.options);
             self.admission.mutate(&mut attributes, &self.lookup()).await?;
             self.admission.validate(&attributes, &self.lookup()).await?;
             let current = attributes.old_object;

@@ -1,5 +1,6 @@
 //! What admission may read: the server's own state.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,8 +8,9 @@ use admission::{Attributes, Operation};
 use api::{Error, Resource, Value};
 use async_trait::async_trait;
 use auth::User;
+use serde_json::json;
 
-use crate::request::RequestInfo;
+use crate::request::{Query, RequestInfo};
 
 use super::{Registry, Served, Stored, WriteOptions};
 
@@ -17,11 +19,18 @@ pub struct StoreLookup<'a>(&'a Registry);
 
 impl Registry {
     /// Asks admission whether a user may connect to an object.
-    pub async fn admit_connect(&self, served: &Served, info: &RequestInfo, user: &Arc<User>) -> Result<(), Error> {
+    pub async fn admit_connect(
+        &self,
+        served: &Served,
+        info: &RequestInfo,
+        user: &Arc<User>,
+        query: &Query,
+    ) -> Result<(), Error> {
         let options = WriteOptions::internal(user.clone());
         let mut attributes = self.attributes(served, Operation::Connect, &options, &info.namespace);
         attributes.name.clone_from(&info.name);
         attributes.subresource.clone_from(&info.subresource);
+        attributes.object = connect_options(served.resource, &info.subresource, query);
         self.admission.mutate(&mut attributes, &self.lookup()).await?;
         self.admission.validate(&attributes, &self.lookup()).await
     }
@@ -47,7 +56,63 @@ impl Registry {
             object: Value::Null,
             old_object: Value::Null,
             dry_run: options.dry_run,
+            options: operation_options(operation, options),
+            remarks: crate::remarks::current(),
+            reinvocation: Default::default(),
         }
+    }
+}
+
+/// The options of an operation as webhooks are told them.
+fn operation_options(operation: Operation, options: &WriteOptions) -> Value {
+    let kind = match operation {
+        Operation::Create => "CreateOptions",
+        Operation::Update => "UpdateOptions",
+        Operation::Delete => "DeleteOptions",
+        Operation::Connect => return Value::Null,
+    };
+    let mut given = json!({"kind": kind, "apiVersion": "meta.k8s.io/v1"});
+    if options.dry_run {
+        given["dryRun"] = json!(["All"]);
+    }
+    given
+}
+
+/// What a connection is asked for, as the object that admission sees: `PodExecOptions` and the like.
+fn connect_options(resource: &Resource, subresource: &str, query: &Query) -> Value {
+    let body = resource.subresource(subresource).and_then(|found| found.body);
+    let Some((group, version, kind)) = body else {
+        return Value::Null;
+    };
+    let api_version = if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    };
+    let mut object = json!({"kind": kind, "apiVersion": api_version});
+    for flag in ["stdin", "stdout", "stderr", "tty"] {
+        if query.first(flag).is_some() && query.flag(flag) {
+            object[flag] = true.into();
+        }
+    }
+    for text in ["container", "path"] {
+        if let Some(value) = query.text(text) {
+            object[text] = value.into();
+        }
+    }
+    if !query.all("command").is_empty() {
+        object["command"] = json!(query.all("command"));
+    }
+    let ports: Vec<i64> = query.all("ports").iter().filter_map(|port| port.parse().ok()).collect();
+    if !ports.is_empty() {
+        object["ports"] = json!(ports);
+    }
+    object
+}
+
+impl StoreLookup<'_> {
+    fn served(&self, resource: &Resource) -> Option<Arc<Served>> {
+        self.0.find(resource.group, resource.version, resource.plural)
     }
 }
 
@@ -58,13 +123,13 @@ const SOON_TRIES: usize = 75;
 #[async_trait]
 impl admission::Lookup for StoreLookup<'_> {
     fn get(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
-        let served = self.0.served(resource).ok()?;
-        let entry = self.0.store.snapshot().get(&self.0.key(served, namespace, name))?;
-        Stored::from(entry).value(served).ok()
+        let served = self.served(resource)?;
+        let entry = self.0.store.snapshot().get(&self.0.key(&served, namespace, name))?;
+        Stored::from(entry).value(&served).ok()
     }
 
     fn list(&self, resource: &'static Resource, namespace: &str) -> Vec<Value> {
-        let Ok(served) = self.0.served(resource) else {
+        let Some(served) = self.served(resource) else {
             return Vec::new();
         };
         let prefix = match namespace {
@@ -74,8 +139,61 @@ impl admission::Lookup for StoreLookup<'_> {
         let snapshot = self.0.store.snapshot();
         snapshot
             .range(&prefix, &prefix)
-            .filter_map(|entry| Stored::from(Arc::clone(entry)).value(served).ok())
+            .filter_map(|entry| Stored::from(Arc::clone(entry)).value(&served).ok())
             .collect()
+    }
+
+    /// Over the revisions of what is stored: cheap, because there are few objects of the kinds that are asked for.
+    fn fingerprint(&self, resource: &'static Resource) -> u64 {
+        let Some(served) = self.served(resource) else {
+            return 0;
+        };
+        let mut hasher = std::hash::DefaultHasher::new();
+        let snapshot = self.0.store.snapshot();
+        for entry in snapshot.range(&served.prefix, &served.prefix) {
+            entry.mod_revision.hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    fn equivalents(&self, resource: &'static Resource) -> Vec<&'static Resource> {
+        let Some(own) = self.served(resource) else {
+            return Vec::new();
+        };
+        if own.custom.is_some() {
+            let customs = self.0.customs.load();
+            let same = |other: &&Resource| {
+                (other.group, other.plural) == (resource.group, resource.plural) && other.version != resource.version
+            };
+            return customs.resources().filter(same).collect();
+        }
+        let others = self.0.served.iter().filter(|other| other.prefix == own.prefix);
+        let others = others.filter(|other| !std::ptr::eq(other.resource, resource) && !resource.storage.is_empty());
+        others.map(|other| other.resource).collect()
+    }
+
+    fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<&'static Resource> {
+        let customs = self.0.customs.load();
+        let built_in = self.0.served.iter().map(|served| served.resource);
+        let wanted = |resource: &&'static Resource| {
+            (resource.group, resource.version, resource.kind) == (group, version, kind) && !resource.storage.is_empty()
+        };
+        built_in.chain(customs.resources()).find(wanted)
+    }
+
+    async fn convert(&self, mut object: Value, to: &'static Resource) -> Result<Value, Error> {
+        match self.served(to).as_ref().and_then(|served| served.custom.as_ref()) {
+            Some(custom) => custom.from_stored(&mut object, &to.api_version())?,
+            None => api::convert(&mut object, &to.api_version()),
+        }
+        Ok(object)
+    }
+
+    fn complete(&self, resource: &'static Resource, object: &mut Value) -> Result<(), Error> {
+        match self.served(resource) {
+            Some(served) => self.0.complete(&served, object),
+            None => Ok(()),
+        }
     }
 
     async fn get_soon(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
