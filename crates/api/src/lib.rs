@@ -21,6 +21,7 @@ mod problems;
 mod resource;
 pub mod selector;
 mod value;
+pub mod warnings;
 mod workload;
 
 pub use convert::convert;

@@ -103,7 +103,7 @@ pub fn object(
 pub fn judge(expected: Expected<'_>, problems: Vec<String>, validation: FieldValidation) -> Result<Vec<String>, Error> {
     match validation {
         FieldValidation::Ignore => Ok(Vec::new()),
-        FieldValidation::Warn => Ok(problems),
+        FieldValidation::Warn => Ok(problems.iter().map(|problem| as_warning(problem)).collect()),
         FieldValidation::Strict if problems.is_empty() => Ok(Vec::new()),
         FieldValidation::Strict => Err(cannot_handle(
             expected,
@@ -111,6 +111,12 @@ pub fn judge(expected: Expected<'_>, problems: Vec<String>, validation: FieldVal
             format!("strict decoding error: {}", problems.join(", ")),
         )),
     }
+}
+
+/// A problem as a header can carry it: of YAML's errors only the last line says something.
+pub fn as_warning(problem: &str) -> String {
+    let text = problem.strip_prefix("yaml: unmarshal errors:\n").unwrap_or(problem);
+    text.trim().to_owned()
 }
 
 fn protobuf(expected: Expected<'_>, body: &[u8]) -> Result<Value, Error> {

@@ -21,6 +21,7 @@ mod metrics;
 mod negotiate;
 mod nonresource;
 mod openapi;
+mod patching;
 pub mod pipeline;
 mod registry;
 mod remarks;

@@ -16,7 +16,7 @@ use crate::body::Body;
 use crate::decode::{self, Expected, Form};
 use crate::negotiate;
 use crate::registry::{
-    DeleteOptions, Deleted, ListBody, ListRequest, PatchType, Scope, Served, WriteOptions, check_name, list_metadata,
+    DeleteOptions, Deleted, ListBody, ListRequest, Scope, Served, WriteOptions, check_name, list_metadata,
 };
 use crate::request::{Query, RequestInfo};
 use crate::respond::{self, FrameEncoder, Presenter};
@@ -39,22 +39,26 @@ pub struct Call<'a> {
 
 impl Call<'_> {
     pub async fn run(&self) -> Result<Response<Body>, Error> {
-        let answer = match (self.info.verb, self.info.subresource.as_str()) {
+        let response = match (self.info.verb, self.info.subresource.as_str()) {
             (verb, "") => {
                 self.check_verb(verb)?;
                 self.run_main(verb).await
             }
             (_, subresource) => crate::subresource::run(self, subresource).await,
         };
-        match self
-            .served
-            .custom
-            .as_ref()
-            .and_then(|custom| custom.version().warning.as_ref())
-        {
-            Some(warning) => answer.map(|answer| with_warnings(answer, std::slice::from_ref(warning))),
-            None => answer,
+        let custom = self.served.custom.as_ref();
+        let deprecated = custom.and_then(|custom| custom.version().warning.clone());
+        match deprecated.or_else(|| api::warnings::of_resource(self.served.resource).map(str::to_owned)) {
+            Some(deprecated) => response.map(|response| with_warnings(response, &[deprecated])),
+            None => response,
         }
+    }
+
+    /// What to warn about in an object that is written.
+    pub fn odd(&self, object: &Value) -> Vec<String> {
+        let mut warnings = self.served.resource.rules.warnings(object);
+        warnings.extend(api::warnings::of_object(object));
+        warnings
     }
 
     fn check_verb(&self, verb: &str) -> Result<(), Error> {
@@ -161,9 +165,9 @@ impl Call<'_> {
     }
 
     async fn create(&self) -> Result<Response<Body>, Error> {
-        let options = WriteOptions::parse(self.user.clone(), &self.query)?;
+        let options = self.write_options()?;
         let (value, mut warnings) = decode::object(self.expected()?, self.headers, &self.body, options.validation)?;
-        warnings.extend(self.served.resource.rules.warnings(&value));
+        warnings.extend(self.odd(&value));
         let stored = self
             .server
             .registry
@@ -176,9 +180,9 @@ impl Call<'_> {
     }
 
     pub async fn update(&self, scope: Scope) -> Result<Response<Body>, Error> {
-        let options = WriteOptions::parse(self.user.clone(), &self.query)?;
+        let options = self.write_options()?;
         let (value, mut warnings) = decode::object(self.expected()?, self.headers, &self.body, options.validation)?;
-        warnings.extend(self.served.resource.rules.warnings(&value));
+        warnings.extend(self.odd(&value));
         let mut change = |_: &Value| Ok(value.clone());
         let (namespace, name) = (&self.info.namespace, &self.info.name);
         let registry = &self.server.registry;
@@ -196,35 +200,6 @@ impl Call<'_> {
             updated => (StatusCode::OK, updated?),
         };
         let response = self.presenter()?.stored(code, &stored.bytes, stored.revision)?;
-        Ok(with_warnings(response, &warnings))
-    }
-
-    pub async fn patch(&self, scope: Scope) -> Result<Response<Body>, Error> {
-        let options = WriteOptions::parse(self.user.clone(), &self.query)?;
-        let kind = PatchType::from_headers(self.headers)?;
-        let patch: Value = serde_json::from_slice(&self.body)
-            .map_err(|error| Error::bad_request(format!("error decoding patch: {error}")))?;
-        let expected = self.expected()?;
-        let mut warnings = Vec::new();
-        let mut change = |current: &Value| {
-            let mut patched = kind.apply(&self.served, current, &patch)?;
-            let problems = expected.form.normalize(&mut patched).map_err(|error| {
-                Error::new(
-                    Reason::Invalid,
-                    format!("the patched object cannot be handled: {error}"),
-                )
-            })?;
-            warnings = decode::judge(expected, problems, options.validation)?;
-            Ok(patched)
-        };
-        let (namespace, name) = (&self.info.namespace, &self.info.name);
-        let registry = &self.server.registry;
-        let stored = registry
-            .update(&self.served, namespace, name, scope, &options, &mut change)
-            .await?;
-        let response = self
-            .presenter()?
-            .stored(StatusCode::OK, &stored.bytes, stored.revision)?;
         Ok(with_warnings(response, &warnings))
     }
 

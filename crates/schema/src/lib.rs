@@ -3,7 +3,7 @@
 //! Start with [`builtin`], which gives the [`Schema`], and [`Schema::kind`], which gives a [`TypeRef`]. Everything
 //! else takes one: [`decode_json`], [`decode_yaml`] and [`decode_protobuf`] read objects into normalised [`Value`]s,
 //! [`encode_json`] and [`encode_protobuf`] write them, [`strategic_merge_patch`], [`merge_patch`] and [`json_patch`]
-//! change them. No kind has code of its own here; a new type is lines in `facts/`.
+//! change them; [`ownership`] tells who set which field of them. No kind has code of its own here; a new type is lines in `facts/`.
 //!
 //! This crate does no IO and depends on no other crate of Karve.
 
@@ -11,6 +11,7 @@ mod defaults;
 mod go;
 mod json;
 mod model;
+pub mod ownership;
 mod patch;
 mod protobuf;
 pub mod quantity;
@@ -20,6 +21,7 @@ mod view;
 mod yaml;
 
 pub use defaults::apply_table_defaults;
+pub use go::value_text as go_text;
 pub use json::{
     DecodeError, Decoded, MAX_DEPTH, decode_json, decode_untyped, encode_json, normalize, parse_json,
     splice_resource_version, write_json, write_with_resource_version,
@@ -31,7 +33,7 @@ pub use protobuf::{
 };
 pub use table::builtin;
 pub use view::{FieldRef, ShapeRef, TypeRef, View};
-pub use yaml::{decode_untyped_yaml, decode_yaml, parse_yaml};
+pub use yaml::{decode_untyped_yaml, decode_yaml, duplicate_yaml_key, parse_yaml};
 
 /// A decoded object. Its maps are sorted by key.
 pub use serde_json::Value;

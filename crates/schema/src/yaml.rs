@@ -34,6 +34,13 @@ pub fn parse_yaml(data: &[u8]) -> Result<Value, DecodeError> {
     })
 }
 
+/// What upstream's strict reader says of the first key that comes twice in one mapping.
+pub fn duplicate_yaml_key(data: &[u8]) -> Option<String> {
+    read(data, DuplicateKeyPolicy::Error)
+        .err()
+        .map(|error| duplicate_problem(&error))
+}
+
 fn read(data: &[u8], duplicate_keys: DuplicateKeyPolicy) -> Result<Value, serde_saphyr::Error> {
     let options = serde_saphyr::options! {
         duplicate_keys: duplicate_keys,

@@ -44,6 +44,8 @@ pub struct Version {
     /// The text of the `Warning` header on every answer, if the version is deprecated.
     pub warning: Option<String>,
     pub schema: Structural,
+    /// How its fields are owned.
+    pub ownership: schema::ownership::Tree,
     /// The schema as the definition states it, for publishing.
     pub published: Value,
     pub printed: Printed,
@@ -133,10 +135,12 @@ impl Version {
                 None => default_warning(spec, &name),
             });
         let paths = version.list("selectableFields").iter();
+        let structural = Structural::parse(&version["schema"]["openAPIV3Schema"]);
         Version {
             served: version.flag("served"),
             warning,
-            schema: Structural::parse(&version["schema"]["openAPIV3Schema"]),
+            ownership: super::ownership::of_object(&structural),
+            schema: structural,
             published: version["schema"]["openAPIV3Schema"].clone(),
             printed: Printed::parse(version.list("additionalPrinterColumns")),
             status: subresources["status"].is_object(),

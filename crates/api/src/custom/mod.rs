@@ -14,6 +14,7 @@ mod format;
 mod jsonpath;
 mod metadata;
 pub mod naming;
+mod ownership;
 mod prune;
 mod schema_rules;
 mod structural;

@@ -7,8 +7,9 @@ use admission::Operation;
 use api::{Error, Value};
 use store::{Compare, Outcome, Transaction, Write};
 
+use super::managers;
 use super::metadata::{self, text};
-use super::{MAX_CONFLICT_RETRIES, Registry, Served, Stored, WriteOptions, store_error};
+use super::{MAX_CONFLICT_RETRIES, Registry, Scope, Served, Stored, WriteOptions, store_error};
 
 /// How long events are kept, as upstream does by default.
 const EVENT_TTL: Duration = Duration::from_secs(3600);
@@ -53,6 +54,8 @@ impl Registry {
             object.remove("status");
         }
         self.complete(served, &mut value)?;
+        // Before admission: what plugins add is not the client's.
+        managers::track(served, None, &mut value, Scope::Main, options);
         let mut attributes = self.attributes(served, Operation::Create, options, namespace);
         attributes.object = value;
         self.admission.mutate(&mut attributes, &self.lookup()).await?;

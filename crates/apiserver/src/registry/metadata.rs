@@ -18,7 +18,6 @@ pub fn fill_new(value: &mut Value, resource: &Resource, namespace: &str) -> Resu
         "deletionTimestamp",
         "deletionGracePeriodSeconds",
         "selfLink",
-        "managedFields",
         "resourceVersion",
     ] {
         metadata.remove(server_set);
@@ -58,7 +57,7 @@ pub fn random_suffix() -> String {
         .collect()
 }
 
-/// Carries over what an update cannot change and drops what is not tracked.
+/// Carries over what an update cannot change.
 pub fn carry_over(new: &mut Value, old: &Value) {
     let old_metadata = old["metadata"].as_object();
     let Some(metadata) = metadata(new) else { return };
@@ -74,7 +73,6 @@ pub fn carry_over(new: &mut Value, old: &Value) {
             None => metadata.remove(server_set),
         };
     }
-    metadata.remove("managedFields");
     metadata.remove("selfLink");
 }
 

@@ -8,6 +8,7 @@ mod create;
 mod delete;
 mod list;
 mod lookup;
+mod managers;
 mod metadata;
 mod options;
 mod patch;
@@ -26,9 +27,10 @@ use crate::watch::{Hub, Ring};
 
 pub use delete::{DeleteOptions, Deleted};
 pub use list::{ListBody, ListRequest, equal_to, list_metadata};
+pub use managers::apply;
 pub use metadata::check_name;
-pub use options::{FieldValidation, Scope, WriteOptions};
-pub use patch::PatchType;
+pub use options::{FieldValidation, Scope, Tracking, WriteOptions, invalid_options};
+pub use patch::{PatchType, invalid_patch};
 
 /// How often a write without a revision of its own is tried again when somebody else was faster.
 const MAX_CONFLICT_RETRIES: usize = 32;

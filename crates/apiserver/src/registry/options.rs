@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use api::Error;
+use api::{Error, FieldError, Path, Resource};
 use auth::User;
+use http::HeaderMap;
+use http::header::USER_AGENT;
 
 use crate::request::Query;
 
@@ -21,9 +23,31 @@ pub struct WriteOptions {
     pub user: Arc<User>,
     pub dry_run: bool,
     pub validation: FieldValidation,
+    pub tracking: Tracking,
     /// When the request arrived, in the unit of marks.
     pub received_us: u64,
 }
+
+/// How the owners of the written fields are found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tracking {
+    /// This manager owns what it changed.
+    By(String),
+    /// The written object already says who owns what.
+    Done,
+    /// The server's own writes change no owner.
+    Off,
+}
+
+const VALIDATIONS: &[&str] = &["", "Ignore", "Strict", "Warn"];
+
+/// The bound of a manager's name, in bytes.
+const MAX_MANAGER_BYTES: usize = 128;
+
+/// Options as messages name them.
+static CREATE_OPTIONS: Resource = Resource::cluster("meta.k8s.io", "v1", "CreateOptions", "", "");
+static UPDATE_OPTIONS: Resource = Resource::cluster("meta.k8s.io", "v1", "UpdateOptions", "", "");
+static PATCH_OPTIONS: Resource = Resource::cluster("meta.k8s.io", "v1", "PatchOptions", "", "");
 
 /// Which part of an object a write may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +84,7 @@ impl WriteOptions {
             user,
             dry_run: false,
             validation: FieldValidation::Strict,
+            tracking: Tracking::Off,
             received_us: trace::now_us(),
         }
     }
@@ -69,9 +94,86 @@ impl WriteOptions {
             user,
             dry_run: dry_run(query.all("dryRun"))?,
             validation: validation(query)?,
+            tracking: Tracking::Off,
             received_us: trace::now_us(),
         })
     }
+
+    /// The options of a client's write, whose owner is the manager it names or else the client itself.
+    pub fn of_client(user: Arc<User>, verb: &str, query: &Query, headers: &HeaderMap) -> Result<WriteOptions, Error> {
+        let manager = query.first("fieldManager").unwrap_or_default();
+        let mut problems = manager_problems(manager);
+        let validation = query.first("fieldValidation").unwrap_or_default();
+        if !VALIDATIONS.contains(&validation) {
+            let path = Path::new("fieldValidation");
+            problems.push(FieldError::not_supported(&path, validation, VALIDATIONS));
+        }
+        if !problems.is_empty() {
+            return Err(invalid_options(verb, problems));
+        }
+        let manager = match manager {
+            "" => agent(headers),
+            manager => manager.to_owned(),
+        };
+        let mut options = WriteOptions::parse(user, query)?;
+        options.tracking = Tracking::By(manager);
+        Ok(options)
+    }
+
+    /// The manager that writes.
+    pub fn manager(&self) -> &str {
+        match &self.tracking {
+            Tracking::By(manager) => manager,
+            Tracking::Done | Tracking::Off => "",
+        }
+    }
+}
+
+pub fn invalid_options(verb: &str, problems: Vec<FieldError>) -> Error {
+    let options = match verb {
+        "create" => &CREATE_OPTIONS,
+        "update" => &UPDATE_OPTIONS,
+        _ => &PATCH_OPTIONS,
+    };
+    Error::invalid(options, "", problems)
+}
+
+fn manager_problems(manager: &str) -> Vec<FieldError> {
+    let path = Path::new("fieldManager");
+    let mut problems = Vec::new();
+    if manager.len() > MAX_MANAGER_BYTES {
+        problems.push(FieldError::too_long(&path, MAX_MANAGER_BYTES));
+    }
+    for (at, character) in manager
+        .char_indices()
+        .filter(|(_, character)| !is_printable(*character))
+    {
+        let shown = format!("invalid character U+{:04X} (at position {at})", character as u32);
+        problems.push(FieldError::invalid(&path, manager, shown));
+    }
+    problems
+}
+
+/// Letters, marks, numbers, punctuation, symbols and the plain space.
+fn is_printable(character: char) -> bool {
+    !character.is_control() && (character == ' ' || !character.is_whitespace())
+}
+
+/// A client's name: its `User-Agent` up to the first slash.
+fn agent(headers: &HeaderMap) -> String {
+    let agent = headers
+        .get(USER_AGENT)
+        .map(|value| String::from_utf8_lossy(value.as_bytes()))
+        .unwrap_or_default();
+    let name = agent.split('/').next().unwrap_or_default();
+    let mut short = String::new();
+    for character in name.chars().filter(|character| is_printable(*character)) {
+        if short.len() + character.len_utf8() > MAX_MANAGER_BYTES {
+            break;
+        }
+        short.push(character);
+    }
+    short
 }
 
 /// `dryRun=All` is the only value there is.

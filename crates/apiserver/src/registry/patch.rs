@@ -1,6 +1,6 @@
 //! Patches in their four forms.
 
-use api::{Error, Reason, Value};
+use api::{Error, FieldError, Path, Reason, Resource, Value};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use schema::PatchError;
@@ -12,6 +12,19 @@ pub enum PatchType {
     Json,
     Merge,
     Strategic,
+    /// Server-side apply; see `managers`.
+    Apply,
+}
+
+/// Failed patches are about no certain object.
+static NO_OBJECT: Resource = Resource::cluster("", "", "", "", "");
+
+/// A patch whose result cannot be read.
+pub fn invalid_patch(patch: String, why: &str) -> Error {
+    let problem = FieldError::invalid(&Path::new("patch"), patch, why);
+    let mut error = Error::invalid(&NO_OBJECT, "", vec![problem]);
+    error.details().kind.clear();
+    error
 }
 
 impl PatchType {
@@ -24,15 +37,12 @@ impl PatchType {
             "application/json-patch+json" => Ok(PatchType::Json),
             "application/merge-patch+json" => Ok(PatchType::Merge),
             "application/strategic-merge-patch+json" => Ok(PatchType::Strategic),
-            "application/apply-patch+yaml" | "application/apply-patch+cbor" => Err(Error::new(
-                Reason::UnsupportedMediaType,
-                "server-side apply is not supported by this server yet; use client-side apply or a merge patch",
-            )),
-            _ => Err(Error::new(
-                Reason::UnsupportedMediaType,
-                "the body of the request was in an unknown format - accepted media types include: \
-                 application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json",
-            )),
+            "application/apply-patch+yaml" => Ok(PatchType::Apply),
+            _ => {
+                let mut error = Error::new(Reason::UnsupportedMediaType, "415: Unsupported Media Type");
+                error.details();
+                Err(error)
+            }
         }
     }
 
@@ -43,11 +53,16 @@ impl PatchType {
             PatchType::Merge => Ok(schema::merge_patch(object, patch)),
             PatchType::Strategic if served.custom.is_some() => return Err(unsupported_for_custom()),
             PatchType::Strategic => schema::strategic_merge_patch(served.required_type()?, object, patch),
+            PatchType::Apply => return Err(Error::internal("an applied configuration is not a patch")),
         };
-        let mut patched = result.map_err(patch_error)?;
+        let mut patched = result.map_err(|error| patch_error(self, error))?;
         let Some(fields) = patched.as_object_mut() else {
             return Err(Error::bad_request("a patch must leave an object"));
         };
+        // An empty list of managers asks to forget them; normal form would drop it.
+        if fields.get("metadata").and_then(|meta| meta.get("managedFields")) == Some(&Value::Array(Vec::new())) {
+            fields["metadata"]["managedFields"] = serde_json::json!([{}]);
+        }
         for identity in ["apiVersion", "kind"] {
             fields.insert(identity.to_owned(), object[identity].clone());
         }
@@ -64,8 +79,15 @@ fn unsupported_for_custom() -> Error {
     )
 }
 
-fn patch_error(error: PatchError) -> Error {
+fn patch_error(kind: PatchType, error: PatchError) -> Error {
     match error {
+        // Upstream keeps the reason to itself.
+        PatchError::DoesNotApply(_) if kind == PatchType::Json => {
+            let message = "the server rejected our request due to an error in our request";
+            let mut error = Error::new(Reason::Invalid, message);
+            error.details();
+            error
+        }
         PatchError::Malformed(message) => Error::bad_request(message),
         PatchError::DoesNotApply(message) => Error::new(Reason::Invalid, message),
         PatchError::Unexpected(message) => Error::internal(message),

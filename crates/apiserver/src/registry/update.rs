@@ -8,6 +8,7 @@ use bytes::Bytes;
 use store::{Compare, Outcome, Transaction, Write};
 
 use super::create::mark_of;
+use super::managers;
 use super::metadata::{self, text};
 use super::{MAX_CONFLICT_RETRIES, Registry, Scope, Served, Stored, WriteOptions, store_error};
 
@@ -71,12 +72,14 @@ impl Registry {
         let resource = served.resource;
         let old = stored.value(served)?;
         let mut new = change(&old)?;
-        check_preconditions(served, &new, &old)?;
+        check_preconditions(served, &self.key(served, namespace, name), &new, &old)?;
         metadata::check_name(&mut new, name)?;
         metadata::check_namespace(&mut new, resource, namespace)?;
+        self.complete(served, &mut new)?;
+        // Before anything is carried over or added: what the client did not change is not the client's.
+        managers::track(served, Some(&old), &mut new, scope, options);
         metadata::carry_over(&mut new, &old);
         carry_over_parts(served, scope, &mut new, &old);
-        self.complete(served, &mut new)?;
         match scope {
             Scope::Main => resource.rules.prepare_update(&mut new, &old),
             Scope::Status => resource.rules.prepare_status_update(&mut new, &old),
@@ -122,6 +125,7 @@ impl Registry {
         if gone {
             released = self.services.release(served.resource, &new, &*snapshot);
         }
+        managers::keep_times(&mut new, old);
         let bytes: Bytes = served.encode_stored(new)?;
         if bytes == stored.bytes && !gone {
             return Ok(Turn::Done(stored.clone()));
@@ -165,11 +169,14 @@ impl Registry {
 
 /// Fails when the client asked for a certain object or revision and there is another one by now. What was computed from
 /// the current object carries its revision, and passes.
-fn check_preconditions(served: &Served, new: &Value, old: &Value) -> Result<(), Error> {
+fn check_preconditions(served: &Served, key: &str, new: &Value, old: &Value) -> Result<(), Error> {
     let name = text(old, "name");
     let (uid, old_uid) = (text(new, "uid"), text(old, "uid"));
     if !uid.is_empty() && uid != old_uid {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {old_uid}");
+        let why = format!(
+            "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
+             failed: UID in precondition: {uid}, UID in object meta: {old_uid}"
+        );
         return Err(Error::conflict(served.resource, name, why));
     }
     let revision = text(new, "resourceVersion");
@@ -195,7 +202,7 @@ fn carry_over_parts(served: &Served, scope: Scope, new: &mut Value, old: &Value)
             let status = object.remove("status");
             let metadata = object.remove("metadata");
             let mut kept = old.as_object().cloned().unwrap_or_default();
-            keep_status_metadata(&mut kept, metadata);
+            keep_status_metadata(served, &mut kept, metadata);
             match status {
                 Some(status) => kept.insert("status".to_owned(), status),
                 None => kept.remove("status"),
@@ -206,12 +213,22 @@ fn carry_over_parts(served: &Served, scope: Scope, new: &mut Value, old: &Value)
 }
 
 /// Labels and annotations may change together with the status; the rest of the metadata may not.
-fn keep_status_metadata(kept: &mut serde_json::Map<String, Value>, written: Option<Value>) {
+fn keep_status_metadata(served: &Served, kept: &mut serde_json::Map<String, Value>, written: Option<Value>) {
     let (Some(kept), Some(Value::Object(written))) = (kept.get_mut("metadata").and_then(Value::as_object_mut), written)
     else {
         return;
     };
-    for field in ["labels", "annotations", "finalizers", "ownerReferences"] {
+    let changeable = |field: &&str| *field == "managedFields" || managers::status_may_change(served, field);
+    for field in [
+        "labels",
+        "annotations",
+        "finalizers",
+        "ownerReferences",
+        "managedFields",
+    ]
+    .into_iter()
+    .filter(changeable)
+    {
         match written.get(field) {
             Some(value) => kept.insert(field.to_owned(), value.clone()),
             None => kept.remove(field),

@@ -12,7 +12,7 @@ pub use binding::bind;
 
 use crate::body::Body;
 use crate::decode;
-use crate::registry::{PatchType, Scope, WriteOptions};
+use crate::registry::{PatchType, Scope, Tracking};
 use crate::verbs::{Call, method_not_allowed};
 
 /// Subresources whose body is the parent itself, with the parts of it that they may change.
@@ -60,29 +60,41 @@ fn not_found() -> Error {
 
 /// Takes some parts of the written object and leaves the rest as it is.
 async fn change_parts(call: &Call<'_>, name: &'static str, parts: &[&[&str]]) -> Result<Response<Body>, Error> {
-    let options = WriteOptions::parse(call.user.clone(), &call.query)?;
+    let mut options = call.write_options()?;
+    let scope = Scope::Subresource(name);
     let written = match call.info.verb {
         "update" => Some(decode::object(call.expected()?, call.headers, &call.body, options.validation)?.0),
         _ => None,
     };
+    let mut config = None;
     let patch = match written {
-        None => Some((PatchType::from_headers(call.headers)?, parse_patch(&call.body)?)),
+        None => match call.patch_type()? {
+            PatchType::Apply => {
+                config = Some((call.configuration(options.validation)?, options.clone()));
+                options.tracking = Tracking::Done;
+                None
+            }
+            kind => Some((kind, parse_patch(&call.body)?)),
+        },
         Some(_) => None,
     };
     let mut change = |current: &Value| {
-        let wanted = match (&written, &patch) {
-            (Some(written), _) => written.clone(),
-            (None, Some((kind, patch))) => kind.apply(&call.served, current, patch)?,
-            (None, None) => current.clone(),
+        let wanted = match (&written, &patch, &config) {
+            (Some(written), ..) => written.clone(),
+            (None, Some((kind, patch)), _) => kind.apply(&call.served, current, patch)?,
+            (None, None, Some((config, options))) => call.applied(Some(current), config, scope, options)?,
+            (None, None, None) => current.clone(),
         };
         let mut changed = current.clone();
+        if config.is_some() {
+            changed["metadata"]["managedFields"] = wanted["metadata"]["managedFields"].clone();
+        }
         // The client's revision decides whether its write is still welcome.
         changed["metadata"]["resourceVersion"] = wanted["metadata"]["resourceVersion"].clone();
         parts.iter().for_each(|path| replace(&mut changed, &wanted, path));
         Ok(changed)
     };
     let (namespace, object) = (&call.info.namespace, &call.info.name);
-    let scope = Scope::Subresource(name);
     let registry = &call.server.registry;
     let stored = registry
         .update(&call.served, namespace, object, scope, &options, &mut change)

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::body::Body;
 use crate::decode::{self, Expected};
 use crate::negotiate;
-use crate::registry::{PatchType, Scope, WriteOptions};
+use crate::registry::{self, PatchType, Scope, Tracking, WriteOptions};
 use crate::respond;
 use crate::verbs::Call;
 
@@ -20,13 +20,30 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
         let parent = registry.get(&call.served, namespace, name).await?.value(&call.served)?;
         return answer(call, &parent);
     }
-    let options = WriteOptions::parse(call.user.clone(), &call.query)?;
+    let mut options = call.write_options()?;
     let expected = Expected::named("autoscaling/v1", "Scale", "autoscaling/v1.Scale")?;
     let written = match call.info.verb {
         "update" => Some(decode::object(expected, call.headers, &call.body, options.validation)?.0),
         _ => None,
     };
+    let config = match (&written, call.info.verb) {
+        (None, "patch") if call.patch_type()? == PatchType::Apply => {
+            let config = parent_configuration(call, call.configuration(options.validation)?.value)?;
+            let by = std::mem::replace(&mut options.tracking, Tracking::Done);
+            Some((
+                config,
+                WriteOptions {
+                    tracking: by,
+                    ..options.clone()
+                },
+            ))
+        }
+        _ => None,
+    };
     let mut change = |parent: &Value| {
+        if let Some((config, options)) = &config {
+            return applied(call, parent, config, options);
+        }
         let scale = match &written {
             Some(written) => written.clone(),
             None => patched(call, &scale_of(call, parent))?,
@@ -40,12 +57,44 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     answer(call, &stored.value(&call.served)?)
 }
 
+/// What a configuration of the scale means for the workload itself.
+fn parent_configuration(call: &Call<'_>, scale: Value) -> Result<Value, Error> {
+    if scale["kind"] != "Scale" || scale["apiVersion"] != "autoscaling/v1" {
+        let text = |field: &str| scale[field].as_str().unwrap_or_default().to_owned();
+        let found = format!("{}, Kind={}", text("apiVersion"), text("kind"));
+        return Err(Error::bad_request(format!("invalid object type: {found}")));
+    }
+    let mut config = json!({
+        "apiVersion": call.served.api_version(), "kind": call.served.resource.kind,
+        "metadata": { "name": call.info.name },
+    });
+    if let Some(replicas) = scale["spec"].get("replicas") {
+        config["spec"]["replicas"] = replicas.clone();
+    }
+    Ok(config)
+}
+
+/// The workload with a scale applied to it. To the client, its managers are those of the scale.
+fn applied(call: &Call<'_>, parent: &Value, config: &Value, options: &WriteOptions) -> Result<Value, Error> {
+    let force = call.query.flag("force");
+    let scope = Scope::Subresource("scale");
+    let applied = registry::apply(&call.served, Some(parent), config, scope, options.manager(), force);
+    applied.map_err(|mut error| {
+        let (own, scale) = (format!(" using {}", call.served.api_version()), " using autoscaling/v1");
+        error.message = error.message.replace(&own, scale);
+        for cause in &mut error.details().causes {
+            cause.message = cause.message.replace(&own, scale);
+        }
+        error
+    })
+}
+
 fn patched(call: &Call<'_>, scale: &Value) -> Result<Value, Error> {
     let patch: Value = serde_json::from_slice(&call.body)
         .map_err(|error| Error::bad_request(format!("error decoding patch: {error}")))?;
     match PatchType::from_headers(call.headers)? {
         PatchType::Json => schema::json_patch(scale, &patch).map_err(|error| Error::bad_request(error.to_string())),
-        PatchType::Merge | PatchType::Strategic => Ok(schema::merge_patch(scale, &patch)),
+        PatchType::Merge | PatchType::Strategic | PatchType::Apply => Ok(schema::merge_patch(scale, &patch)),
     }
 }
 

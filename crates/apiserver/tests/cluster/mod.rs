@@ -32,6 +32,11 @@ pub struct Watch {
 
 impl Cluster {
     pub async fn start() -> Cluster {
+        Cluster::start_without(&[]).await
+    }
+
+    /// A server on which some admission plugins are switched off.
+    pub async fn start_without(plugins: &[&str]) -> Cluster {
         let (signing, _) = SigningKey::generate().expect("a key can be made");
         let issuer = vec!["https://issuer.example".to_owned()];
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -43,7 +48,10 @@ impl Cluster {
         let tls = Arc::new(tls);
         let server = ApiServer::start(Options {
             store: store::memory::open(),
-            admission: AdmissionOptions::default(),
+            admission: AdmissionOptions {
+                disable: plugins.iter().map(|plugin| (*plugin).to_owned()).collect(),
+                ..AdmissionOptions::default()
+            },
             gate: GateOptions {
                 tokens: TokenFile::default(),
                 service_accounts: ServiceAccounts::new(issuer, Vec::new(), Some(signing), Vec::new()),
@@ -91,6 +99,26 @@ impl Cluster {
             .send(request.body(body).expect("a request"))
             .await
             .expect("an answer")
+    }
+
+    /// Any request; gives the warnings of the answer too.
+    pub async fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: String,
+    ) -> (StatusCode, Vec<String>, Value) {
+        let mut request = Request::builder().method(method).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let request = request.body(Bytes::from(body)).expect("a request");
+        let response = self.transport.send(request).await.expect("an answer");
+        let warnings = response.headers().get_all("warning").iter();
+        let warnings = warnings.map(|warning| String::from_utf8_lossy(warning.as_bytes()).into_owned());
+        let (code, warnings) = (response.status(), warnings.collect());
+        (code, warnings, json_of(response).await)
     }
 
     pub async fn get(&self, path: &str) -> (StatusCode, Value) {

@@ -1,0 +1,272 @@
+//! What upstream warns about: not wrong enough to refuse, but hardly what the user meant.
+
+use std::collections::BTreeSet;
+
+use crate::{Fields, Path, Resource, Value};
+
+/// Resources that should not be used any more, with the text that every answer about them carries.
+const DEPRECATED: &[(&str, &str, &str, &str)] = &[
+    (
+        "",
+        "v1",
+        "componentstatuses",
+        "v1 ComponentStatus is deprecated in v1.19+",
+    ),
+    (
+        "",
+        "v1",
+        "endpoints",
+        "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+    ),
+];
+
+/// Where a kind holds the template of its pods.
+const TEMPLATES: &[(&str, &[&str])] = &[
+    ("CronJob", &["spec", "jobTemplate", "spec", "template"]),
+    ("DaemonSet", &["spec", "template"]),
+    ("Deployment", &["spec", "template"]),
+    ("Job", &["spec", "template"]),
+    ("PodTemplate", &["template"]),
+    ("ReplicaSet", &["spec", "template"]),
+    ("ReplicationController", &["spec", "template"]),
+    ("StatefulSet", &["spec", "template"]),
+];
+
+/// Volumes that do nothing any more.
+const OLD_VOLUMES: &[(&str, &str)] = &[
+    ("photonPersistentDisk", "deprecated in v1.11, non-functional in v1.16+"),
+    ("gitRepo", "deprecated in v1.11, and disabled by default in v1.33+"),
+    ("scaleIO", "deprecated in v1.16, non-functional in v1.22+"),
+    ("flocker", "deprecated in v1.22, non-functional in v1.25+"),
+    ("storageos", "deprecated in v1.22, non-functional in v1.25+"),
+    ("quobyte", "deprecated in v1.22, non-functional in v1.25+"),
+    ("glusterfs", "deprecated in v1.25, non-functional in v1.26+"),
+    ("cephfs", "deprecated in v1.28, non-functional in v1.31+"),
+    ("rbd", "deprecated in v1.28, non-functional in v1.31+"),
+];
+
+/// Node labels that have a successor.
+const OLD_LABELS: &[(&str, &str)] = &[
+    (
+        "beta.kubernetes.io/arch",
+        "deprecated since v1.14; use \"kubernetes.io/arch\" instead",
+    ),
+    (
+        "beta.kubernetes.io/os",
+        "deprecated since v1.14; use \"kubernetes.io/os\" instead",
+    ),
+    (
+        "failure-domain.beta.kubernetes.io/region",
+        "deprecated since v1.17; use \"topology.kubernetes.io/region\" instead",
+    ),
+    (
+        "failure-domain.beta.kubernetes.io/zone",
+        "deprecated since v1.17; use \"topology.kubernetes.io/zone\" instead",
+    ),
+    (
+        "beta.kubernetes.io/instance-type",
+        "deprecated since v1.17; use \"node.kubernetes.io/instance-type\" instead",
+    ),
+];
+
+/// The text that belongs to every answer about a deprecated resource.
+pub fn of_resource(resource: &Resource) -> Option<&'static str> {
+    let row = DEPRECATED.iter().find(|(group, version, plural, _)| {
+        (*group, *version, *plural) == (resource.group, resource.version, resource.plural)
+    });
+    row.map(|(.., text)| *text)
+}
+
+/// What is odd about an object that is written.
+pub fn of_object(object: &Value) -> Vec<String> {
+    let kind = object.text("kind");
+    if kind == "Pod" {
+        return of_pod(&Path::default(), object);
+    }
+    let Some((_, path)) = TEMPLATES.iter().find(|(name, _)| *name == kind) else {
+        return Vec::new();
+    };
+    let (mut template, mut place) = (object, Path::default());
+    for step in *path {
+        template = &template[*step];
+        place = place.child(step);
+    }
+    of_pod(&place, template)
+}
+
+fn of_pod(path: &Path, pod: &Value) -> Vec<String> {
+    let (spec, place) = (&pod["spec"], path.child("spec"));
+    let mut warnings = Vec::new();
+    for (label, _) in spec.entries("nodeSelector") {
+        if let Some((_, text)) = OLD_LABELS.iter().find(|(old, _)| old == label) {
+            warnings.push(format!("{}: {text}", place.child("nodeSelector").key(label)));
+        }
+    }
+    for (at, constraint) in spec.list("topologySpreadConstraints").iter().enumerate() {
+        let place = place.child("topologySpreadConstraints").index(at);
+        if !constraint.has("labelSelector") {
+            let place = place.child("labelSelector");
+            warnings.push(format!("{place}: a null labelSelector results in matching no pod"));
+        }
+    }
+    for (at, volume) in spec.list("volumes").iter().enumerate() {
+        for (old, text) in OLD_VOLUMES.iter().filter(|(old, _)| volume.has(old)) {
+            // The API spells this one name otherwise than the message.
+            let shown = if *old == "storageos" { "storageOS" } else { old };
+            warnings.push(format!("{}: {text}", place.child("volumes").index(at).child(shown)));
+        }
+    }
+    repeated(spec, "hostAliases", "ip", &place, &mut warnings);
+    repeated(spec, "imagePullSecrets", "name", &place, &mut warnings);
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for (at, container) in spec.list(list).iter().enumerate() {
+            of_container(container, &place.child(list).index(at), &mut warnings);
+        }
+    }
+    of_ports(spec, &place, &mut warnings);
+    if spec.number("terminationGracePeriodSeconds") < 0 {
+        let place = place.child("terminationGracePeriodSeconds");
+        warnings.push(format!(
+            "{place}: must be >= 0; negative values are invalid and will be treated as 1"
+        ));
+    }
+    warnings
+}
+
+fn repeated(spec: &Value, list: &str, key: &str, path: &Path, warnings: &mut Vec<String>) {
+    let mut seen = BTreeSet::new();
+    for (at, item) in spec.list(list).iter().enumerate() {
+        let value = item.text(key);
+        if !seen.insert(value) {
+            let place = path.child(list).index(at).child(key);
+            warnings.push(format!("{place}: duplicate {key} {value:?}"));
+        }
+    }
+}
+
+fn of_container(container: &Value, path: &Path, warnings: &mut Vec<String>) {
+    for kind in ["limits", "requests"] {
+        for resource in ["memory", "ephemeral-storage"] {
+            let text = container["resources"][kind].text(resource);
+            let fraction = text
+                .parse::<schema::quantity::Quantity>()
+                .is_ok_and(|quantity| quantity.milli_value() % 1000 != 0);
+            if !text.is_empty() && fraction {
+                let place = path.child("resources").child(kind).key(resource);
+                warnings.push(format!(
+                    "{place}: fractional byte value {text:?} is invalid, must be an integer"
+                ));
+            }
+        }
+    }
+    let mut seen = BTreeSet::new();
+    for (at, variable) in container.list("env").iter().enumerate() {
+        let (name, value) = (variable.text("name"), variable.text("value"));
+        let reference = format!("$({name})");
+        let extends_it = value.contains(&reference) && value != reference && !variable.has("valueFrom");
+        if !seen.insert(name) && !extends_it {
+            let place = path.child("env").index(at);
+            warnings.push(format!(
+                "{place}: hides previous definition of {name:?}, which may be dropped when using apply"
+            ));
+        }
+    }
+}
+
+fn of_ports(spec: &Value, path: &Path, warnings: &mut Vec<String>) {
+    let mut ports: Vec<(&Value, Path)> = Vec::new();
+    let mut names: Vec<(&str, Path)> = Vec::new();
+    for list in ["initContainers", "containers"] {
+        for (at, container) in spec.list(list).iter().enumerate() {
+            for (index, port) in container.list("ports").iter().enumerate() {
+                let place = path.child(list).index(at).child("ports").index(index);
+                let same = |(other, _): &&(&Value, Path)| {
+                    other["containerPort"] == port["containerPort"] && other.text("protocol") == port.text("protocol")
+                };
+                for (other, there) in ports.iter().filter(same) {
+                    warnings.extend(port_overlap(port, other).map(|what| format!("{place}: {what} with {there}")));
+                }
+                let name = port.text("name");
+                match names.iter().find(|(other, _)| *other == name && !name.is_empty()) {
+                    Some((_, there)) => warnings.push(format!(
+                        "{place}: duplicate port name {name:?} with {there}, services and probes that select ports by \
+                         name will use {there}"
+                    )),
+                    None => names.push((name, place.clone())),
+                }
+                ports.push((port, place));
+            }
+        }
+    }
+}
+
+fn port_overlap(port: &Value, other: &Value) -> Option<&'static str> {
+    let (ip, other_ip) = (port.text("hostIP"), other.text("hostIP"));
+    let (host, other_host) = (port.number("hostPort"), other.number("hostPort"));
+    if ip == other_ip && host == other_host {
+        return Some("duplicate port definition");
+    }
+    if host == 0 || other_host == 0 {
+        return Some("overlapping port definition");
+    }
+    (host == other_host && ip.is_empty() != other_ip.is_empty()).then_some("dangerously ambiguous port definition")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(template: Value, expected: &[&str]) {
+        let deployment = json!({ "kind": "Deployment", "spec": { "template": { "spec": template } } });
+        assert_eq!(of_object(&deployment), expected);
+    }
+
+    #[test]
+    fn a_variable_that_hides_another_is_told() {
+        let env = |second: Value| json!({ "containers": [{ "env": [{ "name": "A", "value": "1" }, second] }] });
+        let hidden = "spec.template.spec.containers[0].env[1]: hides previous definition of \"A\", which may be dropped \
+                      when using apply";
+        check(env(json!({ "name": "A", "value": "2" })), &[hidden]);
+        check(env(json!({ "name": "A", "value": "$(A)" })), &[hidden]);
+        check(env(json!({ "name": "A", "value": "$(A)2" })), &[]);
+        check(env(json!({ "name": "B", "value": "2" })), &[]);
+    }
+
+    #[test]
+    fn ports_that_meet_are_told() {
+        check(
+            json!({ "containers": [{ "ports": [
+                { "containerPort": 80, "protocol": "TCP", "name": "a" },
+                { "containerPort": 80, "protocol": "TCP", "name": "a" },
+            ] }] }),
+            &[
+                "spec.template.spec.containers[0].ports[1]: duplicate port definition with \
+                 spec.template.spec.containers[0].ports[0]",
+                "spec.template.spec.containers[0].ports[1]: duplicate port name \"a\" with \
+                 spec.template.spec.containers[0].ports[0], services and probes that select ports by name will use \
+                 spec.template.spec.containers[0].ports[0]",
+            ],
+        );
+    }
+
+    #[test]
+    fn volumes_of_another_time_are_told() {
+        check(
+            json!({ "volumes": [{ "name": "v", "gitRepo": { "repository": "r" } }], "containers": [] }),
+            &["spec.template.spec.volumes[0].gitRepo: deprecated in v1.11, and disabled by default in v1.33+"],
+        );
+    }
+
+    #[test]
+    fn a_part_of_a_byte_is_told() {
+        check(
+            json!({ "containers": [{ "resources": { "limits": { "memory": "100m" } } }] }),
+            &[
+                "spec.template.spec.containers[0].resources.limits[memory]: fractional byte value \"100m\" is invalid, \
+               must be an integer",
+            ],
+        );
+    }
+}

@@ -1,0 +1,164 @@
+//! `metadata.managedFields`: reading, writing, and the rules about entries as such.
+
+use std::borrow::Cow;
+
+use serde_json::{Map, json};
+
+use super::set::Set;
+use crate::Value;
+
+/// Update entries beyond this are merged, oldest first.
+const MAX_UPDATE_MANAGERS: usize = 10;
+const MERGED_MANAGER: &str = "ancient-changes";
+
+/// How a manager came by its fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    Apply,
+    Update,
+}
+
+/// One entry of managedFields.
+#[derive(Clone, Debug)]
+pub struct Manager<'a> {
+    pub name: Cow<'a, str>,
+    pub operation: Operation,
+    pub api_version: Cow<'a, str>,
+    pub subresource: Cow<'a, str>,
+    pub time: Option<Cow<'a, str>>,
+    pub fields: Set<'a>,
+}
+
+impl Operation {
+    fn as_str(self) -> &'static str {
+        match self {
+            Operation::Apply => "Apply",
+            Operation::Update => "Update",
+        }
+    }
+}
+
+impl<'a> Manager<'a> {
+    /// An applier keeps its entry when it changes the version it writes; an updater gets one for each.
+    pub fn is_same(&self, other: &Manager<'_>) -> bool {
+        self.operation == other.operation
+            && self.name == other.name
+            && self.subresource == other.subresource
+            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    /// As conflicts name it.
+    pub fn shown(&self) -> String {
+        let mut text = crate::go::quote(&self.name);
+        if !self.subresource.is_empty() {
+            text += &format!(" with subresource {}", crate::go::quote(&self.subresource));
+        }
+        if self.operation == Operation::Update {
+            text += &format!(" using {}", self.api_version);
+        }
+        text
+    }
+
+    fn read(entry: &'a Value) -> Option<Manager<'a>> {
+        let text = |field: &str| entry[field].as_str().unwrap_or_default();
+        let operation = match text("operation") {
+            "Apply" => Operation::Apply,
+            "Update" => Operation::Update,
+            _ => return None,
+        };
+        let is_readable = text("fieldsType") == "FieldsV1" && !text("apiVersion").is_empty();
+        is_readable.then_some(())?;
+        Some(Manager {
+            name: text("manager").into(),
+            operation,
+            api_version: text("apiVersion").into(),
+            subresource: text("subresource").into(),
+            time: entry["time"].as_str().map(Cow::Borrowed),
+            fields: Set::read(&entry["fieldsV1"]).ok()?,
+        })
+    }
+
+    fn write(&self) -> Value {
+        let mut entry = Map::new();
+        entry.insert("manager".to_owned(), (*self.name).into());
+        entry.insert("operation".to_owned(), self.operation.as_str().into());
+        entry.insert("apiVersion".to_owned(), (*self.api_version).into());
+        if let Some(time) = &self.time {
+            entry.insert("time".to_owned(), (**time).into());
+        }
+        entry.insert("fieldsType".to_owned(), "FieldsV1".into());
+        entry.insert("fieldsV1".to_owned(), self.fields.write());
+        if !self.subresource.is_empty() {
+            entry.insert("subresource".to_owned(), (*self.subresource).into());
+        }
+        Value::Object(entry)
+    }
+
+    fn order(&self) -> impl Ord + '_ {
+        (
+            self.operation,
+            &self.time,
+            &self.name,
+            &self.api_version,
+            &self.subresource,
+        )
+    }
+}
+
+/// Reads all entries; `None` when one of them cannot be read.
+pub fn read(entries: &Value) -> Option<Vec<Manager<'_>>> {
+    let mut managers: Vec<Manager<'_>> = Vec::new();
+    for entry in entries.as_array().into_iter().flatten() {
+        let manager = Manager::read(entry)?;
+        match managers.iter_mut().find(|known| known.is_same(&manager)) {
+            Some(known) => *known = manager,
+            None => managers.push(manager),
+        }
+    }
+    Some(managers)
+}
+
+/// Writes all entries in upstream's order; nothing when there are none.
+pub fn write(mut managers: Vec<Manager<'_>>) -> Option<Value> {
+    managers.sort_by(|a, b| a.order().cmp(&b.order()));
+    let entries: Vec<Value> = managers.iter().map(Manager::write).collect();
+    (!entries.is_empty()).then_some(Value::Array(entries))
+}
+
+/// Whether a client asks to forget all managers: an empty list, or one empty entry.
+pub fn is_reset(entries: &Value) -> bool {
+    match entries.as_array().map(Vec::as_slice) {
+        Some([]) => true,
+        Some([Value::Object(only)]) => only
+            .values()
+            .all(|value| value.is_null() || value == "" || value == &json!({})),
+        _ => false,
+    }
+}
+
+/// Merges the oldest update entries of each version until there are not too many.
+pub fn merge_oldest(managers: &mut Vec<Manager<'_>>) {
+    let mut updaters: Vec<Manager<'_>> = managers
+        .extract_if(.., |manager| manager.operation == Operation::Update)
+        .collect();
+    let mut excess = updaters.len().saturating_sub(MAX_UPDATE_MANAGERS);
+    updaters.sort_by(|a, b| a.order().cmp(&b.order()));
+    // Of each version the oldest entry, which becomes the merged one when a second is found.
+    let mut kept: Vec<Manager<'_>> = Vec::with_capacity(updaters.len());
+    for manager in updaters {
+        let same_version = kept
+            .iter_mut()
+            .find(|oldest| excess > 0 && oldest.api_version == manager.api_version);
+        match same_version {
+            Some(oldest) => {
+                oldest.name = MERGED_MANAGER.into();
+                oldest.subresource = "".into();
+                oldest.time = manager.time;
+                oldest.fields = oldest.fields.union(&manager.fields);
+                excess -= 1;
+            }
+            None => kept.push(manager),
+        }
+    }
+    managers.append(&mut kept);
+}
