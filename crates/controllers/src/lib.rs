@@ -7,15 +7,20 @@
 //! Nothing here writes but the driver. Controllers know only the API: this crate must never depend on the API server,
 //! the store or a node.
 
+mod amount;
 mod claim;
 mod conditions;
+mod daemon_set;
 mod deployment;
+mod disruption;
 mod driver;
 mod endpoint_slice;
 mod endpoints;
 mod garbage_collector;
+mod history;
 mod model;
 mod namespace;
+mod node_fit;
 mod node_ipam;
 mod node_lifecycle;
 mod owner;
@@ -25,6 +30,7 @@ mod replicas;
 mod root_ca;
 mod service;
 mod service_account;
+mod stateful_set;
 mod status;
 mod table;
 mod taint_eviction;

@@ -1,6 +1,6 @@
 //! What controllers read of objects: projections that several controllers share. None is ever written back.
 
-use api::{LabelSelector, ObjectMeta, Value};
+use api::{Fields, LabelSelector, ObjectMeta, Value};
 use client::when::Moment;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
@@ -85,6 +85,8 @@ pub struct PodSpec {
     pub containers: Vec<Container>,
     pub init_containers: Vec<Container>,
     pub tolerations: Vec<Toleration>,
+    /// As it is written: few pods have it, and few readers look into it.
+    pub affinity: Option<Box<RawValue>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -219,6 +221,18 @@ impl Pod {
             .conditions
             .iter()
             .find(|condition| condition.kind == "Ready")
+    }
+}
+
+impl Toleration {
+    pub fn tolerates(&self, taint: &Value) -> bool {
+        let effect = self.effect.is_empty() || self.effect == taint.text("effect");
+        let key = self.key.is_empty() || self.key == taint.text("key");
+        let value = match self.operator.as_str() {
+            "Exists" => true,
+            _ => !self.key.is_empty() && self.value == taint.text("value"),
+        };
+        effect && key && value
     }
 }
 

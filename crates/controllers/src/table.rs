@@ -1,14 +1,16 @@
 //! All controllers, by name.
 
 use crate::{
-    Row, deployment, endpoint_slice, endpoints, garbage_collector, namespace, node_ipam, node_lifecycle, replica_set,
-    root_ca, service_account, taint_eviction,
+    Row, daemon_set, deployment, disruption, endpoint_slice, endpoints, garbage_collector, namespace, node_ipam,
+    node_lifecycle, replica_set, root_ca, service_account, stateful_set, taint_eviction,
 };
 
 /// Every controller that [`crate::run`] starts. A new controller is one file and one row.
 pub fn table() -> &'static [&'static Row] {
     &[
+        &daemon_set::ROW,
         &deployment::ROW,
+        &disruption::ROW,
         &endpoints::ROW,
         &endpoint_slice::ROW,
         &garbage_collector::ROW,
@@ -19,6 +21,7 @@ pub fn table() -> &'static [&'static Row] {
         &replica_set::REPLICATION_CONTROLLER_ROW,
         &root_ca::ROW,
         &service_account::ROW,
+        &stateful_set::ROW,
         &taint_eviction::ROW,
     ]
 }

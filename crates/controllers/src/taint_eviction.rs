@@ -100,7 +100,7 @@ fn plan(pod: &Pod, taints: &[Value], now: Moment) -> Plan {
 
 /// When the pod must leave because of a taint; `None` when it may stay for good.
 fn deadline(taint: &Value, tolerations: &[Toleration], now: Moment) -> Option<Moment> {
-    let matching: Vec<&Toleration> = tolerations.iter().filter(|one| tolerates(one, taint)).collect();
+    let matching: Vec<&Toleration> = tolerations.iter().filter(|one| one.tolerates(taint)).collect();
     if matching.is_empty() {
         return Some(now);
     }
@@ -108,16 +108,6 @@ fn deadline(taint: &Value, tolerations: &[Toleration], now: Moment) -> Option<Mo
     let seconds = matching.iter().filter_map(|one| one.toleration_seconds).min()?;
     let since = Moment::parse(taint.text("timeAdded")).unwrap_or(now);
     Some(since.plus(Duration::from_secs(u64::try_from(seconds).unwrap_or(0))))
-}
-
-fn tolerates(toleration: &Toleration, taint: &Value) -> bool {
-    let effect = toleration.effect.is_empty() || toleration.effect == taint.text("effect");
-    let key = toleration.key.is_empty() || toleration.key == taint.text("key");
-    let value = match toleration.operator.as_str() {
-        "Exists" => true,
-        _ => !toleration.key.is_empty() && toleration.value == taint.text("value"),
-    };
-    effect && key && value
 }
 
 fn evict(pod: &Pod, now: Moment) -> Vec<Action> {

@@ -36,12 +36,13 @@ pub fn hash(template: &Value, collisions: i64) -> String {
     if collisions > 0 {
         hash.add(&collisions.to_le_bytes());
     }
-    let digits = hash.0.to_string();
-    digits.bytes().map(safe).collect()
+    safe_text(&hash.0.to_string())
 }
 
-fn safe(digit: u8) -> char {
-    SAFE_ALPHABET[digit as usize % SAFE_ALPHABET.len()] as char
+/// A text in the safe alphabet, byte by byte.
+pub fn safe_text(text: &str) -> String {
+    let safe = |byte: u8| SAFE_ALPHABET[byte as usize % SAFE_ALPHABET.len()] as char;
+    text.bytes().map(safe).collect()
 }
 
 /// The template without what does not count: the hash label, and metadata that is null or empty.

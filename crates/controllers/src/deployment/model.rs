@@ -5,6 +5,7 @@ use api::{LabelSelector, ObjectMeta, Value};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::amount::scaled;
 use crate::model::with_metadata;
 
 with_metadata!(Deployment);
@@ -89,22 +90,11 @@ impl Deployment {
     /// Surge rounds up and unavailability down; were both zero, nothing could ever move.
     fn bounds(&self) -> (i64, i64) {
         let rolling = self.spec.strategy.rolling_update.clone().unwrap_or_default();
-        let surge = count(&rolling.max_surge, self.replicas(), true);
-        let unavailable = count(&rolling.max_unavailable, self.replicas(), false);
+        let surge = scaled(&rolling.max_surge, "25%", self.replicas(), true);
+        let unavailable = scaled(&rolling.max_unavailable, "25%", self.replicas(), false);
         if surge == 0 && unavailable == 0 {
             return (0, 1);
         }
         (surge, unavailable)
     }
-}
-
-/// A number, or a percentage of `total`; 25 % when it is not set.
-fn count(value: &Value, total: i64, up: bool) -> i64 {
-    if let Some(number) = value.as_i64() {
-        return number;
-    }
-    let text = value.as_str().unwrap_or("25%");
-    let percent: i64 = text.trim_end_matches('%').parse().unwrap_or(0);
-    let rounding = if up { 99 } else { 0 };
-    (percent * total + rounding) / 100
 }
