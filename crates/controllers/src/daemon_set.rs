@@ -95,8 +95,14 @@ fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
                 .collect()
         }
     });
-    setup.watch(&revisions, |revision| {
-        controller_key(&revision.metadata, DAEMON_SET.kind)
+    // Revisions that have an owner are only ever changed by it, or by someone who does not want it to notice.
+    let known = sets.clone();
+    setup.watch(&revisions, move |revision| {
+        let orphan = revision.metadata.controller().is_none();
+        let sets = known.list(&revision.metadata.namespace).into_iter();
+        sets.filter(|set| orphan && set.selector().matches(&revision.metadata.labels))
+            .map(|set| client::Object::key(&*set))
+            .collect()
     });
     watch_nodes(setup, &nodes, &sets);
     Box::new(Controller {
@@ -206,7 +212,7 @@ fn plan(view: &View, now: Moment) -> Plan {
     plan.actions = claims.actions;
     plan.actions.extend(revisions.actions);
     let claiming = !plan.actions.is_empty();
-    let history = revisions::find(set, revisions.owned);
+    let history = revisions::find(set, revisions.owned, &claims.owned);
     let mut planner = Planner::new(view, now, &claims.owned, history.hash.clone(), plan);
     // After an adoption or a release what there is is known only once the cache shows it.
     if !claiming && !set.metadata.is_deleting() {

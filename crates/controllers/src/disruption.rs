@@ -198,7 +198,10 @@ fn plan(view: &View, now: Moment) -> Plan {
         && let Some(changed) = patch.body["status"].child_mut("disruptedPods")
     {
         // A patch adds to a map unless it says what is to go.
-        let gone = budget.status.entries("disruptedPods").filter(|(name, _)| !disrupted.contains_key(*name));
+        let gone = budget
+            .status
+            .entries("disruptedPods")
+            .filter(|(name, _)| !disrupted.contains_key(*name));
         gone.for_each(|(name, _)| changed.set(name, Value::Null));
     }
     plan
@@ -310,22 +313,42 @@ metadata: {{name: c, namespace: default}}
 
     #[test]
     fn a_number_is_counted_among_the_pods_there_are() {
-        check("{minAvailable: 1}", "{}", Ok(5), expect![[r#"
+        check(
+            "{minAvailable: 1}",
+            "{}",
+            Ok(5),
+            expect![[r#"
             patch poddisruptionbudgets default/pdb/status: {"metadata":{"resourceVersion":"4"},"status":{"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","message":"","observedGeneration":1,"reason":"SufficientPods","status":"True","type":"DisruptionAllowed"}],"currentHealthy":2,"desiredHealthy":1,"disruptionsAllowed":1,"expectedPods":3,"observedGeneration":1}}
-        "#]]);
-        check("{minAvailable: 2}", "{}", Ok(5), expect![[r#"
+        "#]],
+        );
+        check(
+            "{minAvailable: 2}",
+            "{}",
+            Ok(5),
+            expect![[r#"
             patch poddisruptionbudgets default/pdb/status: {"metadata":{"resourceVersion":"4"},"status":{"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","message":"","observedGeneration":1,"reason":"InsufficientPods","status":"False","type":"DisruptionAllowed"}],"currentHealthy":2,"desiredHealthy":2,"expectedPods":3,"observedGeneration":1}}
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
     fn shares_are_of_what_the_controllers_want() {
-        check("{minAvailable: 30%}", "{}", Ok(5), expect![[r#"
+        check(
+            "{minAvailable: 30%}",
+            "{}",
+            Ok(5),
+            expect![[r#"
             patch poddisruptionbudgets default/pdb/status: {"metadata":{"resourceVersion":"4"},"status":{"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","message":"","observedGeneration":1,"reason":"InsufficientPods","status":"False","type":"DisruptionAllowed"}],"currentHealthy":2,"desiredHealthy":2,"expectedPods":5,"observedGeneration":1}}
-        "#]]);
-        check("{maxUnavailable: 3}", "{}", Ok(4), expect![[r#"
+        "#]],
+        );
+        check(
+            "{maxUnavailable: 3}",
+            "{}",
+            Ok(4),
+            expect![[r#"
             patch poddisruptionbudgets default/pdb/status: {"metadata":{"resourceVersion":"4"},"status":{"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","message":"","observedGeneration":1,"reason":"SufficientPods","status":"True","type":"DisruptionAllowed"}],"currentHealthy":2,"desiredHealthy":1,"disruptionsAllowed":1,"expectedPods":4,"observedGeneration":1}}
-        "#]]);
+        "#]],
+        );
         check(
             "{maxUnavailable: 1}",
             "{}",

@@ -26,8 +26,8 @@ pub const ROW: Row = Row {
     start,
 };
 
-const SERVICE_NAME: &str = "kubernetes.io/service-name";
-const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
+pub const SERVICE_NAME: &str = "kubernetes.io/service-name";
+pub const MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const MANAGER: &str = "endpointslice-controller.k8s.io";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
@@ -54,11 +54,11 @@ struct View {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Slice {
-    metadata: ObjectMeta,
-    address_type: String,
-    endpoints: Option<Vec<Value>>,
-    ports: Option<Vec<Value>>,
+pub struct Slice {
+    pub metadata: ObjectMeta,
+    pub address_type: String,
+    pub endpoints: Option<Vec<Value>>,
+    pub ports: Option<Vec<Value>>,
 }
 
 with_metadata!(Slice);

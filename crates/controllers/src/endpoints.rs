@@ -46,9 +46,9 @@ struct View {
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-struct Endpoints {
-    metadata: ObjectMeta,
-    subsets: Option<Vec<Value>>,
+pub struct Endpoints {
+    pub metadata: ObjectMeta,
+    pub subsets: Option<Vec<Value>>,
 }
 
 with_metadata!(Endpoints);

@@ -15,6 +15,7 @@ mod deployment;
 mod disruption;
 mod driver;
 mod endpoint_slice;
+mod endpoint_slice_mirroring;
 mod endpoints;
 mod garbage_collector;
 mod history;
@@ -35,6 +36,8 @@ mod status;
 mod table;
 mod taint_eviction;
 mod template;
+mod volume_binder;
+mod volume_protection;
 
 #[cfg(test)]
 mod testing;

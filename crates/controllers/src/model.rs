@@ -2,7 +2,7 @@
 
 use api::{Fields, LabelSelector, ObjectMeta, Value};
 use client::when::Moment;
-use serde::de::Error;
+use serde::de::{Error, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -87,6 +87,23 @@ pub struct PodSpec {
     pub tolerations: Vec<Toleration>,
     /// As it is written: few pods have it, and few readers look into it.
     pub affinity: Option<Box<RawValue>>,
+    /// Only those that are claims, or make one.
+    #[serde(deserialize_with = "claiming_volumes")]
+    volumes: Vec<ClaimingVolume>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ClaimingVolume {
+    name: String,
+    persistent_volume_claim: Option<ClaimSource>,
+    ephemeral: Option<IgnoredAny>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ClaimSource {
+    claim_name: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -208,6 +225,17 @@ impl Pod {
         all.find(|address| address.contains(':') == wants_v6).map(str::to_owned)
     }
 
+    /// The names of the claims that the pod uses; those of ephemeral volumes are made of its own.
+    pub fn claims(&self) -> impl Iterator<Item = String> {
+        self.spec
+            .volumes
+            .iter()
+            .map(|volume| match &volume.persistent_volume_claim {
+                Some(source) => source.claim_name.clone(),
+                None => format!("{}-{}", self.metadata.name, volume.name),
+            })
+    }
+
     pub fn restarts(&self) -> i64 {
         self.status
             .container_statuses
@@ -247,6 +275,13 @@ impl ReplicaSet {
         // The text was part of an object that parsed.
         serde_json::from_str(text).unwrap_or_default()
     }
+}
+
+fn claiming_volumes<'de, D: Deserializer<'de>>(source: D) -> Result<Vec<ClaimingVolume>, D::Error> {
+    let mut volumes: Vec<ClaimingVolume> = Vec::deserialize(source)?;
+    volumes.retain(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some());
+    volumes.shrink_to_fit();
+    Ok(volumes)
 }
 
 /// A selector, or a plain map of labels: their values are objects and lists in one, texts in the other.

@@ -13,11 +13,11 @@ mod revisions;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use api::Value;
 use api::kinds::controller_revision::CONTROLLER_REVISION;
 use api::kinds::persistent_volume_claim::PERSISTENT_VOLUME_CLAIM;
 use api::kinds::pod::POD;
 use api::kinds::stateful_set::STATEFUL_SET;
-use api::Value;
 use async_trait::async_trait;
 use client::when::Moment;
 use client::{Cache, Key};

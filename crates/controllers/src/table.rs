@@ -1,8 +1,9 @@
 //! All controllers, by name.
 
 use crate::{
-    Row, daemon_set, deployment, disruption, endpoint_slice, endpoints, garbage_collector, namespace, node_ipam,
-    node_lifecycle, replica_set, root_ca, service_account, stateful_set, taint_eviction,
+    Row, daemon_set, deployment, disruption, endpoint_slice, endpoint_slice_mirroring, endpoints, garbage_collector,
+    namespace, node_ipam, node_lifecycle, replica_set, root_ca, service_account, stateful_set, taint_eviction,
+    volume_binder, volume_protection,
 };
 
 /// Every controller that [`crate::run`] starts. A new controller is one file and one row.
@@ -13,10 +14,14 @@ pub fn table() -> &'static [&'static Row] {
         &disruption::ROW,
         &endpoints::ROW,
         &endpoint_slice::ROW,
+        &endpoint_slice_mirroring::ROW,
         &garbage_collector::ROW,
         &namespace::ROW,
         &node_ipam::ROW,
         &node_lifecycle::ROW,
+        &volume_binder::ROW,
+        &volume_protection::VOLUME_ROW,
+        &volume_protection::CLAIM_ROW,
         &replica_set::ROW,
         &replica_set::REPLICATION_CONTROLLER_ROW,
         &root_ca::ROW,

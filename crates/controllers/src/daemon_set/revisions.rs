@@ -6,6 +6,7 @@ use std::sync::Arc;
 use api::Fields;
 use api::kinds::controller_revision::CONTROLLER_REVISION;
 use api::kinds::daemon_set::DAEMON_SET;
+use api::kinds::pod::POD;
 use serde_json::json;
 
 use super::model::DaemonSet;
@@ -25,7 +26,7 @@ pub struct History {
 }
 
 /// Finds the revision of the current template among the set's own, or makes one.
-pub fn find(set: &DaemonSet, mut owned: Vec<Arc<Revision>>) -> History {
+pub fn find(set: &DaemonSet, mut owned: Vec<Arc<Revision>>, pods: &[Arc<Pod>]) -> History {
     history::sort(&mut owned);
     let wanted = history::data(&set.template());
     let (mut current, old): (Vec<_>, Vec<_>) = owned.into_iter().partition(|revision| revision.data() == wanted);
@@ -49,11 +50,21 @@ pub fn find(set: &DaemonSet, mut owned: Vec<Arc<Revision>>) -> History {
     } else if newest.revision < number {
         history.actions.push(history::renumber(&newest, number));
     }
-    // Of several with the same content one is enough.
-    let doubles = current
-        .iter()
-        .map(|double| Action::Delete(Delete::new(&CONTROLLER_REVISION, &double.metadata)));
-    history.actions.extend(doubles);
+    // Of several with the same content one is enough, once its pods have its label.
+    for double in &current {
+        let of_double = pods
+            .iter()
+            .filter(|pod| pod.metadata.labels.get(REVISION_LABEL).map(String::as_str) == Some(hash_of(double)));
+        for pod in of_double {
+            let label = json!({"metadata": {"labels": {REVISION_LABEL: history.hash}}});
+            history
+                .actions
+                .push(Action::Patch(Patch::new(&POD, &pod.metadata, label)));
+        }
+        history
+            .actions
+            .push(Action::Delete(Delete::new(&CONTROLLER_REVISION, &double.metadata)));
+    }
     history
 }
 

@@ -88,11 +88,17 @@ fn both() -> [String; 2] {
 
 #[test]
 fn every_node_gets_a_pod_that_only_it_can_run() {
-    check(SET, &["a", "b"], &[], &[], expect![[r#"
+    check(
+        SET,
+        &["a", "b"],
+        &[],
+        &[],
+        expect![[r#"
         create controllerrevisions {"app":"agent","controller-revision-hash":"7bf9f8b549"} null
         create pods {"app":"agent","controller-revision-hash":"7bf9f8b549","pod-template-generation":"1"} ["a"]
         create pods {"app":"agent","controller-revision-hash":"7bf9f8b549","pod-template-generation":"1"} ["b"]
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -139,9 +145,15 @@ fn with_a_surge_the_new_pod_comes_before_the_old_one_goes() {
     let surging = [pod("a", "old", true), pod("a", "new", false), pod("b", "old", true)];
     check(&set, &["a", "b"], &surging, &both(), expect![[r#""#]]);
     let handed_over = [pod("a", "old", true), pod("a", "new", true), pod("b", "old", true)];
-    check(&set, &["a", "b"], &handed_over, &both(), expect![[r#"
+    check(
+        &set,
+        &["a", "b"],
+        &handed_over,
+        &both(),
+        expect![[r#"
         delete pods default/agent-a-old
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -156,8 +168,24 @@ fn on_delete_leaves_old_pods_alone() {
 #[test]
 fn a_template_that_was_there_before_becomes_the_newest_again() {
     let revisions = [revision("new", 1, "v2"), revision("old", 2, "v1")];
-    check(SET, &["a"], &[pod("a", "new", true)], &revisions, expect![[r#"
+    check(
+        SET,
+        &["a"],
+        &[pod("a", "new", true)],
+        &revisions,
+        expect![[r#"
         patch controllerrevisions default/agent-new: {"metadata":{"resourceVersion":"3"},"revision":3}
+    "#]],
+    );
+}
+
+#[test]
+fn of_revisions_with_the_same_content_the_newest_stays_and_gets_the_pods() {
+    let revisions = [revision("new", 1, "v2"), revision("same", 2, "v2")];
+    check(SET, &["a"], &[pod("a", "new", true)], &revisions, expect![[r#"
+        patch pods default/agent-a-new: {"metadata":{"labels":{"controller-revision-hash":"same"}}}
+        delete controllerrevisions default/agent-new
+        delete pods default/agent-a-new
     "#]]);
 }
 
@@ -165,15 +193,27 @@ fn a_template_that_was_there_before_becomes_the_newest_again() {
 fn pods_leave_nodes_that_no_longer_fit_and_finished_ones_are_replaced() {
     let set = SET.replace("spec: {containers", "spec: {nodeSelector: {kind: edge}, containers");
     let revisions = [revision("new", 1, "v2")];
-    check(&set, &["a"], &[pod("a", "new", true)], &revisions, expect![[r#"
+    check(
+        &set,
+        &["a"],
+        &[pod("a", "new", true)],
+        &revisions,
+        expect![[r#"
         create controllerrevisions {"app":"agent","controller-revision-hash":"c868dd8b5"} null
         delete pods default/agent-a-new
-    "#]]);
+    "#]],
+    );
     let failed = pod("a", "new", false).replace("phase: Running", "phase: Failed");
-    check(SET, &["a"], &[failed], &revisions, expect![[r#"
+    check(
+        SET,
+        &["a"],
+        &[failed],
+        &revisions,
+        expect![[r#"
         event Warning FailedDaemonPod: Found failed daemon pod default/agent-a-new on node a, will try to kill it
         delete pods default/agent-a-new
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

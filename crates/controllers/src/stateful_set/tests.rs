@@ -103,39 +103,63 @@ fn pods_have_names_labels_and_a_place_in_dns() {
 
 #[test]
 fn pods_come_one_by_one_each_when_the_one_before_is_ready() {
-    check(SET, &[], expect![[r#"
+    check(
+        SET,
+        &[],
+        expect![[r#"
         create pods "web-0" "v2"
-    "#]]);
+    "#]],
+    );
     check(SET, &[pod(0, "new", "Running")], expect![[r#""#]]);
-    check(SET, &[pod(0, "new", "Ready")], expect![[r#"
+    check(
+        SET,
+        &[pod(0, "new", "Ready")],
+        expect![[r#"
         create pods "web-1" "v2"
-    "#]]);
-    check(SET, &[pod(0, "new", "Ready"), pod(2, "new", "Ready")], expect![[r#"
+    "#]],
+    );
+    check(
+        SET,
+        &[pod(0, "new", "Ready"), pod(2, "new", "Ready")],
+        expect![[r#"
         create pods "web-1" "v2"
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn parallel_sets_do_not_wait() {
     let set = SET.replace("replicas: 3", "replicas: 3\n  podManagementPolicy: Parallel");
-    check(&set, &[pod(1, "new", "Running")], expect![[r#"
+    check(
+        &set,
+        &[pod(1, "new", "Running")],
+        expect![[r#"
         create pods "web-0" "v2"
         create pods "web-2" "v2"
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn pods_go_from_the_highest_down_and_sick_ones_halt_it() {
     let set = SET.replace("replicas: 3", "replicas: 1");
     let pods = |states: [&str; 3]| [0, 1, 2].map(|ordinal| pod(ordinal, "new", states[ordinal as usize]));
-    check(&set, &pods(["Ready", "Ready", "Ready"]), expect![[r#"
+    check(
+        &set,
+        &pods(["Ready", "Ready", "Ready"]),
+        expect![[r#"
         delete pods default/web-2
-    "#]]);
+    "#]],
+    );
     check(&set, &pods(["Ready", "Ready", "Leaving"]), expect![[r#""#]]);
     check(&set, &pods(["Ready", "Running", "Running"]), expect![[r#""#]]);
-    check(&set, &pods(["Ready", "Ready", "Running"]), expect![[r#"
+    check(
+        &set,
+        &pods(["Ready", "Ready", "Running"]),
+        expect![[r#"
         delete pods default/web-2
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -144,39 +168,63 @@ fn old_templates_are_replaced_from_the_highest_ordinal_down() {
         [0, 1, 2].map(|ordinal| pod(ordinal, states[ordinal as usize].0, states[ordinal as usize].1))
     };
     let old = ("old", "Ready");
-    check(SET, &pods([old, old, old]), expect![[r#"
+    check(
+        SET,
+        &pods([old, old, old]),
+        expect![[r#"
         delete pods default/web-2
-    "#]]);
-    check(SET, &pods([old, old, ("new", "Ready")]), expect![[r#"
+    "#]],
+    );
+    check(
+        SET,
+        &pods([old, old, ("new", "Ready")]),
+        expect![[r#"
         delete pods default/web-1
-    "#]]);
+    "#]],
+    );
     check(SET, &pods([old, old, ("new", "Running")]), expect![[r#""#]]);
     let set = SET.replace("partition: 0", "partition: 2");
     check(&set, &pods([old, old, ("new", "Ready")]), expect![[r#""#]]);
     let set = SET.replace("partition: 0", "partition: 0, maxUnavailable: 2");
-    check(&set, &pods([old, old, old]), expect![[r#"
+    check(
+        &set,
+        &pods([old, old, old]),
+        expect![[r#"
         delete pods default/web-2
         delete pods default/web-1
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn below_the_partition_pods_come_back_with_the_template_they_had() {
     let set = SET.replace("partition: 0", "partition: 1");
-    check(&set, &[], expect![[r#"
+    check(
+        &set,
+        &[],
+        expect![[r#"
         create pods "web-0" "v1"
-    "#]]);
-    check(&set, &[pod(0, "old", "Ready")], expect![[r#"
+    "#]],
+    );
+    check(
+        &set,
+        &[pod(0, "old", "Ready")],
+        expect![[r#"
         create pods "web-1" "v2"
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn finished_pods_are_made_anew() {
-    check(SET, &[pod(0, "new", "Failed")], expect![[r#"
+    check(
+        SET,
+        &[pod(0, "new", "Failed")],
+        expect![[r#"
         event Warning RecreatingFailedPod: StatefulSet default/web is recreating failed Pod web-0
         delete pods default/web-0
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -188,10 +236,14 @@ fn claims_come_before_their_pods_and_go_as_the_policy_says() {
         SET.replace("replicas: 3", "replicas: 1")
             .replace("status: {currentRevision: web-old}\n", "")
     );
-    check(&set, &[], expect![[r#"
+    check(
+        &set,
+        &[],
+        expect![[r#"
         create persistentvolumeclaims "data-web-0" null
         create pods "web-0" "v2"
-    "#]]);
+    "#]],
+    );
     let mut view = view(&set, &[pod(0, "new", "Ready"), pod(1, "new", "Ready")]);
     for ordinal in 0..2 {
         let claim = format!("metadata: {{name: data-web-{ordinal}, namespace: default, resourceVersion: '4'}}");
