@@ -26,6 +26,7 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     if needs_budget(&pod) {
         spend_budget(call, &pod, &options).await?;
     }
+    mark_target(call, &options).await?;
     registry
         .delete(&call.served, namespace, name, &delete, &options)
         .await?;
@@ -39,6 +40,43 @@ fn needs_budget(pod: &Value) -> bool {
             pod["status"]["phase"].as_str(),
             Some("Succeeded" | "Failed" | "Pending")
         )
+}
+
+/// Tells on the pod why it goes: whoever counts failures need not count this one.
+async fn mark_target(call: &Call<'_>, options: &WriteOptions) -> Result<(), Error> {
+    let mut change = |pod: &Value| {
+        let mut marked = pod.clone();
+        let conditions = marked["status"]["conditions"].take();
+        let mut conditions = conditions.as_array().cloned().unwrap_or_default();
+        conditions.retain(|condition| condition["type"] != "DisruptionTarget");
+        conditions.push(serde_json::json!({
+            "type": "DisruptionTarget",
+            "status": "True",
+            "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting",
+            "lastTransitionTime": schema::time::format(schema::time::now()),
+        }));
+        marked["status"]["conditions"] = conditions.into();
+        Ok(marked)
+    };
+    let (namespace, name) = (&call.info.namespace, &call.info.name);
+    let registry = &call.server.registry;
+    registry
+        .update(&call.served, namespace, name, Scope::Status, options, &mut change)
+        .await?;
+    Ok(())
+}
+
+/// Whether a pod that is not ready may go without spending anything: nobody loses by it.
+fn is_free(budget: &Value, pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    let is_ready = |condition: &Value| condition["type"] == "Ready" && condition["status"] == "True";
+    if conditions.is_some_and(|conditions| conditions.iter().any(is_ready)) {
+        return false;
+    }
+    let count = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
+    budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+        || (count("desiredHealthy") > 0 && count("currentHealthy") >= count("desiredHealthy"))
 }
 
 async fn spend_budget(call: &Call<'_>, pod: &Value, options: &WriteOptions) -> Result<(), Error> {
@@ -57,14 +95,25 @@ async fn spend_budget(call: &Call<'_>, pod: &Value, options: &WriteOptions) -> R
             ));
         }
     };
+    if is_free(budget, pod) {
+        return Ok(());
+    }
     let budget_name = budget["metadata"]["name"].as_str().unwrap_or_default();
     let served = registry.served(&kinds::pod_disruption_budget::POD_DISRUPTION_BUDGET)?;
     let pod_name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let mut change = |budget: &Value| {
-        let allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0);
-        let observed = budget["status"]["observedGeneration"].as_i64().unwrap_or(0);
-        if allowed <= 0 || observed < budget["metadata"]["generation"].as_i64().unwrap_or(0) {
-            return Err(refused(budget_name));
+        let count = |field: &str| budget["status"][field].as_i64().unwrap_or(0);
+        if count("observedGeneration") < budget["metadata"]["generation"].as_i64().unwrap_or(0) {
+            return Err(refused(format!(
+                "The disruption budget {budget_name} is still being processed by the server."
+            )));
+        }
+        let allowed = count("disruptionsAllowed");
+        if allowed <= 0 {
+            let (needed, healthy) = (count("desiredHealthy"), count("currentHealthy"));
+            return Err(refused(format!(
+                "The disruption budget {budget_name} needs {needed} healthy pods and has {healthy} currently"
+            )));
         }
         let mut spent = budget.clone();
         spent["status"]["disruptionsAllowed"] = (allowed - 1).into();
@@ -85,14 +134,14 @@ fn covers(budget: &Value, pod: &Value) -> bool {
     Selector::from(&selector).matches_with(|key| labels[key].as_str())
 }
 
-fn refused(budget: &str) -> Error {
+fn refused(why: String) -> Error {
     let mut error = Error::new(
         Reason::TooManyRequests,
         "Cannot evict pod as it would violate the pod's disruption budget.",
     );
     error.details().causes.push(api::Cause {
         reason: "DisruptionBudget".to_owned(),
-        message: format!("The disruption budget {budget} does not allow another disruption now."),
+        message: why,
         field: String::new(),
     });
     error
