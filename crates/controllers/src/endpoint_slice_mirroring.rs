@@ -302,24 +302,44 @@ ports: [{name: '', port: 5432, protocol: TCP}]
     #[test]
     fn every_family_and_set_of_ports_has_a_slice() {
         let service = "metadata: {name: db, namespace: default}";
-        check(Some(service), Some(ENDPOINTS_YAML), "", expect![[r#"
+        check(
+            Some(service),
+            Some(ENDPOINTS_YAML),
+            "",
+            expect![[r#"
             create endpointslices in default: {"addressType":"IPv4","apiVersion":"discovery.k8s.io/v1","endpoints":[{"addresses":["192.0.2.1"],"conditions":{"ready":true}},{"addresses":["192.0.2.2"],"conditions":{"ready":false},"nodeName":"node-1"}],"kind":"EndpointSlice","metadata":{"annotations":{},"generateName":"db-","labels":{"app":"db","endpointslice.kubernetes.io/managed-by":"endpointslicemirroring-controller.k8s.io","kubernetes.io/service-name":"db"},"ownerReferences":[{"apiVersion":"v1","blockOwnerDeletion":true,"controller":true,"kind":"Endpoints","name":"db","uid":"e"}]},"ports":[{"name":"","port":5432,"protocol":"TCP"}]}
             create endpointslices in default: {"addressType":"IPv6","apiVersion":"discovery.k8s.io/v1","endpoints":[{"addresses":["2001:db8::1"],"conditions":{"ready":true}}],"kind":"EndpointSlice","metadata":{"annotations":{},"generateName":"db-","labels":{"app":"db","endpointslice.kubernetes.io/managed-by":"endpointslicemirroring-controller.k8s.io","kubernetes.io/service-name":"db"},"ownerReferences":[{"apiVersion":"v1","blockOwnerDeletion":true,"controller":true,"kind":"Endpoints","name":"db","uid":"e"}]},"ports":[{"name":"","port":5432,"protocol":"TCP"}]}
-        "#]]);
-        check(Some(service), Some(ENDPOINTS_YAML), SLICE, expect![[r#"
+        "#]],
+        );
+        check(
+            Some(service),
+            Some(ENDPOINTS_YAML),
+            SLICE,
+            expect![[r#"
             patch endpointslices default/db-x: {"endpoints":[{"addresses":["192.0.2.1"],"conditions":{"ready":true}},{"addresses":["192.0.2.2"],"conditions":{"ready":false},"nodeName":"node-1"}],"metadata":{"resourceVersion":"3"}}
             create endpointslices in default: {"addressType":"IPv6","apiVersion":"discovery.k8s.io/v1","endpoints":[{"addresses":["2001:db8::1"],"conditions":{"ready":true}}],"kind":"EndpointSlice","metadata":{"annotations":{},"generateName":"db-","labels":{"app":"db","endpointslice.kubernetes.io/managed-by":"endpointslicemirroring-controller.k8s.io","kubernetes.io/service-name":"db"},"ownerReferences":[{"apiVersion":"v1","blockOwnerDeletion":true,"controller":true,"kind":"Endpoints","name":"db","uid":"e"}]},"ports":[{"name":"","port":5432,"protocol":"TCP"}]}
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
     fn slices_go_with_their_endpoints_and_when_the_service_selects_pods() {
-        check(None, Some(ENDPOINTS_YAML), SLICE, expect![[r#"
+        check(
+            None,
+            Some(ENDPOINTS_YAML),
+            SLICE,
+            expect![[r#"
             delete endpointslices default/db-x
-        "#]]);
-        check(Some("metadata: {name: db}"), None, SLICE, expect![[r#"
+        "#]],
+        );
+        check(
+            Some("metadata: {name: db}"),
+            None,
+            SLICE,
+            expect![[r#"
             delete endpointslices default/db-x
-        "#]]);
+        "#]],
+        );
         check(
             Some("{metadata: {name: db}, spec: {selector: {app: db}}}"),
             Some(ENDPOINTS_YAML),

@@ -158,8 +158,7 @@ fn plan(view: &View, now: Moment) -> Plan {
     };
     // After an adoption or a release what there is is known only once the cache shows it.
     if !claiming && !set.metadata.is_deleting() {
-        let made = history.actions();
-        planner.plan.actions.extend(made);
+        planner.plan.actions.extend(history.action(set));
         planner.settle();
         let trimmed = history.trim(set, &planner.pods);
         planner.plan.actions.extend(trimmed);

@@ -182,11 +182,17 @@ fn a_template_that_was_there_before_becomes_the_newest_again() {
 #[test]
 fn of_revisions_with_the_same_content_the_newest_stays_and_gets_the_pods() {
     let revisions = [revision("new", 1, "v2"), revision("same", 2, "v2")];
-    check(SET, &["a"], &[pod("a", "new", true)], &revisions, expect![[r#"
+    check(
+        SET,
+        &["a"],
+        &[pod("a", "new", true)],
+        &revisions,
+        expect![[r#"
         patch pods default/agent-a-new: {"metadata":{"labels":{"controller-revision-hash":"same"}}}
         delete controllerrevisions default/agent-new
         delete pods default/agent-a-new
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]

@@ -29,15 +29,8 @@ pub struct History {
 }
 
 enum Change {
-    Create {
-        set: StatefulSet,
-        hash: String,
-        number: i64,
-    },
-    Renumber {
-        revision: Arc<Revision>,
-        number: i64,
-    },
+    Create { hash: String, number: i64 },
+    Renumber { revision: Arc<Revision>, number: i64 },
 }
 
 /// Finds the revisions among the set's own; the newest one is of the current template, if necessary by a change.
@@ -60,8 +53,7 @@ pub fn find(set: &StatefulSet, mut owned: Vec<Arc<Revision>>) -> History {
         }
         None => {
             let (name, hash) = free_name(set, &wanted, &owned, &mut collisions);
-            let set = set.clone();
-            (name, Some(Change::Create { set, hash, number }))
+            (name, Some(Change::Create { hash, number }))
         }
     };
     let update = Version { name, template };
@@ -99,10 +91,10 @@ impl Version {
 }
 
 impl History {
-    pub fn actions(&self) -> Option<Action> {
+    pub fn action(&self, set: &StatefulSet) -> Option<Action> {
         Some(match self.change.as_ref()? {
             Change::Renumber { revision, number } => history::renumber(revision, *number),
-            Change::Create { set, hash, number } => {
+            Change::Create { hash, number } => {
                 let owner = (&STATEFUL_SET, &set.metadata);
                 history::create(
                     owner,

@@ -278,46 +278,100 @@ status: {{phase: Pending}}"
 
     #[test]
     fn the_smallest_volume_that_satisfies_is_taken_step_by_step() {
-        check("", ", storageClassName: ''", VOLUMES, "", expect![[r#"
+        check(
+            "",
+            ", storageClassName: ''",
+            VOLUMES,
+            "",
+            expect![[r#"
             patch persistentvolumes fitting: {"metadata":{"annotations":{"pv.kubernetes.io/bound-by-controller":"yes"},"resourceVersion":"3"},"spec":{"claimRef":{"apiVersion":"v1","kind":"PersistentVolumeClaim","name":"data","namespace":"default","resourceVersion":"9","uid":"c"}}}
-        "#]]);
+        "#]],
+        );
         let referred = VOLUMES.replace(
             "storage: 5Gi}",
             "storage: 5Gi}, claimRef: {namespace: default, name: data, uid: c}",
         );
-        check("", ", storageClassName: ''", &referred, "", expect![[r#"
+        check(
+            "",
+            ", storageClassName: ''",
+            &referred,
+            "",
+            expect![[r#"
             patch persistentvolumeclaims default/data: {"metadata":{"annotations":{"pv.kubernetes.io/bind-completed":"yes","pv.kubernetes.io/bound-by-controller":"yes"},"resourceVersion":"9"},"spec":{"volumeName":"fitting"}}
-        "#]]);
+        "#]],
+        );
         let annotated = ", annotations: {pv.kubernetes.io/bind-completed: 'yes'}";
-        check(annotated, ", volumeName: fitting", &referred, "", expect![[r#"
+        check(
+            annotated,
+            ", volumeName: fitting",
+            &referred,
+            "",
+            expect![[r#"
             patch persistentvolumeclaims default/data/status: {"metadata":{"resourceVersion":"9"},"status":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"5Gi"},"phase":"Bound"}}
-        "#]]);
-        check(annotated, ", volumeName: gone", VOLUMES, "", expect![[r#"
+        "#]],
+        );
+        check(
+            annotated,
+            ", volumeName: gone",
+            VOLUMES,
+            "",
+            expect![[r#"
             event Warning ClaimLost: Bound claim has lost its PersistentVolume. Data on the volume is lost!
             patch persistentvolumeclaims default/data/status: {"metadata":{"resourceVersion":"9"},"status":{"phase":"Lost"}}
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
     fn without_a_volume_the_class_decides() {
-        check("", ", storageClassName: ''", "", "", expect![[r#"
+        check(
+            "",
+            ", storageClassName: ''",
+            "",
+            "",
+            expect![[r#"
             event Normal FailedBinding: no persistent volumes available for this claim and no storage class is set
-        "#]]);
-        check("", ", storageClassName: fast", "", "", expect![[r#"
+        "#]],
+        );
+        check(
+            "",
+            ", storageClassName: fast",
+            "",
+            "",
+            expect![[r#"
             event Warning ProvisioningFailed: storageclass.storage.k8s.io "fast" not found
-        "#]]);
+        "#]],
+        );
         let class = "metadata: {name: fast}\nprovisioner: example.com/disk";
-        check("", ", storageClassName: fast", VOLUMES, class, expect![[r#"
+        check(
+            "",
+            ", storageClassName: fast",
+            VOLUMES,
+            class,
+            expect![[r#"
             patch persistentvolumeclaims default/data: {"metadata":{"annotations":{"volume.beta.kubernetes.io/storage-provisioner":"example.com/disk","volume.kubernetes.io/storage-provisioner":"example.com/disk"},"resourceVersion":"9"}}
             event Normal ExternalProvisioning: Waiting for a volume to be created either by the external provisioner 'example.com/disk' or manually by the system administrator. If volume creation is delayed, please verify that the provisioner is running and correctly registered.
-        "#]]);
+        "#]],
+        );
         let late = format!("{class}\nvolumeBindingMode: WaitForFirstConsumer");
-        check("", ", storageClassName: fast", "", &late, expect![[r#"
+        check(
+            "",
+            ", storageClassName: fast",
+            "",
+            &late,
+            expect![[r#"
             event Normal WaitForFirstConsumer: waiting for first consumer to be created before binding
-        "#]]);
+        "#]],
+        );
         let default = "metadata: {name: fast, annotations: {storageclass.kubernetes.io/is-default-class: 'true'}}";
-        check("", "", "", default, expect![[r#"
+        check(
+            "",
+            "",
+            "",
+            default,
+            expect![[r#"
             patch persistentvolumeclaims default/data: {"metadata":{"resourceVersion":"9"},"spec":{"storageClassName":"fast"}}
-        "#]]);
+        "#]],
+        );
     }
 }

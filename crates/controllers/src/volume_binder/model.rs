@@ -93,13 +93,9 @@ pub struct StorageClass {
 
 impl StorageClass {
     pub fn is_default(&self) -> bool {
-        let says = |name: &&str| {
-            self.metadata
-                .annotations
-                .get(*name)
-                .is_some_and(|value| value == "true")
-        };
-        DEFAULT_CLASS.iter().any(|name| says(name))
+        let annotations = &self.metadata.annotations;
+        let says = |name: &&str| annotations.get(*name).is_some_and(|value| value == "true");
+        DEFAULT_CLASS.iter().any(says)
     }
 
     pub fn waits_for_consumer(&self) -> bool {

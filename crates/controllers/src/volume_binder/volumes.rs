@@ -92,21 +92,41 @@ status: {{phase: Pending}}"
     fn the_phase_follows_the_claim() {
         const REFERENCE: &str = "{claimRef: {namespace: default, name: data, uid: c}}";
         let claim = |volume: &str| format!("{{metadata: {{name: data, uid: c}}, spec: {{volumeName: {volume}}}}}");
-        check("{}", None, expect![[r#"
+        check(
+            "{}",
+            None,
+            expect![[r#"
             patch persistentvolumes pv/status: {"metadata":{"resourceVersion":"3"},"status":{"lastPhaseTransitionTime":"2026-01-01T12:00:00Z","phase":"Available"}}
-        "#]]);
-        check("{claimRef: {namespace: default, name: data}}", None, expect![[r#"
+        "#]],
+        );
+        check(
+            "{claimRef: {namespace: default, name: data}}",
+            None,
+            expect![[r#"
             patch persistentvolumes pv/status: {"metadata":{"resourceVersion":"3"},"status":{"lastPhaseTransitionTime":"2026-01-01T12:00:00Z","phase":"Available"}}
-        "#]]);
-        check(REFERENCE, Some(&claim("pv")), expect![[r#"
+        "#]],
+        );
+        check(
+            REFERENCE,
+            Some(&claim("pv")),
+            expect![[r#"
             patch persistentvolumes pv/status: {"metadata":{"resourceVersion":"3"},"status":{"lastPhaseTransitionTime":"2026-01-01T12:00:00Z","phase":"Bound"}}
-        "#]]);
-        check(REFERENCE, None, expect![[r#"
+        "#]],
+        );
+        check(
+            REFERENCE,
+            None,
+            expect![[r#"
             patch persistentvolumes pv/status: {"metadata":{"resourceVersion":"3"},"status":{"lastPhaseTransitionTime":"2026-01-01T12:00:00Z","phase":"Released"}}
-        "#]]);
-        check(REFERENCE, Some(&claim("other")), expect![[r#"
+        "#]],
+        );
+        check(
+            REFERENCE,
+            Some(&claim("other")),
+            expect![[r#"
             patch persistentvolumes pv: {"metadata":{"annotations":{"pv.kubernetes.io/bound-by-controller":null},"resourceVersion":"3"},"spec":{"claimRef":null}}
-        "#]]);
+        "#]],
+        );
         check(
             "{claimRef: {namespace: default, name: data, uid: c}, persistentVolumeReclaimPolicy: Delete}",
             None,
