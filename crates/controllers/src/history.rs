@@ -163,15 +163,26 @@ mod tests {
         assert_eq!(escaped("a && b > c"), "a \\u0026\\u0026 b \\u003e c");
     }
 
+    /// The names that kube-controller-manager v1.36.4 gave to revisions of these templates.
     #[test]
-    fn hashes_are_fnv_1_in_the_safe_alphabet() {
-        let fnv = |text: &str| {
-            text.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
-                hash.wrapping_mul(0x0100_0193) ^ u32::from(byte)
+    fn hashes_are_upstreams() {
+        let template = |command: &str, rest: Value| {
+            let mut container = json!({
+                "name": "web", "image": "x:1", "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", command],
+                "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
+            });
+            container["resources"] = rest;
+            json!({
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {
+                    "containers": [container], "dnsPolicy": "ClusterFirst", "restartPolicy": "Always",
+                    "schedulerName": "default-scheduler", "securityContext": {}, "terminationGracePeriodSeconds": 30,
+                },
             })
         };
-        assert_eq!(hash(&json!({}), 0), template::safe_text(&fnv("{}0").to_string()));
-        assert_eq!(hash(&json!({}), 3), template::safe_text(&fnv("{}3").to_string()));
+        let requests = json!({"requests": {"cpu": "100m"}});
+        assert_eq!(hash(&data(&template("sleep 1000", requests.clone())), 0), "88b4b88c8");
+        assert_eq!(hash(&data(&template("a && b > c", requests)), 0), "7549f6857f");
     }
 
     #[test]

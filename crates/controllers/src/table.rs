@@ -28,6 +28,7 @@ pub fn table() -> &'static [&'static Row] {
         &service_account::ROW,
         &stateful_set::ROW,
         &taint_eviction::ROW,
+        &volume_protection::CLASS_ROW,
     ]
 }
 

@@ -1,4 +1,4 @@
-//! Volumes and claims that are in use outlive their deletion: a finalizer, which admission puts on every one, is taken
+//! Volumes, claims and classes of volumes that are in use outlive their deletion: a finalizer, which admission puts on every one, is taken
 //! off only when nobody uses the object any more.
 
 use std::sync::Arc;
@@ -6,6 +6,7 @@ use std::sync::Arc;
 use api::kinds::persistent_volume::PERSISTENT_VOLUME;
 use api::kinds::persistent_volume_claim::PERSISTENT_VOLUME_CLAIM;
 use api::kinds::pod::POD;
+use api::kinds::volume_attributes_class::VOLUME_ATTRIBUTES_CLASS;
 use api::{ObjectMeta, Resource};
 use async_trait::async_trait;
 use client::{Cache, Key};
@@ -30,15 +31,59 @@ pub const VOLUME_ROW: Row = Row {
     start: start_volumes,
 };
 
+pub const CLASS_ROW: Row = Row {
+    name: "volumeattributesclass-protection",
+    account: "volumeattributesclass-protection-controller",
+    workers: 1,
+    start: start_classes,
+};
+
+const CLASS_FINALIZER: &str = "kubernetes.io/vac-protection";
 const CLAIM_FINALIZER: &str = "kubernetes.io/pvc-protection";
 const VOLUME_FINALIZER: &str = "kubernetes.io/pv-protection";
 
 /// Files pods under the claims that they use.
 const BY_CLAIM: &str = "claim";
+/// Files volumes and claims under their classes.
+const BY_CLASS: &str = "class";
 
 struct Claims {
     claims: Arc<Cache<Metadata>>,
     pods: Arc<Cache<Pod>>,
+}
+
+struct Classes {
+    classes: Arc<Cache<Metadata>>,
+    claims: Arc<Cache<ClassUser>>,
+    volumes: Arc<Cache<ClassUser>>,
+}
+
+/// A volume, or a claim, which can be on its way from one class to another.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ClassUser {
+    metadata: ObjectMeta,
+    spec: ClassUserSpec,
+    status: ClassUserStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ClassUserSpec {
+    volume_attributes_class_name: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ClassUserStatus {
+    current_volume_attributes_class_name: String,
+    modify_volume_status: ModifyVolumeStatus,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ModifyVolumeStatus {
+    target_volume_attributes_class_name: String,
 }
 
 struct Volumes {
@@ -58,7 +103,7 @@ struct VolumeStatus {
     phase: String,
 }
 
-with_metadata!(Volume);
+with_metadata!(ClassUser, Volume);
 
 fn start_claims(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
     let claims = setup.cache::<Metadata>(&PERSISTENT_VOLUME_CLAIM);
@@ -73,6 +118,35 @@ fn start_volumes(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
     let volumes = setup.cache::<Volume>(&PERSISTENT_VOLUME);
     setup.watch_own(&volumes);
     Box::new(Volumes { volumes })
+}
+
+fn start_classes(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
+    let classes = setup.cache::<Metadata>(&VOLUME_ATTRIBUTES_CLASS);
+    let claims = setup.cache::<ClassUser>(&PERSISTENT_VOLUME_CLAIM);
+    let volumes = setup.cache::<ClassUser>(&PERSISTENT_VOLUME);
+    setup.watch_own(&classes);
+    for users in [&claims, &volumes] {
+        users.add_index(BY_CLASS, ClassUser::classes);
+        setup.watch(users, |user| {
+            user.classes().iter().map(|name| Key::new("", name)).collect()
+        });
+    }
+    Box::new(Classes {
+        classes,
+        claims,
+        volumes,
+    })
+}
+
+impl ClassUser {
+    fn classes(&self) -> Vec<String> {
+        let named = [
+            &self.spec.volume_attributes_class_name,
+            &self.status.current_volume_attributes_class_name,
+            &self.status.modify_volume_status.target_volume_attributes_class_name,
+        ];
+        named.into_iter().filter(|name| !name.is_empty()).cloned().collect()
+    }
 }
 
 fn claim_keys(pod: &Pod) -> Vec<Key> {
@@ -99,6 +173,20 @@ impl Reconcile for Volumes {
         };
         let used = volume.status.phase == "Bound";
         Ok(plan(&PERSISTENT_VOLUME, &volume.metadata, VOLUME_FINALIZER, used))
+    }
+}
+
+#[async_trait]
+impl Reconcile for Classes {
+    async fn plan(&self, key: &Key, _attempt: &Attempt) -> client::Result<Plan> {
+        let Some(class) = self.classes.get_key(key.as_str()) else {
+            return Ok(Plan::nothing());
+        };
+        let name = &class.metadata.name;
+        let used = [&self.claims, &self.volumes]
+            .iter()
+            .any(|users| !users.by(BY_CLASS, name).is_empty());
+        Ok(plan(&VOLUME_ATTRIBUTES_CLASS, &class.metadata, CLASS_FINALIZER, used))
     }
 }
 

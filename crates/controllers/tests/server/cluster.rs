@@ -52,6 +52,7 @@ impl Cluster {
                     Vec::new(),
                 ),
                 allow_anonymous: false,
+                key_set_address: None,
                 authorization: vec![AuthorizationMode::Rbac],
             },
             services: Services {

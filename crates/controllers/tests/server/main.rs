@@ -7,3 +7,4 @@ mod garbage;
 mod leader;
 mod namespaces;
 mod nodes;
+mod sets;
