@@ -4,6 +4,7 @@ mod bench;
 mod chaos;
 mod cluster;
 mod conformance;
+mod descriptions;
 mod dist;
 mod e2e;
 mod interchange;
@@ -57,6 +58,8 @@ enum Task {
     ///
     /// Example: cargo xtask e2e workload crash
     E2e(e2e::E2eArgs),
+    /// Pack the descriptions of built-in types from the source of the k8s-openapi crate
+    Descriptions(descriptions::DescriptionsArgs),
     /// Build upstream's programs that tests run against and print their paths
     Peers(PeersArgs),
 }
@@ -92,6 +95,7 @@ fn run(task: Task) -> Result<()> {
         Task::Interchange(args) => interchange::run(&args),
         Task::Chaos(args) => chaos::run(&args),
         Task::E2e(args) => e2e::run(&args),
+        Task::Descriptions(args) => descriptions::run(&args),
         Task::Peers(args) => peers::build(&args.names).map(|paths| {
             paths.iter().for_each(|path| println!("{}", path.display()));
         }),

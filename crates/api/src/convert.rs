@@ -1,6 +1,7 @@
 //! Conversion between the served versions of one kind.
 
 mod autoscaler;
+mod definition;
 
 use serde_json::Map;
 
@@ -26,6 +27,7 @@ pub fn convert(object: &mut Value, api_version: &str) {
     match (object["kind"].as_str(), api_version) {
         (Some("Event"), "events.k8s.io/v1") => rename(object, EVENT_FIELDS.iter().copied()),
         (Some("Event"), "v1") => rename(object, EVENT_FIELDS.iter().map(|(core, events)| (*events, *core))),
+        (Some("CustomResourceDefinition"), "apiextensions.k8s.io/v1") => definition::to_v1(object),
         (Some("HorizontalPodAutoscaler"), "autoscaling/v1") => autoscaler::to_v1(object),
         (Some("HorizontalPodAutoscaler"), "autoscaling/v2") => autoscaler::to_v2(object),
         _ => {}

@@ -4,6 +4,9 @@ use api::Value;
 use bytes::Bytes;
 use store::etcd::{Codec, CodecError};
 
+/// The groups whose objects upstream stores as JSON.
+const STORED_AS_JSON: [&str; 2] = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
+
 /// Converts between the JSON that the server keeps and the bytes that upstream stores.
 pub struct EtcdCodec;
 
@@ -11,8 +14,11 @@ impl Codec for EtcdCodec {
     fn to_disk(&self, key: &str, value: &Bytes) -> Result<Bytes, CodecError> {
         let object: Value = serde_json::from_slice(value).map_err(|error| failed(key, error))?;
         let text = |field: &str| object[field].as_str().unwrap_or_default();
-        // Kinds outside of the table are custom resources, which upstream stores as JSON too.
-        if schema::builtin().object(text("apiVersion"), text("kind")).is_none() {
+        // Kinds outside of the table are custom resources, which upstream stores as JSON too, as it does with what
+        // defines them.
+        let api_version = text("apiVersion");
+        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        if STORED_AS_JSON.contains(&group) || schema::builtin().object(api_version, text("kind")).is_none() {
             return Ok(value.clone());
         }
         schema::encode_object(schema::builtin(), &object)
@@ -22,11 +28,21 @@ impl Codec for EtcdCodec {
 
     fn from_disk(&self, key: &str, value: &Bytes) -> Result<Bytes, CodecError> {
         if !schema::envelope::is_envelope(value) {
-            return Ok(value.clone());
+            return present_version(key, value);
         }
         let object = schema::decode_object(schema::builtin(), value).map_err(|error| failed(key, error))?;
         Ok(schema::encode_json(&object).into())
     }
+}
+
+/// Upstream keeps definitions in a version that is not served any more.
+fn present_version(key: &str, value: &Bytes) -> Result<Bytes, CodecError> {
+    if !key.contains("/apiextensions.k8s.io/customresourcedefinitions/") {
+        return Ok(value.clone());
+    }
+    let mut definition: Value = serde_json::from_slice(value).map_err(|error| failed(key, error))?;
+    api::convert(&mut definition, "apiextensions.k8s.io/v1");
+    Ok(schema::encode_json(&definition).into())
 }
 
 fn failed(key: &str, why: impl std::fmt::Display) -> CodecError {

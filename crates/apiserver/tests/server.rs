@@ -1,6 +1,7 @@
 //! The API server as its clients see it, on the memory engine and without sockets.
 
 mod cluster;
+mod custom;
 mod ownership;
 
 use cluster::{Cluster, json_of};

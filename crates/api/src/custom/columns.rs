@@ -74,12 +74,7 @@ impl Own {
             return Value::Null;
         };
         match (self.kind.as_str(), first) {
-            ("string", _) => found
-                .iter()
-                .map(|value| shown(value))
-                .collect::<Vec<_>>()
-                .join(" ")
-                .into(),
+            ("string", value) => shown(value).into(),
             ("integer", value) => value
                 .as_i64()
                 .or_else(|| value.as_f64().map(|number| number as i64))

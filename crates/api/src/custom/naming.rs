@@ -6,7 +6,7 @@ use super::structural::texts;
 use crate::{Fields, Value};
 
 /// Who approved a definition in one of the project's own groups.
-const APPROVAL: &str = "api-approved.kubernetes.io";
+pub const APPROVAL: &str = "api-approved.kubernetes.io";
 
 /// The status a definition should have beside the others of its group; `None` when it has it already.
 pub fn status(definition: &Value, others: &[Value], now: &str) -> Option<Value> {
@@ -109,6 +109,12 @@ fn used_names(others: &[Value]) -> Used {
     used.resources.retain(|name| !name.is_empty());
     used.kinds.retain(|name| !name.is_empty());
     used
+}
+
+/// Why a new definition may not be in its group: nobody approved it, and it does not say that it is unapproved.
+pub fn unapproved(definition: &Value) -> Option<(&'static str, String)> {
+    let (_, reason, message) = approval(definition)?;
+    matches!(reason, "MissingAnnotation" | "InvalidAnnotation").then_some((reason, message))
 }
 
 /// Definitions in the project's own groups say who approved them.

@@ -19,6 +19,7 @@ pub fn prune(schema: &Structural, object: &mut Value) -> Vec<String> {
         path: String::new(),
     };
     pruner.value(Some(schema), true, object);
+    pruner.dropped.sort_unstable();
     pruner.dropped
 }
 

@@ -98,10 +98,6 @@ impl Walk<'_> {
             let why = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic";
             self.problems.forbidden(path, "uniqueItems", why);
         }
-        if schema["additionalProperties"] == false {
-            let why = "additionalProperties cannot be set to false";
-            self.problems.forbidden(path, "additionalProperties", why);
-        }
         let both = !schema["additionalProperties"].is_null()
             && schema["additionalProperties"] != false
             && schema.entries("properties").next().is_some();
@@ -119,10 +115,6 @@ impl Walk<'_> {
         let ty = schema.text("type");
         let int_or_string = schema.flag("x-kubernetes-int-or-string");
         let preserves = schema.flag("x-kubernetes-preserve-unknown-fields");
-        if int_or_string && !ty.is_empty() {
-            let why = "must be empty if x-kubernetes-int-or-string is true";
-            self.problems.invalid(path, "type", ty, why);
-        }
         if schema["x-kubernetes-preserve-unknown-fields"] == false {
             let why = "must be true or undefined";
             self.problems
@@ -150,14 +142,14 @@ impl Walk<'_> {
             self.problems.required(path, "items", "must be specified");
         }
         if schema.flag("x-kubernetes-embedded-resource") {
-            if ty != "object" {
-                let why = "must be object if x-kubernetes-embedded-resource is true";
-                self.problems.invalid(path, "type", ty, why);
-            }
             if !preserves && schema.entries("properties").next().is_none() {
                 let why = "must not be empty if x-kubernetes-embedded-resource is true without \
                            x-kubernetes-preserve-unknown-fields";
                 self.problems.required(path, "properties", why);
+            }
+            if ty != "object" {
+                let why = "must be object if x-kubernetes-embedded-resource is true";
+                self.problems.invalid(path, "type", ty, why);
             }
         }
     }
@@ -171,9 +163,12 @@ impl Walk<'_> {
         if let Some(found) = list_type
             && !["atomic", "map", "set"].contains(&found)
         {
-            let supported = ["atomic", "map", "set"];
+            let supported = ["atomic", "set", "map"];
             let problem = FieldError::not_supported(&path.child("x-kubernetes-list-type"), found, &supported);
             self.problems.extend([problem]);
+        }
+        if list_type == Some("set") {
+            self.set_items(&schema["items"], &path.child("items"));
         }
         let keys = texts(schema, "x-kubernetes-list-map-keys");
         match (list_type, keys.is_empty()) {
@@ -202,6 +197,19 @@ impl Walk<'_> {
         }
     }
 
+    /// Items of a set are compared as a whole, so none of them may be changed in part.
+    fn set_items(&mut self, items: &Value, path: &Path) {
+        let field = match items.text("type") {
+            "object" => "x-kubernetes-map-type",
+            "array" if items.has("x-kubernetes-list-type") => "x-kubernetes-list-type",
+            _ => return,
+        };
+        if items.text(field) != "atomic" {
+            let why = "must be atomic as item of a list with x-kubernetes-list-type=set";
+            self.problems.invalid(path, field, items[field].clone(), why);
+        }
+    }
+
     fn list_keys(&mut self, schema: &Value, keys: &[String], path: &Path) {
         let items = &schema["items"];
         if items.text("type") != "object" {
@@ -210,6 +218,11 @@ impl Walk<'_> {
                 .invalid(&path.child("items"), "type", items.text("type"), why);
             return;
         }
+        if keys.iter().any(|key| !items["properties"][key].is_object()) {
+            let why = "entries must all be names of item properties";
+            self.problems
+                .invalid(path, "x-kubernetes-list-map-keys", keys.to_vec(), why);
+        }
         for (index, key) in keys.iter().enumerate() {
             let place = path.child("x-kubernetes-list-map-keys").index(index);
             if keys[..index].contains(key) {
@@ -217,9 +230,6 @@ impl Walk<'_> {
             }
             let property = &items["properties"][key];
             if !property.is_object() {
-                let why = "entries must all be names of item properties";
-                self.problems
-                    .invalid(path, "x-kubernetes-list-map-keys", key.as_str(), why);
                 continue;
             }
             if matches!(property.text("type"), "array" | "object") {
@@ -278,12 +288,12 @@ impl Walk<'_> {
         for (name, property) in nested.entries("properties") {
             let place = path.child("properties").key(name);
             let known = &structure["properties"][name];
+            self.nested(known, property, &place);
             if !known.is_object() && structure["additionalProperties"].is_null() {
                 let why = format!("because it is defined in {place}");
                 let missing = path_of_structure(path).child("properties").key(name);
                 self.problems.extend([FieldError::required(&missing, why)]);
             }
-            self.nested(known, property, &place);
         }
         if nested["items"].is_object() {
             self.nested(&structure["items"], &nested["items"], &path.child("items"));
@@ -304,7 +314,7 @@ impl Walk<'_> {
         let dropped = prune::prune(&of_holder, &mut holder);
         let place = path.child("default");
         if !dropped.is_empty() {
-            let why = "must be pruned";
+            let why = "must not have unknown fields";
             self.problems.invalid(path, "default", default.clone(), why);
         }
         let mut completed = default.clone();

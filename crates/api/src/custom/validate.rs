@@ -14,6 +14,7 @@ pub fn validate(schema: &Structural, object: &Value, old: Option<&Value>) -> Vec
     let mut validator = Validator::default();
     validator.value(schema, &Path::default(), object, old);
     validator.embedded(schema, &Path::default(), object);
+    validator.list_types(schema, &Path::default(), object, old);
     validator.problems
 }
 
@@ -27,8 +28,9 @@ impl Validator {
         if old == Some(value) {
             return;
         }
-        if !self.check_type(schema, path, value) && value.is_null() {
-            return;
+        self.check_type(schema, path, value);
+        if value.is_null() {
+            return self.check_allowed(&schema.checks, path, value);
         }
         self.check_combinations(schema, path, value);
         match value {
@@ -41,7 +43,7 @@ impl Validator {
         self.check_allowed(&schema.checks, path, value);
     }
 
-    fn check_type(&mut self, schema: &Structural, path: &Path, value: &Value) -> bool {
+    fn check_type(&mut self, schema: &Structural, path: &Path, value: &Value) {
         let fits = match (schema.basic, value) {
             (_, Value::Null) => schema.nullable || (schema.basic.is_none() && !schema.int_or_string),
             (_, Value::String(_)) if schema.int_or_string => true,
@@ -54,15 +56,21 @@ impl Validator {
             (Some(Basic::Object), value) => value.is_object(),
             (Some(Basic::String), value) => value.is_string(),
         };
-        if !fits {
-            let wanted = match (schema.int_or_string, schema.basic) {
-                (true, _) => "integer,string",
-                (false, Some(basic)) => basic.as_str(),
-                (false, None) => "",
-            };
-            self.wrong_type(path, type_name(value).into(), wanted);
+        if fits {
+            return;
         }
-        fits
+        let wanted = match (schema.int_or_string, schema.basic) {
+            (true, _) => "integer,string",
+            (false, Some(basic)) => basic.as_str(),
+            (false, None) => "",
+        };
+        match (value, schema.checks.format.as_str()) {
+            // With a format, numbers are compared by that.
+            (Value::Number(_), format @ ("int32" | "int64")) if schema.basic == Some(Basic::Integer) => {
+                self.wrong_type(path, "float64".into(), format);
+            }
+            _ => self.wrong_type(path, type_name(value).into(), wanted),
+        }
     }
 
     fn wrong_type(&mut self, path: &Path, found: Value, wanted: &str) {
@@ -78,13 +86,12 @@ impl Validator {
 
     fn check_text(&mut self, checks: &Checks, path: &Path, text: &str) {
         let length = text.chars().count() as u64;
+        // The first of these is enough.
         if let Some(most) = checks.max_length.filter(|most| length > *most) {
             self.problems.push(FieldError::too_long(path, most as usize));
-        }
-        if let Some(least) = checks.min_length.filter(|least| length < *least) {
+        } else if let Some(least) = checks.min_length.filter(|least| length < *least) {
             self.invalid(path, text, &format!("should be at least {least} chars long"));
-        }
-        if let Some(pattern) = &checks.pattern
+        } else if let Some(pattern) = &checks.pattern
             && !pattern.is_match(text)
         {
             self.invalid(path, text, &format!("should match '{}'", checks.pattern_text));
@@ -97,11 +104,16 @@ impl Validator {
     fn check_number(&mut self, schema: &Structural, path: &Path, value: &Value) {
         let checks = &schema.checks;
         let number = value.as_f64().unwrap_or_default();
-        if let (Some(Basic::Integer), Some(integer)) = (schema.basic, value.as_i64())
-            && checks.format == "int32"
-            && i32::try_from(integer).is_err()
-        {
-            self.composite("Checked value must be of type integer with format int32".to_owned());
+        let fits = match checks.format.as_str() {
+            "int32" => number.fract() == 0.0 && number >= f64::from(i32::MIN) && number <= f64::from(i32::MAX),
+            "int64" => value.is_i64() || number.fract() == 0.0,
+            _ => true,
+        };
+        if schema.basic == Some(Basic::Integer) && !fits {
+            let format = &checks.format;
+            self.composite(format!(
+                "Checked value must be of type integer with format {format} in {path}"
+            ));
         }
         if let Some(of) = checks.multiple_of.filter(|of| *of > 0.0) {
             let ratio = number / of;
@@ -136,6 +148,13 @@ impl Validator {
     }
 
     fn check_list(&mut self, schema: &Structural, path: &Path, items: &[Value], old: Option<&Value>) {
+        let old_items = old.and_then(Value::as_array).filter(|_| schema.list_type == "map");
+        for (index, item) in items.iter().enumerate() {
+            let before = old_items.and_then(|old| old.iter().find(|old| same_keys(schema, old, item)));
+            if let Some(of_items) = schema.items.as_deref() {
+                self.value(of_items, &path.index(index), item, before);
+            }
+        }
         let checks = &schema.checks;
         let count = items.len() as u64;
         if let Some(most) = checks.max_items.filter(|most| count > *most) {
@@ -148,18 +167,34 @@ impl Validator {
         if checks.unique_items && first_duplicate(items.iter()).is_some() {
             self.invalid(path, Value::Null, "shouldn't contain duplicates");
         }
-        self.check_list_type(schema, path, items);
-        let Some(of_items) = schema.items.as_deref() else {
-            return;
-        };
-        let old_items = old.and_then(Value::as_array).filter(|_| schema.list_type == "map");
-        for (index, item) in items.iter().enumerate() {
-            let before = old_items.and_then(|old| old.iter().find(|old| same_keys(schema, old, item)));
-            self.value(of_items, &path.index(index), item, before);
-        }
     }
 
     /// Sets have no equal items, and maps no two items with the same keys.
+    fn list_types(&mut self, schema: &Structural, path: &Path, value: &Value, old: Option<&Value>) {
+        if old == Some(value) {
+            return;
+        }
+        match value {
+            Value::Array(items) => {
+                self.check_list_type(schema, path, items);
+                if let Some(below) = schema.items.as_deref() {
+                    for (index, item) in items.iter().enumerate() {
+                        self.list_types(below, &path.index(index), item, None);
+                    }
+                }
+            }
+            Value::Object(map) => {
+                for (key, value) in map {
+                    if let Some(below) = schema.properties.get(key).or(schema.additional_schema()) {
+                        let before = old.and_then(|old| old.get(key));
+                        self.list_types(below, &path.child(key), value, before);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
     fn check_list_type(&mut self, schema: &Structural, path: &Path, items: &[Value]) {
         let keys: Vec<Value> = match schema.list_type.as_str() {
             "set" => items.to_vec(),
@@ -293,8 +328,7 @@ impl Validator {
         if schema.embedded_resource && value.is_object() {
             for field in ["apiVersion", "kind"] {
                 if value[field].as_str().is_none_or(str::is_empty) {
-                    self.problems
-                        .push(FieldError::required(&path.child(field), "must not be empty"));
+                    self.problems.push(FieldError::required(&path.child(field), ""));
                 }
             }
             let metadata = path.child("metadata");

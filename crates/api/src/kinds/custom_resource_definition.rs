@@ -1,6 +1,6 @@
 //! CustomResourceDefinition: a kind that users bring along.
 
-use crate::custom::{CLEANUP_FINALIZER, naming};
+use crate::custom::{CLEANUP_FINALIZER, SimplePath, naming, validate_definition_schema};
 use crate::names::{dns1035_label, dns1123_subdomain};
 use crate::print::{self, NAME};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
@@ -81,7 +81,6 @@ impl Rules for CustomResourceDefinitionRules {
     fn validate(&self, definition: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         let (spec, path) = (&definition["spec"], Path::new("spec"));
-        let names = &spec["names"];
         if problems.needs(spec, &path, "group") {
             let group = spec.text("group");
             let found = dns1123_subdomain(group, false);
@@ -91,19 +90,10 @@ impl Rules for CustomResourceDefinitionRules {
             problems.form(&path, "group", group, found);
         }
         problems.one_of(spec, &path, "scope", &["Cluster", "Namespaced"]);
-        for field in ["plural", "singular", "kind", "listKind"] {
-            problems.needs(names, &path.child("names"), field);
-        }
         validate_versions(spec, &path, &mut problems);
-        if definition["status"].list("storedVersions").is_empty() {
-            let stored = definition["status"]["storedVersions"].clone();
-            problems.invalid(
-                &Path::new("status"),
-                "storedVersions",
-                stored,
-                "must have at least one stored version",
-            );
-        }
+        validate_names(&spec["names"], &path.child("names"), &mut problems);
+        validate_conversion(&spec["conversion"], &path.child("conversion"), &mut problems);
+        validate_stored_versions(definition, &mut problems);
         problems.into_vec()
     }
 
@@ -116,18 +106,36 @@ impl Rules for CustomResourceDefinitionRules {
             let detail = "must be spec.names.plural+\".\"+spec.group";
             problems.invalid(&Path::new("metadata"), "name", name, detail);
         }
+        if let Some((reason, message)) = naming::unapproved(definition) {
+            let path = Path::new("metadata").child("annotations").key(naming::APPROVAL);
+            match reason {
+                "MissingAnnotation" => problems.required(&path, "", &message),
+                _ => {
+                    let found = definition["metadata"]["annotations"].text(naming::APPROVAL);
+                    problems.invalid(&path, "", found, message);
+                }
+            }
+        }
         problems.into_vec()
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
+        let established = naming::is_true(old, "Established");
         let (new, old, path) = (&new["spec"], &old["spec"], Path::new("spec"));
-        for field in ["group", "scope"] {
-            problems.immutable(new, old, &path, field);
+        let names = path.child("names");
+        if established {
+            problems.immutable(new, old, &path, "scope");
+            problems.immutable(&new["names"], &old["names"], &names, "kind");
         }
-        for field in ["plural", "kind"] {
-            problems.immutable(&new["names"], &old["names"], &path.child("names"), field);
-        }
+        problems.immutable(new, old, &path, "group");
+        problems.immutable(&new["names"], &old["names"], &names, "plural");
+        problems.into_vec()
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        validate_stored_versions(new, &mut problems);
         problems.into_vec()
     }
 
@@ -173,19 +181,238 @@ fn validate_versions(spec: &Value, path: &Path, problems: &mut Problems) {
         let path = path.child("versions").index(index);
         let name = version.text("name");
         problems.form(&path, "name", name, dns1035_label(name, false));
-        if names.contains(&name) {
-            problems.duplicate(&path, "name", name);
-        }
         names.push(name);
         if !version["schema"].has("openAPIV3Schema") {
-            problems.required(&path.child("schema"), "openAPIV3Schema", "schemas are required");
+            problems.required(&path.child("schema"), "openAPIV3Schema", "");
         }
+        if version.has("deprecationWarning") && !version.flag("deprecated") {
+            let detail = "can only be set for deprecated versions";
+            let text = version.text("deprecationWarning");
+            problems.invalid(&path, "deprecationWarning", text, detail);
+        }
+    }
+    validate_parts(versions, path, problems);
+    if let Some(first) = names.first() {
+        problems.form(path, "version", *first, dns1035_label(first, false));
+    }
+    names.sort_unstable();
+    if names.windows(2).any(|pair| pair[0] == pair[1]) {
+        let detail = "must contain unique version names";
+        problems.invalid(path, "versions", spec["versions"].clone(), detail);
     }
     if versions.iter().filter(|version| version.flag("storage")).count() != 1 {
         let detail = "must have exactly one version marked as storage version";
         problems.invalid(path, "versions", spec["versions"].clone(), detail);
     }
+    if spec.flag("preserveUnknownFields") {
+        let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
+                      spec.versions[*].schema instead";
+        problems.invalid(path, "preserveUnknownFields", true, detail);
+    }
 }
+
+/// What all versions say alike is reported once, as if it stood beside them.
+fn validate_parts(versions: &[Value], path: &Path, problems: &mut Problems) {
+    let alike = |field: &str| versions.iter().all(|version| version[field] == versions[0][field]);
+    let places = |field: &'static str, together: &'static str| -> Vec<(usize, Path)> {
+        match versions.is_empty() || alike(field) {
+            true => versions
+                .first()
+                .map(|_| (0, path.child(together)))
+                .into_iter()
+                .collect(),
+            false => (0..versions.len())
+                .map(|index| (index, path.child("versions").index(index).child(field)))
+                .collect(),
+        }
+    };
+    for (index, path) in places("schema", "validation") {
+        let schema = &versions[index]["schema"]["openAPIV3Schema"];
+        if schema.is_object() {
+            problems.extend(validate_definition_schema(schema, &path.child("openAPIV3Schema")));
+        }
+    }
+    for (index, path) in places("subresources", "subresources") {
+        validate_subresources(&versions[index]["subresources"], &path, problems);
+    }
+    for (index, path) in places("additionalPrinterColumns", "additionalPrinterColumns") {
+        validate_columns(&versions[index], &path, problems);
+    }
+    for (index, path) in places("selectableFields", "selectableFields") {
+        validate_selectable(&versions[index], &path, problems);
+    }
+}
+
+fn validate_names(names: &Value, path: &Path, problems: &mut Problems) {
+    for field in ["plural", "singular", "kind", "listKind"] {
+        if !problems.needs(names, path, field) {
+            continue;
+        }
+        let name = names.text(field);
+        match field {
+            "plural" | "singular" => problems.form(path, field, name, dns1035_label(name, false)),
+            _ => {
+                let found = dns1035_label(&name.to_lowercase(), false);
+                if let Some(first) = found.first() {
+                    let detail = format!("may have mixed case, but should otherwise match: {first}");
+                    problems.invalid(path, field, name, detail);
+                }
+            }
+        }
+    }
+    for field in ["shortNames", "categories"] {
+        for (index, name) in names.list(field).iter().enumerate() {
+            let name = name.as_str().unwrap_or_default();
+            let path = path.child(field).index(index);
+            problems.form(&path, "", name, dns1035_label(name, false));
+        }
+    }
+    if !names.text("kind").is_empty() && names["kind"] == names["listKind"] {
+        let detail = "kind and listKind may not be the same";
+        problems.invalid(path, "listKind", names.text("listKind"), detail);
+    }
+}
+
+fn validate_conversion(conversion: &Value, path: &Path, problems: &mut Problems) {
+    problems.one_of(conversion, path, "strategy", &["None", "Webhook"]);
+    let webhook = &conversion["webhook"];
+    if conversion.text("strategy") != "Webhook" {
+        let detail = "should not be set when strategy is not set to Webhook";
+        if webhook["clientConfig"].is_object() {
+            problems.forbidden(path, "webhookClientConfig", detail);
+        }
+        if !webhook.list("conversionReviewVersions").is_empty() {
+            problems.forbidden(path, "conversionReviewVersions", detail);
+        }
+        return;
+    }
+    let config = &webhook["clientConfig"];
+    if !config.is_object() {
+        let detail = "required when strategy is set to Webhook";
+        problems.required(path, "webhookClientConfig", detail);
+    } else if config.has("url") == config.has("service") {
+        let detail = "exactly one of url or service is required";
+        problems.required(path, "webhookClientConfig", detail);
+    }
+    let versions = webhook.list("conversionReviewVersions");
+    if versions.is_empty() {
+        problems.required(path, "conversionReviewVersions", "");
+    } else if !versions.iter().any(|version| version == "v1" || version == "v1beta1") {
+        let detail = "must include at least one of v1, v1beta1";
+        problems.invalid(path, "conversionReviewVersions", versions.to_vec(), detail);
+    }
+}
+
+fn validate_subresources(subresources: &Value, path: &Path, problems: &mut Problems) {
+    let scale = &subresources["scale"];
+    if !scale.is_object() {
+        return;
+    }
+    let path = path.child("scale");
+    for (field, roots) in [
+        ("specReplicasPath", &[".spec."][..]),
+        ("statusReplicasPath", &[".status."]),
+        ("labelSelectorPath", &[".spec.", ".status."]),
+    ] {
+        let text = scale.text(field);
+        if text.is_empty() {
+            if field != "labelSelectorPath" {
+                problems.required(&path, field, "");
+            }
+            continue;
+        }
+        if !roots.iter().any(|root| text.starts_with(root)) {
+            let roots: Vec<&str> = roots.iter().map(|root| root.trim_end_matches('.')).collect();
+            let detail = format!("should be a json path under {}", roots.join(" or "));
+            problems.invalid(&path, field, text, detail);
+        }
+    }
+}
+
+fn validate_columns(version: &Value, path: &Path, problems: &mut Problems) {
+    for (index, column) in version.list("additionalPrinterColumns").iter().enumerate() {
+        let path = path.index(index);
+        problems.needs(column, &path, "name");
+        let kinds = ["boolean", "date", "integer", "number", "string"];
+        if problems.needs(column, &path, "type") && !kinds.contains(&column.text("type")) {
+            let detail = format!("must be one of {}", kinds.join(","));
+            problems.invalid(&path, "type", column.text("type"), detail);
+        }
+        match column.text("jsonPath") {
+            "" => problems.required(&path, "JSONPath", ""),
+            text if !text.starts_with('.') => {
+                let detail = "must be a simple json path starting with .";
+                problems.invalid(&path, "JSONPath", text, detail);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn validate_selectable(version: &Value, path: &Path, problems: &mut Problems) {
+    let schema = &version["schema"]["openAPIV3Schema"];
+    let fields = version.list("selectableFields");
+    if fields.len() > MAX_SELECTABLE {
+        problems.extend([FieldError::too_many(path, fields.len(), MAX_SELECTABLE)]);
+    }
+    for (index, field) in fields.iter().enumerate() {
+        let path = path.index(index);
+        if !problems.needs(field, &path, "jsonPath") {
+            continue;
+        }
+        let text = field.text("jsonPath");
+        let Some(place) = SimplePath::parse(text) else {
+            let detail = format!("is an invalid path: expected [ or . but got: {text}");
+            problems.invalid(&path, "jsonPath", text, detail);
+            continue;
+        };
+        let found = place
+            .names()
+            .iter()
+            .fold(schema, |schema, name| &schema["properties"][name]);
+        match found.text("type") {
+            "string" | "boolean" | "integer" => {}
+            "" => {
+                let detail = "is an invalid path: does not refer to a valid field";
+                problems.invalid(&path, "jsonPath", text, detail);
+            }
+            _ => {
+                let detail = "must point to a field of type string, boolean or integer. Enum string fields and \
+                              strings with formats are allowed.";
+                problems.invalid(&path, "jsonPath", text, detail);
+            }
+        }
+        let same = |other: &&Value| other.text("jsonPath") == text;
+        if fields[..index].iter().any(|other| same(&other)) {
+            problems.duplicate(&path, "jsonPath", text);
+        }
+    }
+}
+
+/// Objects may be stored in all these versions, so none of them can go.
+fn validate_stored_versions(definition: &Value, problems: &mut Problems) {
+    let (stored, path) = (definition["status"].list("storedVersions"), Path::new("status"));
+    let versions = definition["spec"].list("versions");
+    if stored.is_empty() {
+        let detail = "must have at least one stored version";
+        problems.invalid(&path, "storedVersions", Value::Null, detail);
+    }
+    for (index, name) in stored.iter().enumerate() {
+        if versions.iter().any(|version| version["name"] == *name) {
+            continue;
+        }
+        let text = name.as_str().unwrap_or_default();
+        let detail = format!(
+            "missing from spec.versions; {text} was previously a storage version, and must remain in spec.versions \
+             until a storage migration ensures no data remains persisted in {text} and removes {text} from \
+             status.storedVersions"
+        );
+        problems.invalid(&path.child("storedVersions").index(index), "", text, detail);
+    }
+}
+
+/// The most fields of a version that objects can be selected by.
+const MAX_SELECTABLE: usize = 8;
 
 const COLUMNS: &[Column] = &[
     NAME,

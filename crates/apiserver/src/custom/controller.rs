@@ -172,7 +172,7 @@ impl Controller {
         if unchanged {
             return;
         }
-        let after = Arc::new(Customs::new(definitions, &before, &self.hub, registry.root()));
+        let after = Arc::new(Customs::new(definitions, &before, &self.hub, &self.server));
         registry.customs.store(after.clone());
         before.retire_missing(&after);
     }
@@ -246,7 +246,7 @@ impl Controller {
         else {
             return Ok(0);
         };
-        let custom = super::Custom::new(definition.clone(), at);
+        let custom = super::Custom::new(definition.clone(), at, &Arc::downgrade(&self.server));
         let row = super::row::row(definition, &definition.versions[at]);
         let served = Arc::new(Served::of_custom(row, custom, &self.hub, registry.root()));
         let snapshot = registry.store.latest().await.map_err(crate::registry::store_error)?;

@@ -5,16 +5,19 @@
 //! removes the objects of definitions that go.
 
 mod controller;
+mod convert;
 mod row;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use api::custom::{Conversion, Definition, Version};
+use api::custom::{Definition, Version};
 use api::{Error, Resource, Value};
 use tokio::sync::watch;
 
 pub use controller::follow;
+use convert::Converter;
 
+use crate::ApiServer;
 use crate::registry::Served;
 use crate::watch::Hub;
 
@@ -23,6 +26,7 @@ pub struct Custom {
     pub definition: Arc<Definition>,
     /// The place of the version in the definition.
     at: usize,
+    converter: Converter,
     retired: watch::Sender<bool>,
 }
 
@@ -35,11 +39,14 @@ pub struct Customs {
     group_versions: Vec<(&'static str, &'static str)>,
     /// The definitions behind them, by name.
     pub definitions: Vec<Arc<Definition>>,
+    /// OpenAPI documents made from this table.
+    pub published: crate::openapi::Published,
 }
 
 impl Custom {
-    pub fn new(definition: Arc<Definition>, at: usize) -> Custom {
+    pub fn new(definition: Arc<Definition>, at: usize, server: &Weak<ApiServer>) -> Custom {
         Custom {
+            converter: Converter::new(&definition.conversion, server),
             definition,
             at,
             retired: watch::Sender::new(false),
@@ -61,7 +68,7 @@ impl Custom {
 
     /// Makes a stored object one of the served version: what has been stored before the schema changed is brought into
     /// its present form first.
-    pub fn from_stored(&self, object: &mut Value, api_version: &str) -> Result<(), Error> {
+    pub fn read_stored(&self, object: &mut Value, api_version: &str) -> Result<(), Error> {
         let stored = object["apiVersion"].as_str().unwrap_or_default();
         let stored = stored.rsplit('/').next().unwrap_or_default().to_owned();
         if let Some(version) = self.definition.version(&stored) {
@@ -71,7 +78,7 @@ impl Custom {
         self.convert(object, api_version)
     }
 
-    pub fn to_stored(&self, object: &mut Value, api_version: &str) -> Result<(), Error> {
+    pub fn write_stored(&self, object: &mut Value, api_version: &str) -> Result<(), Error> {
         self.convert(object, api_version)
     }
 
@@ -79,30 +86,22 @@ impl Custom {
         if object["apiVersion"] == api_version {
             return Ok(());
         }
-        match &self.definition.conversion {
-            Conversion::Rename => {
-                object["apiVersion"] = api_version.into();
-                let version = api_version.rsplit('/').next().unwrap_or_default();
-                if let Some(version) = self.definition.version(version) {
-                    version.normalize(object)?;
-                }
-                Ok(())
-            }
-            Conversion::Webhook(_) => Err(Error::internal("conversion webhooks are not called yet")),
+        self.converter.convert(object, api_version)?;
+        let version = api_version.rsplit('/').next().unwrap_or_default();
+        if let Some(version) = self.definition.version(version) {
+            version.normalize(object)?;
         }
+        Ok(())
     }
 }
 
 impl Customs {
     /// The table of these definitions; what has not changed since `before` stays as it is.
-    fn new(definitions: Vec<Arc<Definition>>, before: &Customs, hub: &Hub, root: &str) -> Customs {
+    fn new(definitions: Vec<Arc<Definition>>, before: &Customs, hub: &Hub, server: &Arc<ApiServer>) -> Customs {
         let mut served = Vec::new();
         for definition in definitions.iter().filter(|definition| definition.established) {
-            served.extend(
-                before
-                    .served_of(definition)
-                    .unwrap_or_else(|| make_served(definition, hub, root)),
-            );
+            let kept = before.served_of(definition);
+            served.extend(kept.unwrap_or_else(|| make_served(definition, hub, server)));
         }
         served.sort_by_key(|served| served.address());
         served.dedup_by_key(|served| served.address());
@@ -116,7 +115,12 @@ impl Customs {
             served,
             group_versions,
             definitions,
+            published: crate::openapi::Published::default(),
         }
+    }
+
+    pub fn served(&self) -> impl Iterator<Item = &Arc<Served>> {
+        self.served.iter()
     }
 
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Served>> {
@@ -155,13 +159,14 @@ impl Customs {
     }
 }
 
-fn make_served(definition: &Arc<Definition>, hub: &Hub, root: &str) -> Vec<Arc<Served>> {
+fn make_served(definition: &Arc<Definition>, hub: &Hub, server: &Arc<ApiServer>) -> Vec<Arc<Served>> {
     let versions = definition.versions.iter().enumerate();
     versions
         .filter(|(_, version)| version.served)
         .map(|(at, version)| {
-            let custom = Custom::new(definition.clone(), at);
-            Arc::new(Served::of_custom(row::row(definition, version), custom, hub, root))
+            let custom = Custom::new(definition.clone(), at, &Arc::downgrade(server));
+            let row = row::row(definition, version);
+            Arc::new(Served::of_custom(row, custom, hub, server.registry.root()))
         })
         .collect()
 }

@@ -8,10 +8,22 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use api::custom::{Definition, Version};
-use api::{Resource, Subresource};
+use api::{Resource, Subresource, Verb};
 use parking_lot::Mutex;
 
 static ROWS: LazyLock<Mutex<HashMap<String, &'static Resource>>> = LazyLock::new(Mutex::default);
+
+/// The verbs of every custom resource, in the order in which discovery shows them.
+const VERBS: &[Verb] = &[
+    Verb::Delete,
+    Verb::DeleteCollection,
+    Verb::Get,
+    Verb::List,
+    Verb::Patch,
+    Verb::Create,
+    Verb::Update,
+    Verb::Watch,
+];
 
 static STATUS: [Subresource; 1] = [Subresource::STATUS];
 static SCALE: [Subresource; 1] = [Subresource::SCALE];
@@ -55,6 +67,7 @@ fn make(definition: &Definition, version: &Version, subresources: &'static [Subr
     )
     .short(texts(&definition.short_names))
     .in_categories(texts(&definition.categories))
+    .with_verbs(VERBS)
     .with_subresources(subresources)
     .stored_at(text(&format!("{}/{}", definition.group, definition.plural)))
     .with_rules(match version.status {

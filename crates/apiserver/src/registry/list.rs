@@ -277,11 +277,7 @@ fn expired_page(registry: &Registry, continuation: &Continuation) -> Error {
 fn check_fields(served: &Served, fields: &Selector) -> Result<(), Error> {
     for path in fields.requirements.iter().map(Requirement::key) {
         if served.field(&Value::Null, path).is_none() {
-            return Err(Error::bad_request(format!(
-                "Unable to find {:?} that match label selector \"\", field selector \"{fields}\": field label not \
-                 supported: {path}",
-                format!("{}, Resource={}", served.resource.api_version(), served.resource.plural),
-            )));
+            return Err(Error::bad_request(format!("field label not supported: {path}")));
         }
     }
     Ok(())

@@ -233,7 +233,7 @@ impl Served {
         let mut value: Value = serde_json::from_slice(stored).map_err(Error::internal)?;
         value["metadata"]["resourceVersion"] = revision.to_string().into();
         match &self.custom {
-            Some(custom) => custom.from_stored(&mut value, &self.api_version)?,
+            Some(custom) => custom.read_stored(&mut value, &self.api_version)?,
             None if self.converts() => api::convert(&mut value, &self.api_version),
             None => {}
         }
@@ -246,7 +246,7 @@ impl Served {
             metadata.remove("resourceVersion");
         }
         match &self.custom {
-            Some(custom) => custom.to_stored(&mut value, &self.storage_api_version)?,
+            Some(custom) => custom.write_stored(&mut value, &self.storage_api_version)?,
             None if self.converts() => api::convert(&mut value, &self.storage_api_version),
             None => {}
         }

@@ -1,0 +1,239 @@
+//! OpenAPI documents: version 3 for each group and version, version 2 for everything at once, in JSON and in protobuf.
+//!
+//! `types` makes schemas of built-in types from the fact table, `custom` those of custom resources from their
+//! definitions, `paths` says which requests there are. Documents are made when they are first asked for and kept
+//! compressed; those of custom resources live and die with the table they were made from.
+
+mod custom;
+mod descriptions;
+mod paths;
+mod protobuf;
+mod types;
+mod v2;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::sync::LazyLock;
+
+use api::{Error, Reason, Value};
+use bytes::Bytes;
+use flate2::Compression;
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
+use http::{HeaderMap, Response, StatusCode};
+use serde_json::{Map, json};
+
+use crate::ApiServer;
+use crate::body::Body;
+use crate::custom::Customs;
+use crate::request::Query;
+use crate::respond;
+
+const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
+const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+/// The same as a media type that can be parsed; answers carry this one.
+const V2_PROTOBUF_OLD: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// A document, compressed, with the hash that names its content.
+pub struct Document {
+    gzip: Bytes,
+    hash: String,
+}
+
+/// Documents made from one table of custom resources.
+#[derive(Default)]
+pub struct Published {
+    v3: std::sync::OnceLock<BTreeMap<String, Document>>,
+    v2: std::sync::OnceLock<Result<[Document; 2], String>>,
+}
+
+/// Every version-3 document of built-in groups by its path below `/openapi/v3/`.
+static BUILT_IN: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
+    let _texts = descriptions::hold();
+    let versions = api::kinds::GROUP_VERSIONS.iter();
+    versions
+        .map(|(group, version)| {
+            let document = types::document(group, version);
+            (path_of(group, version), Document::new(document.to_string().as_bytes()))
+        })
+        .collect()
+});
+
+pub fn index(server: &ApiServer) -> Response<Body> {
+    let customs = server.registry.customs.load();
+    let paths: Map<String, Value> = BUILT_IN
+        .iter()
+        .chain(of_customs(&customs))
+        .map(|(path, document)| {
+            let url = format!("/openapi/v3/{path}?hash={}", document.hash);
+            (path.clone(), json!({ "serverRelativeURL": url }))
+        })
+        .collect();
+    respond::json(StatusCode::OK, &json!({ "paths": paths }))
+}
+
+/// One version-3 document. A URL with the hash of its content can be kept for ever.
+pub fn document(
+    server: &ApiServer,
+    path: &str,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Option<Result<Response<Body>, Error>> {
+    let customs = server.registry.customs.load();
+    let found = BUILT_IN.get(path).or_else(|| of_customs(&customs).get(path))?;
+    if wants_only(headers, &[V3_PROTOBUF]) {
+        return Some(Err(not_acceptable("application/json")));
+    }
+    let mut response = match found.answer(headers, "application/json") {
+        Ok(response) => response,
+        Err(error) => return Some(Err(error)),
+    };
+    if let Some(hash) = query.text("hash") {
+        if hash != found.hash {
+            let location = format!("/openapi/v3/{path}?hash={}", found.hash);
+            *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+            if let Ok(location) = HeaderValue::from_str(&location) {
+                response.headers_mut().insert(http::header::LOCATION, location);
+            }
+        } else {
+            let forever = HeaderValue::from_static("public, immutable");
+            response.headers_mut().insert(http::header::CACHE_CONTROL, forever);
+        }
+    }
+    Some(Ok(response))
+}
+
+/// Everything at once, as version 2 has it.
+pub fn v2(server: &ApiServer, headers: &HeaderMap) -> Result<Response<Body>, Error> {
+    let customs = server.registry.customs.load();
+    let documents = customs.published.v2.get_or_init(|| v2::documents(&customs));
+    let [json, protobuf] = documents.as_ref().map_err(Error::internal)?;
+    match accepted(headers) {
+        Some(true) => protobuf.answer(headers, V2_PROTOBUF_OLD),
+        Some(false) => json.answer(headers, "application/json"),
+        None => Err(not_acceptable(
+            "application/json, application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+        )),
+    }
+}
+
+/// Whether the client takes protobuf first, or JSON; `None` when it takes neither.
+fn accepted(headers: &HeaderMap) -> Option<bool> {
+    let accept = headers
+        .get(ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    if accept.is_empty() {
+        return Some(false);
+    }
+    accept
+        .split(',')
+        .find_map(|clause| match clause.split(';').next().unwrap_or_default().trim() {
+            V2_PROTOBUF | V2_PROTOBUF_OLD => Some(true),
+            "application/json" | "*/*" | "application/*" => Some(false),
+            _ => None,
+        })
+}
+
+fn wants_only(headers: &HeaderMap, names: &[&str]) -> bool {
+    let accept = headers
+        .get(ACCEPT)
+        .and_then(|value| value.to_str().ok())
+        .unwrap_or_default();
+    let known = |clause: &str| names.contains(&clause.split(';').next().unwrap_or_default().trim());
+    !accept.is_empty() && accept.split(',').all(known)
+}
+
+fn not_acceptable(accepted: &str) -> Error {
+    Error::new(
+        Reason::NotAcceptable,
+        format!("only the following media types are accepted: {accepted}"),
+    )
+}
+
+fn of_customs(customs: &Customs) -> &BTreeMap<String, Document> {
+    customs.published.v3.get_or_init(|| {
+        let _texts = descriptions::hold();
+        let versions = customs.group_versions();
+        versions
+            .map(|(group, version)| {
+                let document = custom::document(customs, group, version);
+                (path_of(group, version), Document::new(document.to_string().as_bytes()))
+            })
+            .collect()
+    })
+}
+
+impl Document {
+    fn new(content: &[u8]) -> Document {
+        Document::of(&[compressed(content)], &hash(content))
+    }
+
+    /// A document of compressed pieces.
+    fn of(pieces: &[Bytes], hash: &str) -> Document {
+        Document {
+            gzip: pieces.concat().into(),
+            hash: hash.to_owned(),
+        }
+    }
+
+    fn answer(&self, headers: &HeaderMap, media_type: &'static str) -> Result<Response<Body>, Error> {
+        let tag = format!("\"{}\"", self.hash);
+        let text = |name| {
+            headers
+                .get(name)
+                .and_then(|value| value.to_str().ok())
+                .unwrap_or_default()
+        };
+        let mut response = if text(IF_NONE_MATCH).split(',').any(|known| known.trim() == tag) {
+            respond::bytes(StatusCode::NOT_MODIFIED, media_type, Bytes::new())
+        } else if text(ACCEPT_ENCODING).contains("gzip") {
+            let mut response = respond::bytes(StatusCode::OK, media_type, self.gzip.clone());
+            response
+                .headers_mut()
+                .insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+            response
+        } else {
+            let mut content = Vec::new();
+            flate2::read::MultiGzDecoder::new(&self.gzip[..])
+                .read_to_end(&mut content)
+                .map_err(Error::internal)?;
+            respond::bytes(StatusCode::OK, media_type, content)
+        };
+        if let Ok(tag) = HeaderValue::from_str(&tag) {
+            response.headers_mut().insert(ETAG, tag);
+        }
+        response
+            .headers_mut()
+            .insert(VARY, HeaderValue::from_static("Accept, Accept-Encoding"));
+        Ok(response)
+    }
+}
+
+fn path_of(group: &str, version: &str) -> String {
+    if group.is_empty() {
+        format!("api/{version}")
+    } else {
+        format!("apis/{group}/{version}")
+    }
+}
+
+fn compressed(content: &[u8]) -> Bytes {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), Compression::new(6));
+    // Writing to memory does not fail.
+    let gzip = encoder.write_all(content).and_then(|()| encoder.finish());
+    gzip.unwrap_or_default().into()
+}
+
+/// Two rounds of FNV with different seeds, in the length of the hashes that clients know.
+fn hash(content: &[u8]) -> String {
+    let round = |seed: u64| {
+        content.iter().fold(seed, |hash, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    };
+    format!(
+        "{:016X}{:016X}",
+        round(0xcbf2_9ce4_8422_2325),
+        round(0x9ae1_6a3b_2f90_404f)
+    )
+}
