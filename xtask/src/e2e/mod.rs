@@ -6,6 +6,7 @@ mod components;
 mod crash;
 pub mod footprint;
 mod leftovers;
+mod tour;
 pub mod workload;
 
 use std::path::PathBuf;
@@ -64,6 +65,16 @@ const SCENARIOS: &[Scenario] = &[
         name: "down-and-reset",
         needs: NODE,
         run: leftovers::none,
+    },
+    Scenario {
+        name: "tour",
+        needs: &["ip"],
+        run: |world| tour::on(world, Store::Embedded),
+    },
+    Scenario {
+        name: "tour-etcd",
+        needs: &["ip", "etcd"],
+        run: |world| tour::on(world, Store::Etcd),
     },
     Scenario {
         name: "upstream-controllers",
