@@ -43,6 +43,8 @@ pub enum FieldProblem {
     Required,
     Duplicate,
     Invalid,
+    /// Like `Invalid`, of a struct that is not shown.
+    InvalidWhole,
     NotSupported,
     Forbidden,
     TooLong,
@@ -67,7 +69,7 @@ impl FieldProblem {
             FieldProblem::NotFound => "FieldValueNotFound",
             FieldProblem::Required => "FieldValueRequired",
             FieldProblem::Duplicate => "FieldValueDuplicate",
-            FieldProblem::Invalid => "FieldValueInvalid",
+            FieldProblem::Invalid | FieldProblem::InvalidWhole => "FieldValueInvalid",
             FieldProblem::NotSupported => "FieldValueNotSupported",
             FieldProblem::Forbidden => "FieldValueForbidden",
             FieldProblem::TooLong => "FieldValueTooLong",
@@ -82,7 +84,7 @@ impl FieldProblem {
             FieldProblem::NotFound => "Not found",
             FieldProblem::Required => "Required value",
             FieldProblem::Duplicate => "Duplicate value",
-            FieldProblem::Invalid | FieldProblem::TypeInvalid => "Invalid value",
+            FieldProblem::Invalid | FieldProblem::InvalidWhole | FieldProblem::TypeInvalid => "Invalid value",
             FieldProblem::NotSupported => "Unsupported value",
             FieldProblem::Forbidden => "Forbidden",
             FieldProblem::TooLong => "Too long",
@@ -146,9 +148,11 @@ impl FieldError {
     pub fn body(&self) -> String {
         let title = self.problem.title();
         let mut body = match self.problem {
-            FieldProblem::Required | FieldProblem::Forbidden | FieldProblem::TooLong | FieldProblem::Internal => {
-                title.to_owned()
-            }
+            FieldProblem::Required
+            | FieldProblem::InvalidWhole
+            | FieldProblem::Forbidden
+            | FieldProblem::TooLong
+            | FieldProblem::Internal => title.to_owned(),
             _ => match &self.value {
                 Value::Null => format!("{title}: null"),
                 value => format!("{title}: {value}"),

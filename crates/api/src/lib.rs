@@ -8,6 +8,7 @@
 //! values in the normal form that `schema` decodes to.
 
 mod convert;
+pub mod cron;
 pub mod custom;
 mod error;
 mod field;

@@ -119,6 +119,22 @@ pub fn label_key(key: &str) -> Vec<String> {
     problems
 }
 
+/// The name of a controller: a path below a domain.
+pub fn domain_prefixed_path(path: &str) -> Vec<String> {
+    match path.split_once('/') {
+        Some((domain, rest)) if !domain.is_empty() && !rest.is_empty() => {
+            let mut problems = dns1123_subdomain(domain, false);
+            let is_usual = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~%!$&'()*+,;=:".contains(&byte);
+            if !rest.bytes().all(is_usual) {
+                problems
+                    .push("Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')".to_owned());
+            }
+            problems
+        }
+        _ => vec!["must be a domain-prefixed path (such as \"acme.io/foo\")".to_owned()],
+    }
+}
+
 pub fn label_value(value: &str) -> Vec<String> {
     let mut problems = too_long(value, LABEL_BYTES);
     if !value.is_empty() && !is_label_text(value) {

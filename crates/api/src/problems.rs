@@ -32,6 +32,13 @@ impl Problems {
         self.0.push(FieldError::invalid(&path.child(field), value, detail));
     }
 
+    /// A struct, or list of structs, that as a whole is not right.
+    pub fn invalid_whole(&mut self, path: &Path, field: &str, detail: impl Into<String>) {
+        let problem = FieldProblem::InvalidWhole;
+        self.0
+            .push(FieldError::new(problem, &path.child(field), Value::Null, detail));
+    }
+
     pub fn forbidden(&mut self, path: &Path, field: &str, detail: impl Into<String>) {
         self.0.push(FieldError::forbidden(&path.child(field), detail));
     }

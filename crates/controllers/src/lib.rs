@@ -10,6 +10,7 @@
 mod amount;
 mod claim;
 mod conditions;
+mod cron_job;
 mod daemon_set;
 mod deployment;
 mod disruption;
@@ -19,6 +20,7 @@ mod endpoint_slice_mirroring;
 mod endpoints;
 mod garbage_collector;
 mod history;
+mod job;
 mod model;
 mod namespace;
 mod node_fit;
@@ -36,6 +38,7 @@ mod status;
 mod table;
 mod taint_eviction;
 mod template;
+mod ttl_after_finished;
 mod volume_binder;
 mod volume_protection;
 

@@ -120,6 +120,7 @@ pub struct Toleration {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Container {
+    pub name: String,
     pub ports: Vec<ContainerPort>,
     /// `Always` on an init container makes it a sidecar, whose ports count.
     pub restart_policy: String,
@@ -143,6 +144,7 @@ pub struct PodStatus {
     #[serde(rename = "podIPs")]
     pub pod_ips: Vec<PodIp>,
     pub container_statuses: Vec<ContainerStatus>,
+    pub init_container_statuses: Vec<ContainerStatus>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -163,7 +165,22 @@ pub struct PodCondition {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContainerStatus {
+    pub name: String,
     pub restart_count: i64,
+    pub state: ContainerState,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ContainerState {
+    pub terminated: Option<Terminated>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Terminated {
+    pub exit_code: i64,
+    pub finished_at: String,
 }
 
 /// A ReplicaSet, or a ReplicationController, whose plain map of labels is read as a selector too.

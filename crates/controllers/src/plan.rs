@@ -73,6 +73,8 @@ pub struct Patch {
     pub subresource: &'static str,
     pub body: Value,
     pub form: Form,
+    /// May be under way together with its neighbours that say so too, which are of other objects.
+    pub at_once: bool,
     pub announce: Option<Announce>,
     /// The stage to record for the patched object.
     pub mark: Option<&'static str>,
@@ -161,6 +163,7 @@ impl Patch {
             subresource: "",
             body,
             form: Form::Merge,
+            at_once: false,
             announce: None,
             mark: None,
         }

@@ -1,14 +1,15 @@
 //! All controllers, by name.
 
 use crate::{
-    Row, daemon_set, deployment, disruption, endpoint_slice, endpoint_slice_mirroring, endpoints, garbage_collector,
-    namespace, node_ipam, node_lifecycle, replica_set, root_ca, service_account, stateful_set, taint_eviction,
-    volume_binder, volume_protection,
+    Row, cron_job, daemon_set, deployment, disruption, endpoint_slice, endpoint_slice_mirroring, endpoints,
+    garbage_collector, job, namespace, node_ipam, node_lifecycle, replica_set, root_ca, service_account, stateful_set,
+    taint_eviction, ttl_after_finished, volume_binder, volume_protection,
 };
 
 /// Every controller that [`crate::run`] starts. A new controller is one file and one row.
 pub fn table() -> &'static [&'static Row] {
     &[
+        &cron_job::ROW,
         &daemon_set::ROW,
         &deployment::ROW,
         &disruption::ROW,
@@ -16,6 +17,7 @@ pub fn table() -> &'static [&'static Row] {
         &endpoint_slice::ROW,
         &endpoint_slice_mirroring::ROW,
         &garbage_collector::ROW,
+        &job::ROW,
         &namespace::ROW,
         &node_ipam::ROW,
         &node_lifecycle::ROW,
@@ -28,6 +30,7 @@ pub fn table() -> &'static [&'static Row] {
         &service_account::ROW,
         &stateful_set::ROW,
         &taint_eviction::ROW,
+        &ttl_after_finished::ROW,
         &volume_protection::CLASS_ROW,
     ]
 }

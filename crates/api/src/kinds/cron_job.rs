@@ -2,6 +2,7 @@
 
 use super::job::default_job_spec;
 use super::job::validate_job_spec;
+use crate::cron::{Schedule, TimeZone};
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR, or_none};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
@@ -34,6 +35,7 @@ impl Rules for CronJobRules {
         if problems.needs(spec, &path, "schedule") {
             validate_schedule(spec, &path, &mut problems);
         }
+        validate_time_zone(spec, &path, &mut problems);
         for field in [
             "startingDeadlineSeconds",
             "successfulJobsHistoryLimit",
@@ -101,41 +103,37 @@ impl Rules for CronJobRules {
 
 const NAME_BYTES: usize = 52;
 
-/// The shape of a schedule: five fields, or a name for a usual one.
 fn validate_schedule(spec: &Value, path: &Path, problems: &mut Problems) {
     let schedule = spec.text("schedule");
-    if schedule.contains("TZ=") {
-        let detail = match spec.has("timeZone") {
-            true => "cannot use both timeZone field and TZ or CRON_TZ in schedule",
-            false => "cannot use TZ or CRON_TZ in schedule, use timeZone field instead",
-        };
-        return problems.invalid(path, "schedule", schedule, detail);
+    if let Err(error) = Schedule::parse(schedule) {
+        problems.invalid(path, "schedule", schedule, error);
     }
-    if schedule.starts_with('@') {
-        let named = [
-            "@yearly",
-            "@annually",
-            "@monthly",
-            "@weekly",
-            "@daily",
-            "@midnight",
-            "@hourly",
-        ];
-        if !named.contains(&schedule) && !schedule.starts_with("@every ") {
-            problems.invalid(
-                path,
-                "schedule",
-                schedule,
-                format!("unrecognized descriptor: {schedule}"),
-            );
-        }
-        return;
-    }
-    let fields = schedule.split_whitespace().count();
-    if fields != 5 {
-        let found: Vec<&str> = schedule.split_whitespace().collect();
-        let detail = format!("expected exactly 5 fields, found {fields}: [{}]", found.join(" "));
+    if schedule.contains("TZ") {
+        let detail = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead";
         problems.invalid(path, "schedule", schedule, detail);
+    }
+}
+
+fn validate_time_zone(spec: &Value, path: &Path, problems: &mut Problems) {
+    let Some(name) = spec["timeZone"].as_str() else { return };
+    if name.is_empty() {
+        return problems.invalid(path, "timeZone", name, "timeZone must be nil or non-empty string");
+    }
+    let usual = |letter: char| letter.is_ascii_alphanumeric() || ".-_+".contains(letter);
+    let is_part = |part: &str| {
+        !matches!(part, "" | "." | "..") && !part.starts_with('-') && part.len() <= 14 && part.chars().all(usual)
+    };
+    if !name.split('/').all(is_part) {
+        problems.invalid(path, "timeZone", name, format!("unknown time zone {name}"));
+    }
+    if name.eq_ignore_ascii_case("local") {
+        let detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
+        problems.invalid(path, "timeZone", name, detail);
+    }
+    if let Err(error) = TimeZone::named(name)
+        && !name.eq_ignore_ascii_case("local")
+    {
+        problems.invalid(path, "timeZone", name, error);
     }
 }
 
@@ -151,3 +149,44 @@ const COLUMNS: &[Column] = &[
     IMAGES,
     SELECTOR,
 ];
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn check(spec: &str, expected: Expect) {
+        let mut object: Value = serde_json::from_str(&format!("{{\"spec\": {spec}}}")).unwrap();
+        let pod = json!({"containers": [{"name": "a", "image": "a"}], "restartPolicy": "Never"});
+        object["spec"]["jobTemplate"] = json!({"spec": {"template": {"spec": pod}}});
+        CRON_JOB.rules.default(&mut object);
+        let problems: Vec<String> = CRON_JOB
+            .rules
+            .validate(&object)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        expected.assert_eq(&problems.join("\n"));
+    }
+
+    #[test]
+    fn schedules_and_time_zones_must_be_known() {
+        check(
+            r#"{"schedule": "0 * * * mon", "timeZone": "Europe/Berlin"}"#,
+            expect![""],
+        );
+        check(
+            r#"{"schedule": "61 * * * *", "timeZone": "Middle/Earth"}"#,
+            expect![[r#"
+                spec.schedule: Invalid value: "61 * * * *": end of range (61) above maximum (59): 61
+                spec.timeZone: Invalid value: "Middle/Earth": unknown time zone Middle/Earth"#]],
+        );
+        check(
+            r#"{"schedule": "TZ=UTC 0 * * * *"}"#,
+            expect![[
+                r#"spec.schedule: Invalid value: "TZ=UTC 0 * * * *": cannot use TZ or CRON_TZ in schedule, use timeZone field instead"#
+            ]],
+        );
+    }
+}

@@ -1,12 +1,19 @@
 //! Job: pods that run to their end.
 
+mod policy;
+mod status;
+#[cfg(test)]
+mod tests;
+mod update;
+
 use crate::pod_spec::default_template;
 use crate::pod_spec::validate_template;
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR};
 use crate::selector::Selector;
-use crate::workload::{validate_counts, validate_selected};
+use crate::workload::validate_selected;
 use crate::{
-    Column, FieldError, Fields, Generation, LabelSelector, Path, Problems, Resource, Rules, Subresource, Value,
+    Column, FieldError, Fields, Generation, LabelSelector, Path, Problems, Resource, Rules, Subresource, Value, names,
+    validate_label_selector,
 };
 use serde_json::json;
 
@@ -56,11 +63,13 @@ impl Rules for JobRules {
         let (spec, path) = (&job["spec"], Path::new("spec"));
         validate_job_spec(spec, &path, &mut problems);
         if spec["selector"].is_object() {
+            problems.extend(validate_label_selector(&spec["selector"], &path.child("selector")));
             let parsed: LabelSelector = serde_json::from_value(spec["selector"].clone()).unwrap_or_default();
             validate_selected(spec, &Selector::from(&parsed), &path, &mut problems);
         } else {
             problems.required(&path, "selector", "");
         }
+        policy::validate_host_names(job, &mut problems);
         problems.into_vec()
     }
 
@@ -90,38 +99,13 @@ impl Rules for JobRules {
         ] {
             problems.immutable(new_spec, old_spec, &path, field);
         }
-        // An indexed job may change its size as a whole.
-        let elastic =
-            new_spec.text("completionMode") == "Indexed" && new_spec["completions"] == new_spec["parallelism"];
-        if !elastic {
-            problems.immutable(new_spec, old_spec, &path, "completions");
-        }
-        // A job that never ran may still be told where its pods go.
-        let untouched = old_spec.flag("suspend") && !old["status"].has("startTime");
-        if !untouched {
-            problems.immutable(new_spec, old_spec, &path, "template");
-        }
+        update::validate_completions(new_spec, old_spec, &path, &mut problems);
+        update::validate_template(new, old, &path, &mut problems);
         problems.into_vec()
     }
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
-        let mut problems = validate_counts(new, &["active", "succeeded", "failed", "ready", "terminating"]);
-        let path = Path::new("status");
-        let (new, old) = (&new["status"], &old["status"]);
-        for field in ["failed", "succeeded"] {
-            if new.number(field) < old.number(field) {
-                problems.invalid(
-                    &path,
-                    field,
-                    new.number(field),
-                    format!("cannot decrease the {field} counter"),
-                );
-            }
-        }
-        if old.has("completionTime") {
-            problems.immutable(new, old, &path, "completionTime");
-        }
-        problems.into_vec()
+        status::validate(new, old)
     }
 
     fn generation(&self) -> Generation {
@@ -230,8 +214,7 @@ fn duration(status: &Value, now: i64) -> String {
     }
 }
 
-/// The most pods of an indexed job at a time.
-const INDEXED_PARALLELISM: i64 = 100_000;
+const MANAGED_BY_BYTES: usize = 63;
 
 /// The checks that also hold in a CronJob's template.
 pub(super) fn validate_job_spec(spec: &Value, path: &Path, problems: &mut Problems) {
@@ -247,25 +230,27 @@ pub(super) fn validate_job_spec(spec: &Value, path: &Path, problems: &mut Proble
     for field in counts {
         problems.not_negative(spec, path, field);
     }
+    if spec.has("maxFailedIndexes") && !spec.has("backoffLimitPerIndex") {
+        problems.required(path, "backoffLimitPerIndex", "when maxFailedIndexes is specified");
+    }
+    if let Some(manager) = spec["managedBy"].as_str() {
+        problems.form(path, "managedBy", manager, names::domain_prefixed_path(manager));
+        if manager.len() > MANAGED_BY_BYTES {
+            problems.extend([FieldError::too_long(&path.child("managedBy"), MANAGED_BY_BYTES)]);
+        }
+    }
     problems.optional_one_of(spec, path, "completionMode", &["NonIndexed", "Indexed"]);
     if spec.text("completionMode") == "Indexed" {
-        if !spec.has("completions") {
-            problems.required(path, "completions", "when completion mode is Indexed");
-        }
-        if spec.number("parallelism") > INDEXED_PARALLELISM {
-            let detail = format!("must be less than or equal to {INDEXED_PARALLELISM} when completion mode is Indexed");
-            problems.invalid(path, "parallelism", spec.number("parallelism"), detail);
-        }
-    } else if spec.text("completionMode") == "NonIndexed" {
-        for field in ["backoffLimitPerIndex", "maxFailedIndexes", "successPolicy"] {
+        policy::validate_indexed(spec, path, problems);
+    } else {
+        for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
             if spec.has(field) {
                 problems.invalid(path, field, spec[field].clone(), "requires indexed completion mode");
             }
         }
     }
-    if spec.has("maxFailedIndexes") && !spec.has("backoffLimitPerIndex") {
-        problems.required(path, "backoffLimitPerIndex", "when maxFailedIndexes is specified");
-    }
+    policy::validate_failure_policy(spec, path, problems);
+    policy::validate_success_policy(spec, path, problems);
     let replacements: &[&str] = if spec.has("podFailurePolicy") {
         &["Failed"]
     } else {
@@ -303,21 +288,3 @@ const COLUMNS: &[Column] = &[
     IMAGES,
     SELECTOR,
 ];
-
-#[cfg(test)]
-mod tests {
-    use expect_test::expect;
-
-    use super::*;
-
-    #[test]
-    fn a_job_runs_once_and_knows_its_pods_by_its_uid() {
-        let mut job = json!({"metadata": {"name": "once"}, "spec": {"template": {"spec": {"restartPolicy": "Never"}}}});
-        JOB.rules.default(&mut job);
-        job["metadata"]["uid"] = "1".into();
-        JOB.rules.prepare_create(&mut job);
-        job["spec"]["template"].remove("spec");
-        expect![[r#"{"backoffLimit":6,"completionMode":"NonIndexed","completions":1,"manualSelector":false,"parallelism":1,"podReplacementPolicy":"TerminatingOrFailed","selector":{"matchLabels":{"batch.kubernetes.io/controller-uid":"1"}},"suspend":false,"template":{"metadata":{"labels":{"batch.kubernetes.io/controller-uid":"1","batch.kubernetes.io/job-name":"once","controller-uid":"1","job-name":"once"}}}}"#]]
-            .assert_eq(&job["spec"].to_string());
-    }
-}

@@ -257,6 +257,7 @@ fn alike(first: &Action, other: &Action) -> bool {
         (Action::Delete(_), Action::Delete(_)) => true,
         (Action::DeleteCollection { .. }, Action::DeleteCollection { .. }) => true,
         (Action::Adopt(_), Action::Adopt(_)) => true,
+        (Action::Patch(first), Action::Patch(other)) if first.at_once => other.at_once,
         _ => std::ptr::eq(first, other),
     }
 }
