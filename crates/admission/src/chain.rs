@@ -40,6 +40,13 @@ pub struct Attributes {
     pub reinvocation: Reinvocation,
 }
 
+/// Another object as it must become together with the request's own, or not at all. It is written on condition that it
+/// is still at the revision it was read at.
+pub struct Companion {
+    pub resource: &'static Resource,
+    pub object: Value,
+}
+
 /// Reads of the server's own state, as new as this process knows it.
 #[async_trait]
 pub trait Lookup: Send + Sync {
@@ -104,6 +111,12 @@ pub trait Plugin: Send + Sync {
     async fn validate(&self, _attributes: &Attributes, _lookup: &dyn Lookup) -> Result<(), Error> {
         Ok(())
     }
+
+    /// What else changes with the object. Asked last, just before the object is stored, and again when somebody else
+    /// was faster.
+    fn companions(&self, _attributes: &Attributes, _lookup: &dyn Lookup) -> Result<Vec<Companion>, Error> {
+        Ok(Vec::new())
+    }
 }
 
 /// The plugins in the order in which they run.
@@ -147,6 +160,14 @@ impl Chain {
             }
         }
         Ok(())
+    }
+
+    pub fn companions(&self, attributes: &Attributes, lookup: &dyn Lookup) -> Result<Vec<Companion>, Error> {
+        let mut companions = Vec::new();
+        for plugin in self.plugins.iter().filter(|plugin| plugin.handles(attributes)) {
+            companions.extend(plugin.companions(attributes, lookup)?);
+        }
+        Ok(companions)
     }
 }
 

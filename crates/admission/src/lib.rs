@@ -17,7 +17,7 @@ mod services;
 mod testing;
 mod webhook;
 
-pub use chain::{Attributes, Chain, Lookup, Operation, Plugin};
+pub use chain::{Attributes, Chain, Companion, Lookup, Operation, Plugin};
 pub use reinvoke::Reinvocation;
 pub use remarks::Remarks;
 pub use services::{Services, endpoint};

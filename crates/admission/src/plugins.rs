@@ -10,6 +10,7 @@ mod namespace_lifecycle;
 mod node_restriction;
 mod pod_topology_labels;
 mod priority;
+mod resource_quota;
 mod runtime_class;
 mod service_account;
 mod storage_protection;
@@ -57,6 +58,8 @@ pub static TABLE: &[Row] = &[
     // Those that the cluster's owner writes come after ours and see what ours made of the object.
     Row::on("MutatingAdmissionWebhook", |settings| Box::new(webhook::Mutating::new(settings))),
     Row::on("ValidatingAdmissionWebhook", |settings| Box::new(webhook::Validating::new(settings))),
+    // The last, so that nothing is charged for what another plugin refuses.
+    Row::on("ResourceQuota", |_| Box::new(resource_quota::ResourceQuota)),
 ];
 
 /// Upstream's plugins that are on by default there and not written yet. They can be disabled, which changes nothing, but
@@ -66,7 +69,6 @@ pub const ABSENT: &[&str] = &[
     "ClusterTrustBundleAttest",
     "MutatingAdmissionPolicy",
     "ValidatingAdmissionPolicy",
-    "ResourceQuota",
 ];
 
 impl Row {

@@ -19,6 +19,7 @@ pub mod names;
 pub mod pod_spec;
 pub mod print;
 mod problems;
+pub mod quota;
 mod resource;
 pub mod selector;
 mod value;

@@ -30,6 +30,7 @@ mod owner;
 mod plan;
 mod replica_set;
 mod replicas;
+mod resource_quota;
 mod root_ca;
 mod service;
 mod service_account;

@@ -2,8 +2,8 @@
 
 use crate::{
     Row, cron_job, daemon_set, deployment, disruption, endpoint_slice, endpoint_slice_mirroring, endpoints,
-    garbage_collector, job, namespace, node_ipam, node_lifecycle, replica_set, root_ca, service_account, stateful_set,
-    taint_eviction, ttl_after_finished, volume_binder, volume_protection,
+    garbage_collector, job, namespace, node_ipam, node_lifecycle, replica_set, resource_quota, root_ca,
+    service_account, stateful_set, taint_eviction, ttl_after_finished, volume_binder, volume_protection,
 };
 
 /// Every controller that [`crate::run`] starts. A new controller is one file and one row.
@@ -26,6 +26,7 @@ pub fn table() -> &'static [&'static Row] {
         &volume_protection::CLAIM_ROW,
         &replica_set::ROW,
         &replica_set::REPLICATION_CONTROLLER_ROW,
+        &resource_quota::ROW,
         &root_ca::ROW,
         &service_account::ROW,
         &stateful_set::ROW,

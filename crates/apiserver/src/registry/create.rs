@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::Operation;
+use admission::{Attributes, Operation};
 use api::{Error, Value};
 use store::{Compare, Outcome, Transaction, Write};
 
@@ -77,8 +77,7 @@ impl Registry {
         }
         attributes.name.clone_from(&name);
         self.admission.validate(&attributes, &self.lookup()).await?;
-        self.commit_new(served, namespace, &name, attributes.object, options)
-            .await
+        self.commit_new(served, namespace, &name, attributes, options).await
     }
 
     /// A complete object of the server's own making, without asking admission.
@@ -113,9 +112,10 @@ impl Registry {
         served: &Arc<Served>,
         namespace: &str,
         name: &str,
-        value: Value,
+        attributes: Attributes,
         options: &WriteOptions,
     ) -> Result<Stored, Error> {
+        let mut turn = None;
         let key = self.key(served, namespace, name);
         let ttl = (served.resource.storage == "events").then_some(EVENT_TTL);
         for _ in 0..MAX_CONFLICT_RETRIES {
@@ -123,7 +123,8 @@ impl Registry {
             if snapshot.get(&key).is_some() {
                 return Err(Error::already_exists(served.resource, name));
             }
-            let mut value = value.clone();
+            let companions = self.accompany(&attributes, &mut turn).await?;
+            let mut value = attributes.object.clone();
             let claims = self.services.claim(served.resource, &mut value, None, &*snapshot)?;
             let uid = text(&value, "uid").to_owned();
             let bytes = served.encode_stored(value)?;
@@ -139,6 +140,7 @@ impl Registry {
                 }],
             };
             claims.add_to(&mut transaction);
+            self.add_companions(companions, &mut transaction)?;
             match self.store.commit(transaction).await.map_err(store_error)? {
                 Outcome::Committed { revision } => {
                     let object = mark_of(served, namespace, name);
@@ -149,7 +151,7 @@ impl Registry {
                 Outcome::Conflict { current } if current.first().is_some_and(Option::is_some) => {
                     return Err(Error::already_exists(served.resource, name));
                 }
-                Outcome::Conflict { .. } => {}
+                Outcome::Conflict { .. } => drop(self.store.latest().await.map_err(store_error)?),
             }
         }
         Err(Error::conflict(

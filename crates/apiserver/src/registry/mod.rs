@@ -4,6 +4,7 @@
 //! prepared, admitted and validated as a value, encoded once, and committed on condition of the revision it was made
 //! from.
 
+mod companions;
 mod create;
 mod delete;
 mod list;
@@ -65,6 +66,7 @@ pub struct Registry {
     /// The custom ones, replaced as a whole when a definition changes.
     pub customs: ArcSwap<Customs>,
     root: String,
+    turns: companions::Turns,
 }
 
 impl Registry {
@@ -87,6 +89,7 @@ impl Registry {
             served,
             customs: ArcSwap::default(),
             root: root.to_owned(),
+            turns: companions::Turns::default(),
         }
     }
 

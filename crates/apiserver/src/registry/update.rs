@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use admission::Operation;
+use admission::{Companion, Operation};
 use api::{Error, Value};
 use bytes::Bytes;
 use store::{Compare, Outcome, Transaction, Write};
@@ -98,9 +98,19 @@ impl Registry {
         validate(served, scope, name, &attributes.object, &attributes.old_object)?;
         self.admission.validate(&attributes, &self.lookup()).await?;
 
+        let mut turn = None;
+        let companions = self.accompany(&attributes, &mut turn).await?;
         let (new, old) = (attributes.object, attributes.old_object);
-        self.commit_change(served, namespace, name, new, &old, &stored, options.dry_run)
-            .await
+        self.commit_change(
+            served,
+            namespace,
+            name,
+            new,
+            (&old, &stored),
+            companions,
+            options.dry_run,
+        )
+        .await
     }
 
     #[expect(
@@ -113,8 +123,8 @@ impl Registry {
         namespace: &str,
         name: &str,
         mut new: Value,
-        old: &Value,
-        stored: &Stored,
+        (old, stored): (&Value, &Stored),
+        companions: Vec<Companion>,
         dry_run: bool,
     ) -> Result<Turn, Error> {
         let snapshot = self.store.snapshot();
@@ -154,6 +164,7 @@ impl Registry {
         };
         claims.add_to(&mut transaction);
         released.add_to(&mut transaction);
+        self.add_companions(companions, &mut transaction)?;
         match self.store.commit(transaction).await.map_err(store_error)? {
             Outcome::Committed { revision } => {
                 // Heartbeats would push everything else out of the ring.
