@@ -130,6 +130,11 @@ impl Chain {
         Chain { plugins }
     }
 
+    /// Adds a rule that is not one of the plugins.
+    pub fn push(&mut self, plugin: Box<dyn Plugin>) {
+        self.plugins.push(plugin);
+    }
+
     pub fn names(&self) -> Vec<&'static str> {
         self.plugins.iter().map(|plugin| plugin.name()).collect()
     }

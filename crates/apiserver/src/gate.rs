@@ -17,6 +17,7 @@ use http::header::AUTHORIZATION;
 use serde_json::json;
 use tracing::debug;
 
+use crate::escalation::Escalation;
 use crate::pipeline::Peer;
 use crate::registry::{Registry, equal_to};
 use crate::request::{Query, RequestInfo};
@@ -79,6 +80,14 @@ impl Gate {
     /// The same decisions for those who must ask on behalf of a request.
     pub fn authorizer(&self) -> Arc<dyn Authorizer> {
         Arc::new(self.authorizers.clone())
+    }
+
+    /// The check that nobody grants more than they hold.
+    pub fn escalation(&self) -> Escalation {
+        Escalation {
+            rbac: self.rbac.clone(),
+            authorizer: self.authorizer(),
+        }
     }
 
     pub fn decide(&self, attributes: &Attributes<'_>) -> Decision {

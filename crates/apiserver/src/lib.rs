@@ -14,6 +14,7 @@ mod connect;
 mod custom;
 mod decode;
 mod discovery;
+mod escalation;
 mod fairness;
 mod gate;
 mod health;
@@ -98,8 +99,9 @@ impl ApiServer {
         let settings = admission::plugins::Settings {
             authorizer: gate.authorizer(),
         };
-        let chain = admission::plugins::chain(&settings, &options.admission.enable, &options.admission.disable)
+        let mut chain = admission::plugins::chain(&settings, &options.admission.enable, &options.admission.disable)
             .map_err(Error::bad_request)?;
+        chain.push(Box::new(gate.escalation()));
         let registry = registry::Registry::new(store.clone(), &hub, STORE_ROOT, chain, options.services);
         let server = Arc::new(ApiServer {
             registry,

@@ -8,7 +8,9 @@
 //! the store or a node.
 
 mod amount;
+mod certificates;
 mod claim;
+mod cluster_role_aggregation;
 mod conditions;
 mod cron_job;
 mod daemon_set;
@@ -28,6 +30,7 @@ mod node_ipam;
 mod node_lifecycle;
 mod owner;
 mod plan;
+mod pod_gc;
 mod replica_set;
 mod replicas;
 mod resource_quota;
@@ -39,6 +42,8 @@ mod status;
 mod table;
 mod taint_eviction;
 mod template;
+mod token_cleaner;
+mod ttl;
 mod ttl_after_finished;
 mod volume_binder;
 mod volume_protection;
@@ -53,6 +58,7 @@ use client::{Backoff, Client, EventRecorder, Informers, Transport};
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
+pub use certificates::SigningAuthority;
 pub use driver::{Attempt, Reconcile, Row, Setup};
 pub use plan::{Action, Plan};
 pub use table::table;
@@ -83,6 +89,8 @@ pub type Accounts = Arc<dyn Fn(&str) -> Arc<dyn Transport> + Send + Sync>;
 pub struct Settings {
     /// The PEM bundle that pods verify the API server with; without it no `kube-root-ca.crt` is published.
     pub root_ca: Option<String>,
+    /// Signs the certificates that were approved; without it somebody else does.
+    pub signing: Option<SigningAuthority>,
     /// The networks of all pods, one of each address family at most (`10.244.0.0/16`); every node gets a block of each.
     /// Without them nodes get their blocks from someone else.
     pub cluster_cidrs: Vec<String>,

@@ -1,14 +1,19 @@
 //! All controllers, by name.
 
 use crate::{
-    Row, cron_job, daemon_set, deployment, disruption, endpoint_slice, endpoint_slice_mirroring, endpoints,
-    garbage_collector, job, namespace, node_ipam, node_lifecycle, replica_set, resource_quota, root_ca,
-    service_account, stateful_set, taint_eviction, ttl_after_finished, volume_binder, volume_protection,
+    Row, certificates, cluster_role_aggregation, cron_job, daemon_set, deployment, disruption, endpoint_slice,
+    endpoint_slice_mirroring, endpoints, garbage_collector, job, namespace, node_ipam, node_lifecycle, pod_gc,
+    replica_set, resource_quota, root_ca, service_account, stateful_set, taint_eviction, token_cleaner, ttl,
+    ttl_after_finished, volume_binder, volume_protection,
 };
 
 /// Every controller that [`crate::run`] starts. A new controller is one file and one row.
 pub fn table() -> &'static [&'static Row] {
     &[
+        &certificates::approver::ROW,
+        &certificates::cleaner::ROW,
+        &certificates::signer::ROW,
+        &cluster_role_aggregation::ROW,
         &cron_job::ROW,
         &daemon_set::ROW,
         &deployment::ROW,
@@ -24,6 +29,7 @@ pub fn table() -> &'static [&'static Row] {
         &volume_binder::ROW,
         &volume_protection::VOLUME_ROW,
         &volume_protection::CLAIM_ROW,
+        &pod_gc::ROW,
         &replica_set::ROW,
         &replica_set::REPLICATION_CONTROLLER_ROW,
         &resource_quota::ROW,
@@ -31,6 +37,8 @@ pub fn table() -> &'static [&'static Row] {
         &service_account::ROW,
         &stateful_set::ROW,
         &taint_eviction::ROW,
+        &token_cleaner::ROW,
+        &ttl::ROW,
         &ttl_after_finished::ROW,
         &volume_protection::CLASS_ROW,
     ]

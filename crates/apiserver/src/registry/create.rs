@@ -53,6 +53,7 @@ impl Registry {
         {
             object.remove("status");
         }
+        metadata::fill_requester(&mut value, resource, &options.user);
         self.complete(served, &mut value)?;
         // Before admission: what plugins add is not the client's.
         managers::track(served, None, &mut value, Scope::Main, options);

@@ -1,6 +1,7 @@
 //! Metadata that only the server sets.
 
-use api::{Error, Resource, Value};
+use api::{Error, Fields, Resource, Value};
+use auth::User;
 use serde_json::json;
 
 /// Upstream's alphabet for generated names: no vowels, no look-alikes.
@@ -32,6 +33,27 @@ pub fn fill_new(value: &mut Value, resource: &Resource, namespace: &str) -> Resu
         api::Generation::None => metadata.remove("generation"),
     };
     Ok(())
+}
+
+/// Writes into a request for a certificate who makes it, whatever it says itself.
+pub fn fill_requester(value: &mut Value, resource: &Resource, user: &User) {
+    if (resource.group, resource.plural) != ("certificates.k8s.io", "certificatesigningrequests") {
+        return;
+    }
+    let spec = value.ensure("spec");
+    for field in ["username", "uid", "groups", "extra"] {
+        spec.remove(field);
+    }
+    spec.set("username", user.name.as_str());
+    if !user.uid.is_empty() {
+        spec.set("uid", user.uid.as_str());
+    }
+    if !user.groups.is_empty() {
+        spec.set("groups", json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        spec.set("extra", json!(user.extra));
+    }
 }
 
 /// Gives an object that has only a `generateName` a name of its own.

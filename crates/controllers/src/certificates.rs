@@ -1,0 +1,59 @@
+//! Requests for certificates: `approver` says yes to nodes, `signer` signs what was approved, `cleaner` removes what
+//! nobody needs any more.
+
+pub mod approver;
+pub mod cleaner;
+mod request;
+pub mod signer;
+
+use std::fmt;
+
+use api::{Fields, ObjectMeta, Value};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::Deserialize;
+
+use crate::conditions;
+use crate::model::with_metadata;
+
+/// The authority that signs for the cluster, as PEM.
+#[derive(Clone)]
+pub struct SigningAuthority {
+    pub certificate_pem: String,
+    pub key_pem: String,
+}
+
+impl fmt::Debug for SigningAuthority {
+    /// The key is nobody's business.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("SigningAuthority").finish_non_exhaustive()
+    }
+}
+
+const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SigningRequest {
+    metadata: ObjectMeta,
+    spec: Value,
+    status: Value,
+}
+
+with_metadata!(SigningRequest);
+
+impl SigningRequest {
+    fn has(&self, condition: &str) -> bool {
+        conditions::find(self.status.list("conditions"), condition).is_some()
+    }
+
+    /// The request itself, as PEM.
+    fn pem(&self) -> Option<String> {
+        let bytes = BASE64.decode(self.spec.text("request")).ok()?;
+        String::from_utf8(bytes).ok()
+    }
+
+    fn usages(&self) -> Vec<&str> {
+        self.spec.list("usages").iter().filter_map(Value::as_str).collect()
+    }
+}
