@@ -38,11 +38,11 @@ pub async fn run(
         ["api", version] => discovery::resources(server, "", version).ok_or_else(not_found),
         ["apis", group] => discovery::group(server, group).ok_or_else(not_found),
         ["apis", group, version] => discovery::resources(server, group, version).ok_or_else(not_found),
-        ["openapi", "v3"] => Ok(openapi::index(server)),
-        ["openapi", "v3", rest @ ..] => {
-            openapi::document(server, &rest.join("/"), query, headers).ok_or_else(not_found)?
-        }
-        ["openapi", "v2"] => openapi::v2(server, headers),
+        ["openapi", "v3"] => Ok(openapi::index(server).await),
+        ["openapi", "v3", rest @ ..] => openapi::document(server, &rest.join("/"), query, headers)
+            .await
+            .ok_or_else(not_found)?,
+        ["openapi", "v2"] => openapi::v2(server, headers).await,
         [".well-known", "openid-configuration"] => {
             let metadata = server.gate.issuer_metadata(&server.advertised_address());
             Ok(respond::json(StatusCode::OK, &metadata))

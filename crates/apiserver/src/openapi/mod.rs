@@ -13,7 +13,7 @@ mod v2;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use api::{Error, Reason, Value};
 use bytes::Bytes;
@@ -58,8 +58,9 @@ static BUILT_IN: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
         .collect()
 });
 
-pub fn index(server: &ApiServer) -> Response<Body> {
-    let customs = server.registry.customs.load();
+pub async fn index(server: &ApiServer) -> Response<Body> {
+    let customs = server.registry.customs.load_full();
+    make(&customs, make_v3).await;
     let paths: Map<String, Value> = BUILT_IN
         .iter()
         .chain(of_customs(&customs))
@@ -72,13 +73,14 @@ pub fn index(server: &ApiServer) -> Response<Body> {
 }
 
 /// One version-3 document. A URL with the hash of its content can be kept for ever.
-pub fn document(
+pub async fn document(
     server: &ApiServer,
     path: &str,
     query: &Query,
     headers: &HeaderMap,
 ) -> Option<Result<Response<Body>, Error>> {
-    let customs = server.registry.customs.load();
+    let customs = server.registry.customs.load_full();
+    make(&customs, make_v3).await;
     let found = BUILT_IN.get(path).or_else(|| of_customs(&customs).get(path))?;
     if wants_only(headers, &[V3_PROTOBUF]) {
         return Some(Err(not_acceptable("application/json")));
@@ -103,8 +105,12 @@ pub fn document(
 }
 
 /// Everything at once, as version 2 has it.
-pub fn v2(server: &ApiServer, headers: &HeaderMap) -> Result<Response<Body>, Error> {
-    let customs = server.registry.customs.load();
+pub async fn v2(server: &ApiServer, headers: &HeaderMap) -> Result<Response<Body>, Error> {
+    let customs = server.registry.customs.load_full();
+    let made = |customs: &Customs| {
+        customs.published.v2.get_or_init(|| v2::documents(customs));
+    };
+    make(&customs, made).await;
     let documents = customs.published.v2.get_or_init(|| v2::documents(&customs));
     let [json, protobuf] = documents.as_ref().map_err(Error::internal)?;
     match accepted(headers) {
@@ -114,6 +120,18 @@ pub fn v2(server: &ApiServer, headers: &HeaderMap) -> Result<Response<Body>, Err
             "application/json, application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
         )),
     }
+}
+
+fn make_v3(customs: &Customs) {
+    LazyLock::force(&BUILT_IN);
+    of_customs(customs);
+}
+
+/// Makes documents where it holds up no other request: the first time takes a moment.
+async fn make(customs: &Arc<Customs>, work: impl FnOnce(&Customs) + Send + 'static) {
+    let customs = customs.clone();
+    // A failure would show again, and be told, when the documents are read.
+    let _ = tokio::task::spawn_blocking(move || work(&customs)).await;
 }
 
 /// Whether the client takes protobuf first, or JSON; `None` when it takes neither.
