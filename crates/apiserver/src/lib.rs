@@ -7,6 +7,7 @@
 //! controllers, scheduler, kubelet, proxy.
 
 mod allocate;
+mod backup;
 mod body;
 mod bootstrap;
 mod codec;

@@ -53,6 +53,7 @@ pub async fn run(
             server.gate.key_set().to_string(),
         )),
         ["metrics"] => Ok(text(StatusCode::OK, &server.metrics.text(&server.fairness.report()))),
+        ["debug", "karve", "backup"] => crate::backup::stream(server).await,
         ["debug", "karve", "marks"] => Ok(marks(query)),
         _ => Err(not_found()),
     }

@@ -2,6 +2,7 @@
 //!
 //! Start with [`Command`], the table of everything this binary can be asked to do.
 
+mod backup;
 mod builtin;
 mod component;
 mod control;
@@ -77,6 +78,15 @@ enum Command {
     /// Example: karve image ls
     #[command(subcommand)]
     Image(image::ImageCommand),
+
+    /// Write all objects of a running cluster to one file
+    ///
+    /// Example: karve backup cluster.backup
+    Backup(backup::BackupArgs),
+    /// Begin a new cluster with the objects of a backup
+    ///
+    /// Example: karve restore --name copy cluster.backup
+    Restore(backup::RestoreArgs),
 
     /// Run the API server alone
     ///
@@ -183,6 +193,8 @@ async fn dispatch(layout: Layout, command: Command) -> Result<()> {
         Command::Reset => down::reset(&layout).await,
         Command::Trace(args) => trace(&layout, &args).await,
         Command::Image(command) => image::run(&layout, &command).await,
+        Command::Backup(args) => backup::save(&layout, &args).await,
+        Command::Restore(args) => backup::restore(&layout, &args),
         Command::KubeApiserver(args) => component::apiserver::run(&layout, &args).await,
         Command::KubeControllerManager(args) => component::controllers::run(layout.kubeconfig(), args).await,
         Command::KubeScheduler(args) => component::scheduler::run(layout.kubeconfig(), args).await,

@@ -10,6 +10,7 @@
 //! This crate knows nothing of Kubernetes objects: keys are text, values are bytes. It must never depend on `schema`
 //! or `api`.
 
+pub mod backup;
 pub mod embedded;
 pub mod etcd;
 mod expiry;

@@ -10,13 +10,14 @@ mod disk;
 mod files;
 mod frame;
 mod log;
-mod record;
+pub(crate) mod record;
 mod recovery;
 mod replay;
 mod volume;
 mod watch;
 mod writer;
 
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -32,7 +33,7 @@ use self::archive::Archive;
 use self::disk::{Directory, Lock};
 use self::files::Limits;
 use self::recovery::recover;
-use self::volume::Volume;
+use self::volume::{Name, Volume};
 use self::watch::{Watch, blocking};
 use self::writer::Writer;
 use crate::expiry::{self, now_ms};
@@ -74,6 +75,21 @@ pub async fn open(directory: &Path, options: Options) -> Result<Arc<Embedded>, S
     })
     .await?;
     start(Arc::new(disk), Some(lock), options).await
+}
+
+/// Makes a store in `directory` that has the state of a backup; returns its revision. A directory that holds a store
+/// already is left alone, and so is everything when the backup is damaged.
+pub fn restore(backup: &mut dyn Read, directory: &Path) -> Result<Revision, StoreError> {
+    let state = crate::backup::read(backup)?;
+    let disk = Directory::open(directory)?;
+    let _lock = Lock::take(directory)?;
+    if disk.names()?.iter().any(|name| Name::parse(name).is_some()) {
+        let why = format!("{} holds a store already; restore to a new place", directory.display());
+        return Err(StoreError::Invalid(why));
+    }
+    let volume = Volume::open(Arc::new(disk))?;
+    checkpoint::write(&volume, &state)?;
+    Ok(state.revision)
 }
 
 /// Opens the store on a disk of the caller's; it is the caller's task that nobody else has it open.

@@ -1,0 +1,95 @@
+//! `karve backup` and `karve restore`: a cluster's objects in one file.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use http::Request;
+use http_body_util::BodyExt;
+
+use crate::component;
+use crate::layout::Layout;
+use crate::run_file::RunFile;
+
+const PATH: &str = "/debug/karve/backup";
+
+#[derive(clap::Args)]
+pub struct BackupArgs {
+    /// The file to write; it must not exist
+    file: PathBuf,
+    /// How to reach the API server [default: the cluster's own kubeconfig]
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+}
+
+#[derive(clap::Args)]
+pub struct RestoreArgs {
+    /// A file that `karve backup` wrote
+    file: PathBuf,
+}
+
+/// Writes all objects of a running cluster to a file, which is there only once it is whole.
+pub async fn save(layout: &Layout, args: &BackupArgs) -> Result<()> {
+    if args.file.exists() {
+        bail!("{} exists; name a new file", args.file.display());
+    }
+    let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| layout.kubeconfig());
+    let client = component::connect(&kubeconfig)?;
+    let mut body = client.open(Request::get(PATH).body(Bytes::new())?).await?;
+    let unfinished = unfinished_name(&args.file);
+    let mut file = create(&unfinished)?;
+    let mut bytes = 0;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.context("the backup broke off; try again")?;
+        if let Some(data) = frame.data_ref() {
+            file.write_all(data)
+                .with_context(|| format!("cannot write {}", unfinished.display()))?;
+            bytes += data.len();
+        }
+    }
+    file.sync_all()?;
+    std::fs::rename(&unfinished, &args.file)?;
+    println!("{}: {bytes} bytes", args.file.display());
+    Ok(())
+}
+
+/// Makes the store of a cluster that has none yet from a backup.
+pub fn restore(layout: &Layout, args: &RestoreArgs) -> Result<()> {
+    if RunFile::read(layout)?.is_some_and(|run| run.is_running()) {
+        bail!(
+            "cluster {} runs; restore to a new one with --name or --data-dir",
+            layout.name
+        );
+    }
+    let file = File::open(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
+    std::fs::create_dir_all(&layout.root)?;
+    let revision = store::embedded::restore(&mut BufReader::new(file), &layout.store())?;
+    println!(
+        "cluster {} is at revision {revision}; start it with `karve up`",
+        layout.name
+    );
+    println!(
+        "certificates and keys are not part of a backup; for tokens that stay valid, copy the old cluster's pki folder"
+    );
+    Ok(())
+}
+
+fn unfinished_name(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".unfinished");
+    name.into()
+}
+
+/// Secrets are in it: nobody else may read it.
+fn create(path: &Path) -> Result<File> {
+    let opened = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path);
+    opened.with_context(|| format!("cannot write {}", path.display()))
+}
