@@ -18,7 +18,7 @@ fn main() {
     let nodes = arguments.next().unwrap_or(5_000);
     let sorts = arguments.next().unwrap_or(1).max(1);
     let now = Instant::now();
-    let mut core = Core::new("default-scheduler", 7);
+    let mut core = Core::new(vec![scheduler::Profile::default()], 7);
     for number in 0..nodes {
         core.node_changed(None, Some(&node(number)), now);
     }

@@ -106,6 +106,7 @@ pub fn filter(rows: &[&'static Row], pod: &Pod, nodes: &Nodes, node: NodeId) -> 
 
 /// The plugins whose filter concerns the pod and depends on the node alone.
 pub fn filters(rows: &'static [Row], pod: &Pod, nodes: &Nodes) -> Vec<&'static Row> {
-    let concerns = |row: &&Row| matches!(row.plugin.pre_filter(pod, nodes), PreFilter::Check | PreFilter::Only(_));
+    let concerns =
+        |row: &&Row| row.filters && matches!(row.plugin.pre_filter(pod, nodes), PreFilter::Check | PreFilter::Only(_));
     rows.iter().filter(concerns).collect()
 }

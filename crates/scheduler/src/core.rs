@@ -9,26 +9,29 @@ use std::time::Instant;
 use crate::budgets::{Budget, Budgets};
 use crate::classes::{self, Classes};
 use crate::decide::{Dice, Failure};
-use crate::framework::{Preemption, Row};
+use crate::framework::{Change, Preemption, Profile, Row};
 use crate::node::Node;
-use crate::nodes::{NodeId, Nodes};
-use crate::plugins;
+use crate::nodes::Nodes;
 use crate::pod::{Class, Pod};
 use crate::queue::{QueuedPod, SchedulingQueue};
+use crate::volumes::{Assignment, Volumes};
 use crate::waiting::WaitingPods;
 
 pub struct Core {
-    rows: &'static [Row],
-    /// Pods that name another scheduler are none of our business, but count on their nodes.
-    scheduler_name: String,
+    /// Pods that name a scheduler of none of these are none of our business, but count on their nodes.
+    profiles: Vec<Active>,
     pub nodes: Nodes,
     pub queue: SchedulingQueue,
     pub waiting: WaitingPods,
     pub budgets: Budgets,
-    classes: Classes,
     dice: Dice,
     /// Where pods are, or were decided to be, by UID.
     placed: HashMap<String, Placed>,
+}
+
+struct Active {
+    profile: Profile,
+    classes: Classes,
 }
 
 struct Placed {
@@ -48,6 +51,10 @@ pub struct Decision {
     pub preemption: Option<Preemption>,
     /// Pods of lower priority that lose their nomination to it.
     pub displaced: Vec<Arc<Pod>>,
+    /// What was decided about its claims.
+    pub volumes: Vec<Assignment>,
+    /// The plugins that carry the decision out.
+    pub rows: &'static [Row],
 }
 
 /// A change of `status.nominatedNodeName`.
@@ -60,20 +67,18 @@ pub enum Nomination {
 }
 
 impl Core {
-    pub fn new(scheduler_name: &str, seed: u64) -> Core {
-        Core::with(plugins::table(), scheduler_name, seed)
-    }
-
-    /// A scheduler with plugins of one's own.
-    pub fn with(rows: &'static [Row], scheduler_name: &str, seed: u64) -> Core {
+    /// A scheduler with one or more profiles.
+    pub fn new(profiles: Vec<Profile>, seed: u64) -> Core {
+        let active = |profile| Active {
+            profile,
+            classes: Classes::default(),
+        };
         Core {
-            rows,
-            scheduler_name: scheduler_name.to_owned(),
+            profiles: profiles.into_iter().map(active).collect(),
             nodes: Nodes::default(),
             queue: SchedulingQueue::default(),
             waiting: WaitingPods::default(),
             budgets: Budgets::default(),
-            classes: Classes::default(),
             dice: Dice::new(seed),
             placed: HashMap::new(),
         }
@@ -84,7 +89,7 @@ impl Core {
             (Some(old), Some(new)) if old.looks_like(new) => {}
             (_, Some(node)) => {
                 let id = self.nodes.set(node);
-                self.unblock(id, now);
+                self.unblock(Change::Node(id), now);
             }
             (Some(node), None) => self.nodes.remove(&node.metadata.name),
             (None, None) => {}
@@ -153,10 +158,10 @@ impl Core {
             return;
         }
         self.follow_nomination(old, pod);
-        if pod.scheduler_name != self.scheduler_name && !pod.scheduler_name.is_empty() {
+        if profile_of(&self.profiles, pod).is_none() {
             return;
         }
-        let gated = self.rows.iter().any(|row| row.plugin.pre_enqueue(pod).is_err());
+        let gated = self.rows(pod).iter().any(|row| row.plugin.pre_enqueue(pod).is_err());
         self.queue.add(pod.clone(), gated, now);
     }
 
@@ -172,14 +177,15 @@ impl Core {
             // What a placed pod asks for can change: it can be resized.
             let known = self.nodes.remove_pod(&pod.node_name, uid);
             let id = self.nodes.add_pod(&pod.node_name, pod.clone());
+            self.nodes.volumes.forget_promise(uid);
             if known.is_some() && assumed.is_none() {
-                self.unblock(id, now);
+                self.unblock(Change::Node(id), now);
             }
             return;
         }
         self.forget(uid, now);
         self.nodes.add_pod(&pod.node_name, pod.clone());
-        self.unblock_companions(now);
+        self.unblock(Change::Company, now);
         let placed = Placed {
             node: pod.node_name.clone(),
             assumed: None,
@@ -195,12 +201,12 @@ impl Core {
             return;
         };
         if let Some(pod) = &placed.assumed {
-            let rows = self.rows.iter().rev();
+            let rows = self.rows(pod).iter().rev();
             rows.for_each(|row| row.plugin.unreserve(pod, &mut self.nodes, &placed.node));
         }
         self.nodes.nominations.victim_left(&placed.node, uid);
         if let Some(id) = self.nodes.remove_pod(&placed.node, uid) {
-            self.unblock(id, now);
+            self.unblock(Change::Node(id), now);
         }
     }
 
@@ -209,38 +215,66 @@ impl Core {
             Some(labels) => self.nodes.namespace_labels.insert(name.to_owned(), labels),
             None => self.nodes.namespace_labels.remove(name),
         };
-        self.unblock_companions(now);
+        self.unblock(Change::Company, now);
     }
 
-    /// A pod came: those that wait for the company of others are tried again.
-    fn unblock_companions(&mut self, now: Instant) {
-        let rows = self.rows;
-        self.queue.unblock(|queued| waits_for_others(rows, queued), now);
+    /// Something about storage changed.
+    pub fn storage_changed(&mut self, change: Change<'_>, apply: impl FnOnce(&mut Volumes), now: Instant) {
+        apply(&mut self.nodes.volumes);
+        self.unblock(change, now);
     }
 
-    /// Something about a node changed: pods that now fit on it are tried again. Pods alike are asked about once.
-    fn unblock(&mut self, id: NodeId, now: Instant) {
-        if !self.nodes.present[id] {
+    /// Tries again the pods for which the plugins that rejected them see hope in the change. Pods alike are asked
+    /// about once.
+    fn unblock(&mut self, change: Change<'_>, now: Instant) {
+        if let Change::Node(id) = change
+            && !self.nodes.present[id]
+        {
             return;
         }
-        let (rows, nodes) = (self.rows, &self.nodes);
-        let mut known: HashMap<Class, bool> = HashMap::new();
-        let fits = |queued: &QueuedPod| {
+        let (profiles, nodes) = (&self.profiles, &self.nodes);
+        let mut known: HashMap<(&str, Class), bool> = HashMap::new();
+        let hopeful = |queued: &QueuedPod| {
             let pod = &queued.pod;
-            let fits = *known.entry(pod.class).or_insert_with(|| {
+            let Some(profile) = profile_of(profiles, pod) else {
+                return false;
+            };
+            let rows = profiles[profile].profile.rows;
+            let rejecting = |row: &&Row| queued.rejected_by.contains(row.plugin.name());
+            let mut hopeful = rows
+                .iter()
+                .filter(rejecting)
+                .filter(|row| row.plugin.hint(pod, &change));
+            let Change::Node(id) = change else {
+                return hopeful.next().is_some();
+            };
+            match hopeful.next() {
+                None if !queued.rejected_by.is_empty() => return false,
+                Some(row) if row.plugin.hint(pod, &Change::Company) => return true,
+                _ if hopeful.any(|row| row.plugin.hint(pod, &Change::Company)) => return true,
+                _ => {}
+            }
+            let name = profiles[profile].profile.scheduler_name.as_str();
+            *known.entry((name, pod.class)).or_insert_with(|| {
                 let filters = classes::filters(rows, pod, nodes);
                 classes::filter(&filters, pod, nodes, id).is_ok()
-            });
-            fits || waits_for_others(rows, queued)
+            })
         };
-        self.queue.unblock(fits, now);
+        self.queue.unblock(hopeful, now);
+    }
+
+    /// The plugins for a pod; none for pods of other schedulers.
+    fn rows(&self, pod: &Pod) -> &'static [Row] {
+        let profile = profile_of(&self.profiles, pod);
+        profile.map_or(&[], |profile| self.profiles[profile].profile.rows)
     }
 }
 
-/// Whether the pod was rejected because of where other pods are.
-fn waits_for_others(rows: &[Row], queued: &QueuedPod) -> bool {
-    let mut around = rows.iter().filter(|row| row.plugin.looks_at_all_pods());
-    around.any(|row| queued.rejected_by.contains(row.plugin.name()))
+/// The profile that a pod names. One that names none, as pods of tests do, gets the first.
+fn profile_of(profiles: &[Active], pod: &Pod) -> Option<usize> {
+    let name = &pod.scheduler_name;
+    let named = |active: &Active| name.is_empty() || active.profile.scheduler_name == *name;
+    profiles.iter().position(named)
 }
 
 #[cfg(test)]

@@ -89,7 +89,8 @@ pub fn fits_on(rows: &'static [Row], pod: &Pod, nodes: &mut Nodes, node: NodeId)
 
 /// Asks all plugins about one node.
 fn check(rows: &'static [Row], pod: &Pod, nodes: &Nodes, node: NodeId) -> Result<(), Rejection> {
-    rows.iter().try_for_each(|row| match row.plugin.pre_filter(pod, nodes) {
+    let mut rows = rows.iter().filter(|row| row.filters);
+    rows.try_for_each(|row| match row.plugin.pre_filter(pod, nodes) {
         PreFilter::Skip => Ok(()),
         PreFilter::Check => row.plugin.filter(pod, nodes, node),
         PreFilter::Compare(comparison) => comparison.filter(nodes, node),
@@ -140,7 +141,7 @@ struct Only {
 
 fn limits(rows: &'static [Row], pod: &Pod, nodes: &Nodes) -> Result<Limits, Rejection> {
     let mut limits = Limits::default();
-    for row in rows {
+    for row in rows.iter().filter(|row| row.filters) {
         match row.plugin.pre_filter(pod, nodes) {
             PreFilter::Skip | PreFilter::Check => {}
             PreFilter::Reject(rejection) => return Err(rejection),

@@ -14,8 +14,10 @@ use client::Client;
 use crate::budgets::Budgets;
 use crate::decide::{Dice, Failure};
 use crate::nodes::{NodeId, Nodes};
+use crate::plugins;
 use crate::pod::Pod;
 use crate::queue::QueuedPod;
+use crate::volumes::Assignment;
 use crate::waiting::WaitingPods;
 
 /// The best score that a plugin can give.
@@ -69,10 +71,10 @@ pub trait Plugin: Send + Sync {
         None
     }
 
-    /// Whether the plugin's answer for a node depends on pods anywhere: then a pod that it rejected is tried again
-    /// whenever a pod comes or goes.
-    fn looks_at_all_pods(&self) -> bool {
-        false
+    /// Whether a pod that this plugin rejected may fare better after the change. What concerns a node is checked
+    /// against all filters of that node besides, unless the plugin says yes to [`Change::Company`] too.
+    fn hint(&self, _pod: &Pod, change: &Change<'_>) -> bool {
+        matches!(change, Change::Node(_))
     }
 
     /// Reserve: the pod is about to go to the node. A refusal undoes the reservations of all plugins.
@@ -90,7 +92,7 @@ pub trait Plugin: Send + Sync {
     }
 
     /// PreBind: whatever must be written before the binding.
-    async fn pre_bind(&self, _client: &Client, _pod: &Pod, _node: &str) -> client::Result<()> {
+    async fn pre_bind(&self, _client: &Client, _binding: &Binding) -> Result<(), BindError> {
         Ok(())
     }
 
@@ -103,11 +105,56 @@ pub trait Plugin: Send + Sync {
     fn post_bind(&self, _pod: &Pod, _node: &str) {}
 }
 
+/// Something that may let a waiting pod go ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// A node came or changed, or a pod left it.
+    Node(NodeId),
+    /// A pod came to a node, or a namespace has other labels: other pods may be near to or away from it.
+    Company,
+    /// The claim with this key, `namespace/name`.
+    Claim(&'a str),
+    /// A volume, a storage class or what a driver says about its storage.
+    Storage,
+}
+
+/// A decision that is about to be written.
+#[derive(Clone, Debug)]
+pub struct Binding {
+    pub pod: Arc<Pod>,
+    pub node: String,
+    /// What was decided about the claims of the pod.
+    pub volumes: Vec<Assignment>,
+}
+
+/// Why a pod could not be bound to its node.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    #[error(transparent)]
+    Client(#[from] client::Error),
+    #[error("the volume of claim {claim} could not be made for the node")]
+    NotProvisioned { claim: String },
+    #[error("timed out waiting for claim {claim} to be bound")]
+    VolumeTimeout { claim: String },
+}
+
 /// A row of the plugin table.
+#[derive(Clone, Copy)]
 pub struct Row {
     pub plugin: &'static dyn Plugin,
-    /// How much the plugin's score counts.
+    /// How much the plugin's score counts; 0 where it is not asked for one.
     pub weight: i64,
+    /// Whether PreFilter and Filter are asked.
+    pub filters: bool,
+    /// Whether PostFilter is asked.
+    pub rescues: bool,
+}
+
+/// A scheduler that pods can choose by name, and its plugins.
+#[derive(Clone)]
+pub struct Profile {
+    pub scheduler_name: String,
+    pub rows: &'static [Row],
 }
 
 /// What a plugin makes of a pod before it looks at nodes.
@@ -183,6 +230,15 @@ pub enum Normalize {
     Highest,
     /// The highest raw score becomes zero, and zero the best.
     Lowest,
+}
+
+impl Default for Profile {
+    fn default() -> Profile {
+        Profile {
+            scheduler_name: "default-scheduler".to_owned(),
+            rows: plugins::table(),
+        }
+    }
 }
 
 impl Rejection {

@@ -9,6 +9,7 @@
 
 mod budgets;
 mod classes;
+pub mod config;
 pub mod core;
 mod decide;
 pub mod framework;
@@ -22,10 +23,12 @@ mod quantity;
 mod queue;
 mod resources;
 mod run;
+mod volumes;
 mod waiting;
 
 pub use budgets::Budgets;
 pub use decide::{Dice, Failure};
+pub use framework::Profile;
 pub use nodes::{NodeId, Nodes};
 pub use queue::QueuedPod;
 pub use resources::{Requests, Resources};

@@ -9,6 +9,7 @@ use crate::node::{Node, Taint};
 use crate::nominations::Nominations;
 use crate::pod::{HostPort, Pod};
 use crate::resources::Resources;
+use crate::volumes::Volumes;
 
 /// A row of the table. Rows keep their place for as long as the node or a pod on it is known.
 pub type NodeId = usize;
@@ -28,6 +29,9 @@ pub struct Nodes {
     pub namespace_labels: HashMap<String, BTreeMap<String, String>>,
     /// Pods for which room is being made on a node.
     pub nominations: Nominations,
+    pub volumes: Volumes,
+    /// How many pods on nodes use each claim, by `namespace/name`.
+    claim_users: HashMap<String, usize>,
 
     pub name: Vec<Arc<str>>,
     /// False for rows of nodes that are gone, or not seen yet, while pods are still known on them.
@@ -107,6 +111,11 @@ impl Nodes {
         (bytes as f64 * holders as f64 / self.count.max(1) as f64) as i64
     }
 
+    /// How many pods on nodes use a claim.
+    pub fn claim_users(&self, key: &str) -> usize {
+        self.claim_users.get(key).copied().unwrap_or(0)
+    }
+
     pub fn have_soft_taints(&self) -> bool {
         self.with_soft_taints > 0
     }
@@ -149,6 +158,9 @@ impl Nodes {
         if pod.placement.is_some() {
             self.placed_with_wishes.insert(pod.metadata.uid.clone(), id);
         }
+        for claim in &pod.claims {
+            *self.claim_users.entry(pod.claim_key(&claim.name)).or_default() += 1;
+        }
         self.pods[id].insert(pod.metadata.uid.clone(), pod);
         self.touch(id);
         id
@@ -159,6 +171,13 @@ impl Nodes {
         let pod = self.pods[id].remove(uid)?;
         self.count_pod(id, &pod, -1);
         self.placed_with_wishes.remove(uid);
+        for key in pod.claims.iter().map(|claim| pod.claim_key(&claim.name)) {
+            let users = self.claim_users(&key).saturating_sub(1);
+            match users {
+                0 => self.claim_users.remove(&key),
+                _ => self.claim_users.insert(key, users),
+            };
+        }
         for port in &pod.demand.host_ports {
             if let Some(position) = self.host_ports[id].iter().position(|taken| taken == port) {
                 self.host_ports[id].swap_remove(position);

@@ -11,10 +11,14 @@ mod node_ports;
 mod node_resources_balanced;
 mod node_resources_fit;
 mod node_unschedulable;
+mod node_volume_limits;
 mod pod_topology_spread;
 mod priority_sort;
 mod scheduling_gates;
 mod taint_toleration;
+mod volume_binding;
+mod volume_restrictions;
+mod volume_zone;
 
 pub use default_preemption::NAME as PREEMPTION;
 
@@ -36,6 +40,10 @@ static TABLE: &[Row] = &[
     row(&node_affinity::NodeAffinity, 2),
     row(&node_ports::NodePorts, 0),
     row(&node_resources_fit::NodeResourcesFit, 1),
+    row(&volume_restrictions::VolumeRestrictions, 0),
+    row(&node_volume_limits::NodeVolumeLimits, 0),
+    row(&volume_binding::VolumeBinding, 0),
+    row(&volume_zone::VolumeZone, 0),
     row(&pod_topology_spread::PodTopologySpread, 2),
     row(&inter_pod_affinity::InterPodAffinity, 2),
     row(&dynamic_resources::DynamicResources, 0),
@@ -46,5 +54,10 @@ static TABLE: &[Row] = &[
 ];
 
 const fn row(plugin: &'static dyn Plugin, weight: i64) -> Row {
-    Row { plugin, weight }
+    Row {
+        plugin,
+        weight,
+        filters: true,
+        rescues: true,
+    }
 }

@@ -33,10 +33,30 @@ pub struct Pod {
     pub demand: Demand,
     /// What it asks of the pods around it; most ask nothing.
     pub placement: Option<Box<Placement>>,
+    /// The persistent volume claims it uses.
+    pub claims: Vec<PodClaim>,
+    /// Disks that it names itself.
+    pub disks: Vec<Disk>,
     /// What the pod needs that this scheduler does not know how to provide.
     pub unsupported: Option<&'static str>,
     /// Pods with the same class ask the same of nodes and share work.
     pub class: Class,
+}
+
+/// A claim that a pod uses, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodClaim {
+    pub name: String,
+    /// Made for this pod alone, under a name made of the pod's and the volume's.
+    pub is_ephemeral: bool,
+}
+
+/// A disk that pods on one node may have to compete for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    pub key: String,
+    /// Used so that others may use it in the same way.
+    pub is_shared: bool,
 }
 
 /// What a pod asks of its node.
@@ -165,6 +185,11 @@ impl Pod {
         format!("pods/{}/{}", self.metadata.namespace, self.metadata.name)
     }
 
+    /// What stands for one of its claims in [`crate::volumes::ByKey`].
+    pub fn claim_key(&self, claim: &str) -> String {
+        format!("{}/{claim}", self.metadata.namespace)
+    }
+
     pub fn uid(&self) -> &str {
         &self.metadata.uid
     }
@@ -228,8 +253,33 @@ struct WireSpec {
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct WireVolume {
-    persistent_volume_claim: Option<Value>,
+    name: String,
+    persistent_volume_claim: Option<WireClaim>,
     ephemeral: Option<Value>,
+    gce_persistent_disk: Option<WireDisk>,
+    aws_elastic_block_store: Option<WireDisk>,
+    iscsi: Option<WireDisk>,
+    rbd: Option<WireDisk>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WireClaim {
+    claim_name: String,
+}
+
+/// The sources of disks that are told apart by these fields.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct WireDisk {
+    pd_name: String,
+    #[serde(rename = "volumeID")]
+    volume_id: String,
+    iqn: String,
+    monitors: Vec<String>,
+    pool: String,
+    image: String,
+    read_only: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -292,6 +342,12 @@ impl From<Wire> for Pod {
             gates: spec.scheduling_gates.iter().map(|gate| gate.name.clone()).collect(),
             node_name: spec.node_name.clone(),
             scheduler_name: spec.scheduler_name.clone(),
+            claims: spec
+                .volumes
+                .iter()
+                .filter_map(|volume| volume.claim(&metadata.name))
+                .collect(),
+            disks: spec.volumes.iter().flat_map(WireVolume::disks).collect(),
             placement: spec.take_placement(),
             unsupported: spec.unsupported(),
             demand: Demand::from(spec),
@@ -316,11 +372,43 @@ impl WireSpec {
     }
 
     fn unsupported(&self) -> Option<&'static str> {
-        let claims = |volume: &WireVolume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
-        if self.volumes.iter().any(claims) {
-            return Some("volumes of persistent volume claims cannot be scheduled yet");
-        }
         (!self.resource_claims.is_empty()).then_some("resource claims cannot be scheduled yet")
+    }
+}
+
+impl WireVolume {
+    fn claim(&self, pod: &str) -> Option<PodClaim> {
+        if let Some(claim) = &self.persistent_volume_claim {
+            return Some(PodClaim {
+                name: claim.claim_name.clone(),
+                is_ephemeral: false,
+            });
+        }
+        self.ephemeral.is_some().then(|| PodClaim {
+            name: format!("{pod}-{}", self.name),
+            is_ephemeral: true,
+        })
+    }
+
+    fn disks(&self) -> Vec<Disk> {
+        let mut disks = Vec::new();
+        let mut add = |key: String, is_shared: bool| disks.push(Disk { key, is_shared });
+        if let Some(disk) = &self.gce_persistent_disk {
+            add(format!("gce/{}", disk.pd_name), disk.read_only);
+        }
+        if let Some(disk) = &self.aws_elastic_block_store {
+            add(format!("aws/{}", disk.volume_id), false);
+        }
+        if let Some(disk) = &self.iscsi {
+            add(format!("iscsi/{}", disk.iqn), disk.read_only);
+        }
+        // An image is the same if any of its monitors is.
+        if let Some(disk) = &self.rbd {
+            let pool = if disk.pool.is_empty() { "rbd" } else { &disk.pool };
+            let monitors = disk.monitors.iter();
+            monitors.for_each(|monitor| add(format!("rbd/{monitor}/{pool}/{}", disk.image), disk.read_only));
+        }
+        disks
     }
 }
 

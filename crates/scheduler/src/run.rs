@@ -10,7 +10,7 @@ use api::kinds::node::NODE;
 use api::kinds::pod::POD;
 use api::kinds::pod_disruption_budget::POD_DISRUPTION_BUDGET;
 use client::when::Moment;
-use client::{Client, EventRecorder, EventType, Informers, ObjectReference, Selection};
+use client::{Cache, Client, EventRecorder, EventType, Informers, Object, ObjectReference, Selection, WithMetadata};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{Notify, Semaphore};
@@ -19,11 +19,12 @@ use tokio::task::JoinSet;
 use crate::budgets::Budget;
 use crate::core::{Core, Decision, Nomination};
 use crate::decide::Failure;
+use crate::framework::{BindError, Binding, Change, Profile};
 use crate::node::{Namespace, Node};
-use crate::plugins;
 use crate::pod::Pod;
 use crate::preempt;
 use crate::queue::QueuedPod;
+use crate::volumes::{self, ByKey, Capacity, Claim, CsiDriver, CsiNode, StorageClass, Volume, Volumes};
 
 /// The bindings and reports that are being written; with more than this under way, decisions wait after all.
 const MAX_WRITING: usize = 1024;
@@ -32,8 +33,8 @@ const DECISIONS_IN_A_ROW: usize = 64;
 
 pub struct SchedulerOptions {
     pub client: Client,
-    /// The name by which pods choose this scheduler; `default-scheduler` unless there is a reason.
-    pub scheduler_name: String,
+    /// The schedulers that pods can choose from; one, `default-scheduler`, unless there is a reason.
+    pub profiles: Vec<Profile>,
     /// The name of this machine, for events.
     pub host: String,
 }
@@ -51,10 +52,12 @@ pub async fn run(options: SchedulerOptions) {
     let client = options.client.named("kube-scheduler");
     let informers = Informers::new(client.clone());
     let seed = RandomState::new().hash_one(&options.host);
+    let first = options.profiles.first();
+    let component = first.map_or_else(|| "default-scheduler".to_owned(), |first| first.scheduler_name.clone());
     let scheduler = Arc::new(Scheduler {
-        core: Mutex::new(Core::new(&options.scheduler_name, seed)),
+        recorder: EventRecorder::start(client.clone(), &component, ""),
+        core: Mutex::new(Core::new(options.profiles, seed)),
         changed: Notify::new(),
-        recorder: EventRecorder::start(client.clone(), &options.scheduler_name, ""),
         client,
     });
     let nodes = informers.cache::<Node>(&NODE);
@@ -70,6 +73,7 @@ pub async fn run(options: SchedulerOptions) {
     budgets.synced().await;
     namespaces.synced().await;
     pods.synced().await;
+    scheduler.follow_storage(&informers).await;
     let follower = scheduler.clone();
     nodes.on_change(move |old, new| {
         let old = old.map(|node| &**node);
@@ -139,7 +143,7 @@ impl Scheduler {
 
     async fn report(self: Arc<Self>, decision: Decision) {
         match &decision.result {
-            Ok(node) => self.bind(&decision.queued, node).await,
+            Ok(node) => self.bind(&decision, node).await,
             Err(failure) => {
                 self.tell_failure(&decision.queued.pod, failure, &decision.nomination)
                     .await;
@@ -148,13 +152,13 @@ impl Scheduler {
         }
     }
 
-    async fn bind(&self, queued: &QueuedPod, node: &str) {
-        let pod = queued.pod.clone();
+    async fn bind(&self, decision: &Decision, node: &str) {
+        let pod = decision.queued.pod.clone();
         let unbound = Unbound {
             scheduler: self,
-            queued: Some(queued.clone()),
+            queued: Some(decision.queued.clone()),
         };
-        match self.write_binding(&pod, node).await {
+        match self.write_binding(decision, node).await {
             Ok(()) => {
                 unbound.is_bound();
                 trace::mark("scheduler/bound", pod.path(), pod.metadata.uid.clone());
@@ -165,9 +169,10 @@ impl Scheduler {
                 );
                 self.recorder
                     .event(&about(&pod), EventType::Normal, "Scheduled", message);
-                plugins::table().iter().for_each(|row| row.plugin.post_bind(&pod, node));
+                let rows = decision.rows.iter();
+                rows.for_each(|row| row.plugin.post_bind(&pod, node));
             }
-            Err(error) if error.is_not_found() => {}
+            Err(BindError::Client(error)) if error.is_not_found() => {}
             Err(error) => tracing::warn!(pod = pod.path(), node, %error, "a binding could not be written"),
         }
     }
@@ -188,16 +193,59 @@ impl Scheduler {
         }
     }
 
-    async fn write_binding(&self, pod: &Pod, node: &str) -> client::Result<()> {
-        for row in plugins::table() {
-            row.plugin.pre_bind(&self.client, pod, node).await?;
+    async fn write_binding(&self, decision: &Decision, node: &str) -> Result<(), BindError> {
+        let binding = Binding {
+            pod: decision.queued.pod.clone(),
+            node: node.to_owned(),
+            volumes: decision.volumes.clone(),
+        };
+        for row in decision.rows {
+            row.plugin.pre_bind(&self.client, &binding).await?;
         }
-        for row in plugins::table() {
-            if row.plugin.bind(&self.client, pod, node).await? {
+        for row in decision.rows {
+            if row.plugin.bind(&self.client, &binding.pod, node).await? {
                 break;
             }
         }
         Ok(())
+    }
+
+    /// Keeps what is known of storage current.
+    async fn follow_storage(self: &Arc<Self>, informers: &Informers) {
+        use api::kinds::*;
+        let claims = informers.cache::<Claim>(&persistent_volume_claim::PERSISTENT_VOLUME_CLAIM);
+        let volumes = informers.cache::<Volume>(&persistent_volume::PERSISTENT_VOLUME);
+        let classes = informers.cache::<StorageClass>(&storage_class::STORAGE_CLASS);
+        let csi_nodes = informers.cache::<CsiNode>(&csi_node::CSI_NODE);
+        let csi_drivers = informers.cache::<CsiDriver>(&csi_driver::CSI_DRIVER);
+        let capacities = informers.cache::<Capacity>(&csi_storage_capacity::CSI_STORAGE_CAPACITY);
+        self.follow(&claims, |volumes| &mut volumes.claims).await;
+        self.follow(&volumes, |volumes| &mut volumes.volumes).await;
+        self.follow(&classes, |volumes| &mut volumes.classes).await;
+        self.follow(&csi_nodes, |volumes| &mut volumes.csi_nodes).await;
+        self.follow(&csi_drivers, |volumes| &mut volumes.csi_drivers).await;
+        self.follow(&capacities, |volumes| &mut volumes.capacities).await;
+    }
+
+    async fn follow<T: WithMetadata + Object>(
+        self: &Arc<Self>,
+        cache: &Cache<T>,
+        part: fn(&mut Volumes) -> &mut ByKey<T>,
+    ) {
+        cache.synced().await;
+        let follower = self.clone();
+        cache.on_change(move |old, new| {
+            let Some(object) = new.or(old) else { return };
+            let key = volumes::key_of(&**object);
+            let change = match object.metadata().namespace.as_str() {
+                "" => Change::Storage,
+                _ => Change::Claim(&key),
+            };
+            let now = Instant::now();
+            let apply = |volumes: &mut Volumes| part(volumes).changed(old, new);
+            follower.core.lock().storage_changed(change, apply, now);
+            follower.changed.notify_one();
+        });
     }
 
     /// Says on the pod and in an event why there is no node for it; what says so already stays.

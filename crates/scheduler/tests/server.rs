@@ -74,7 +74,7 @@ impl Cluster {
         let client = Client::new(Arc::new(InProcess::new(server.clone(), user)));
         let scheduler = tokio::spawn(scheduler::run(SchedulerOptions {
             client: client.clone(),
-            scheduler_name: "default-scheduler".to_owned(),
+            profiles: vec![scheduler::Profile::default()],
             host: "test".to_owned(),
         }));
         Cluster {

@@ -2,12 +2,15 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use client::Client;
-use scheduler::SchedulerOptions;
+use scheduler::config::Configuration;
+use scheduler::{Profile, SchedulerOptions};
 
 use super::{LeaderElectionArgs, connect, host_name, lead, marks};
+
+const EMPTY: &str = "{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration}";
 
 /// Upstream's flags of kube-scheduler, as far as they are supported.
 #[derive(Args, Clone, Debug)]
@@ -15,16 +18,37 @@ pub struct SchedulerArgs {
     /// How to reach the API server
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
+    /// A file with a KubeSchedulerConfiguration; it decides over the flags it has fields for
+    #[arg(long)]
+    config: Option<PathBuf>,
     #[command(flatten)]
     election: LeaderElectionArgs,
 }
 
 pub async fn run(default_kubeconfig: PathBuf, args: SchedulerArgs) -> Result<()> {
-    let path = args.kubeconfig.unwrap_or(default_kubeconfig);
+    let text = match &args.config {
+        Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
+        None => EMPTY.to_owned(),
+    };
+    let configuration = Configuration::parse(&text).with_context(|| match &args.config {
+        Some(path) => format!("cannot use {}", path.display()),
+        None => "cannot use the defaults".to_owned(),
+    })?;
+    let path = configuration
+        .kubeconfig
+        .or(args.kubeconfig)
+        .unwrap_or(default_kubeconfig);
     let client = connect(&path)?;
-    let _telling = marks::tell(&client);
-    lead(&client, "kube-scheduler", &args.election, |client| {
-        scheduler::run(options(client))
+    let (mut election, wanted) = (args.election, configuration.leader_election);
+    election.leader_elect = wanted.leader_elect.unwrap_or(election.leader_elect);
+    let namespace = wanted.resource_namespace;
+    election.leader_elect_resource_namespace = namespace.unwrap_or(election.leader_elect_resource_namespace);
+    let name = wanted.resource_name.unwrap_or_else(|| "kube-scheduler".to_owned());
+    lead(&client, &name, &election, |client| {
+        scheduler::run(SchedulerOptions {
+            profiles: configuration.profiles.clone(),
+            ..options(client)
+        })
     })
     .await;
     Ok(())
@@ -33,7 +57,7 @@ pub async fn run(default_kubeconfig: PathBuf, args: SchedulerArgs) -> Result<()>
 pub fn options(client: Client) -> SchedulerOptions {
     SchedulerOptions {
         client,
-        scheduler_name: "default-scheduler".to_owned(),
+        profiles: vec![Profile::default()],
         host: host_name(),
     }
 }

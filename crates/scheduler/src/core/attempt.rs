@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Core, Decision, Nomination, Placed};
+use super::{Active, Core, Decision, Nomination, Placed, profile_of};
 use crate::decide::{self, Failure};
-use crate::framework::{Attempt, Permit, PostFilter, Preemption, Rejection};
+use crate::framework::{Attempt, Change, Permit, PostFilter, Preemption, Rejection};
 use crate::plugins;
 use crate::queue::QueuedPod;
 use crate::waiting::Settled;
@@ -34,7 +34,9 @@ impl Core {
     /// Nothing is decided for a pod that is told to wait for permission.
     fn attempt(&mut self, queued: QueuedPod, now: Instant) -> Option<Decision> {
         let pod = queued.pod.clone();
-        let decided = decide::decide(self.rows, &pod, &mut self.nodes, &mut self.classes, &mut self.dice);
+        let profile = profile_of(&self.profiles, &pod)?;
+        let Active { profile, classes } = &mut self.profiles[profile];
+        let decided = decide::decide(profile.rows, &pod, &mut self.nodes, classes, &mut self.dice);
         let node = match decided {
             Ok(id) => self.nodes.name[id].to_string(),
             Err(failure) => return Some(self.no_node(queued, failure, now)),
@@ -46,9 +48,19 @@ impl Core {
                     self.waiting.add(queued, &node, &waits, now);
                     return None;
                 }
-                Some(Decision::new(queued, Ok(node)))
+                Some(self.decided(queued, node))
             }
             Err(rejection) => Some(self.turned_down(queued, &rejection, now)),
+        }
+    }
+
+    fn decided(&self, queued: QueuedPod, node: String) -> Decision {
+        let volumes = self.nodes.volumes.promised_to(queued.pod.uid());
+        let rows = self.rows(&queued.pod);
+        Decision {
+            volumes,
+            rows,
+            ..Decision::new(queued, Ok(node))
         }
     }
 
@@ -61,13 +73,13 @@ impl Core {
             assumed: Some(pod.clone()),
         };
         self.placed.insert(pod.uid().to_owned(), placed);
-        self.unblock_companions(now);
+        self.unblock(Change::Company, now);
     }
 
     /// Asks for reservations and permission; returns the plugins that want the pod to wait, and how long.
     fn reserve(&mut self, queued: &QueuedPod, node: &str) -> Result<Vec<(&'static str, Duration)>, Rejection> {
         let pod = &queued.pod;
-        let (rows, nodes) = (self.rows, &mut self.nodes);
+        let (rows, nodes) = (self.rows(pod), &mut self.nodes);
         let reserved = rows.iter().try_for_each(|row| row.plugin.reserve(pod, nodes, node));
         let mut waits = Vec::new();
         let permitted = reserved.and_then(|()| {
@@ -92,7 +104,7 @@ impl Core {
     fn settled(&mut self, settled: Settled, now: Instant) -> Decision {
         let queued = settled.queued;
         match settled.outcome {
-            Ok(()) => Decision::new(queued, Ok(settled.node)),
+            Ok(()) => self.decided(queued, settled.node),
             Err(rejection) => {
                 let pod = self.release(queued.pod.uid(), now).unwrap_or(queued.pod);
                 self.turned_down(QueuedPod { pod, ..queued }, &rejection, now)
@@ -132,14 +144,15 @@ impl Core {
         if self.nodes.is_empty() {
             return way_out;
         }
+        let rows = self.rows(&queued.pod);
         let mut attempt = Attempt {
-            rows: self.rows,
+            rows,
             nodes: &mut self.nodes,
             budgets: &self.budgets,
             failure,
             dice: &mut self.dice,
         };
-        for row in self.rows {
+        for row in rows.iter().filter(|row| row.rescues) {
             match row.plugin.post_filter(&queued.pod, &mut attempt) {
                 PostFilter::Skip => {}
                 PostFilter::Unschedulable { message, gives_up } => {
@@ -187,6 +200,8 @@ impl Decision {
             nomination: Nomination::Keep,
             preemption: None,
             displaced: Vec::new(),
+            volumes: Vec::new(),
+            rows: &[],
         }
     }
 }

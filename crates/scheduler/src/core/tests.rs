@@ -3,6 +3,7 @@
 mod permit;
 mod preemption;
 mod random;
+mod volumes;
 
 use bytes::Bytes;
 use client::Object;
@@ -21,7 +22,7 @@ fn documents(yaml: &str) -> Vec<Bytes> {
 }
 
 fn core(nodes: &str) -> Core {
-    let mut core = Core::new("default-scheduler", 1);
+    let mut core = Core::new(vec![Profile::default()], 1);
     for node in documents(nodes) {
         core.node_changed(None, Some(&Node::decode(&node).unwrap()), Instant::now());
     }
@@ -444,9 +445,9 @@ fn soft_spreading_and_preferences_only_tip_the_scales() {
 fn what_cannot_be_provided_is_said() {
     check(
         &node("one", ""),
-        &pod("p", "{volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]}"),
+        &pod("p", "{resourceClaims: [{name: gpu, resourceClaimName: gpu}]}"),
         expect![[r#"
-            p: 0/1 nodes are available: volumes of persistent volume claims cannot be scheduled yet. no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.
+            p: 0/1 nodes are available: resource claims cannot be scheduled yet. no new claims to deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.
         "#]],
     );
 }

@@ -6,7 +6,7 @@ use api::ObjectMeta;
 use api::selector::Selector;
 use async_trait::async_trait;
 
-use crate::framework::{Comparison, MAX_SCORE, Plugin, PreFilter, Rejection};
+use crate::framework::{Change, Comparison, MAX_SCORE, Plugin, PreFilter, Rejection};
 use crate::nodes::{NodeId, Nodes};
 use crate::pod::{Pod, PodAffinityTerm};
 
@@ -41,8 +41,9 @@ impl Plugin for InterPodAffinity {
         NAME
     }
 
-    fn looks_at_all_pods(&self) -> bool {
-        true
+    /// Wherever a pod comes or goes, it may be one that matters.
+    fn hint(&self, _pod: &Pod, change: &Change<'_>) -> bool {
+        matches!(change, Change::Node(_) | Change::Company)
     }
 
     fn pre_filter(&self, pod: &Pod, nodes: &Nodes) -> PreFilter {

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use crate::framework::{Normalize, Plugin, PreFilter, Rejection};
 use crate::nodes::{NodeId, Nodes};
-use crate::pod::{NodeSelectorTerm, Pod, Requirement};
+use crate::pod::{NodeSelector, NodeSelectorTerm, Pod, Requirement};
 
 const REASON: &str = "node(s) didn't match Pod's node affinity/selector";
 
@@ -41,10 +41,8 @@ impl Plugin for NodeAffinity {
             .node_selector
             .iter()
             .all(|(key, value)| labels.get(key) == Some(value));
-        let required = demand.node_affinity.required.as_ref().is_none_or(|required| {
-            let mut terms = required.node_selector_terms.iter();
-            terms.any(|term| term.matches(labels, &nodes.name[node]))
-        });
+        let required = demand.node_affinity.required.as_ref();
+        let required = required.is_none_or(|required| required.matches(labels, &nodes.name[node]));
         if selected && required {
             Ok(())
         } else {
@@ -77,6 +75,13 @@ fn named_node(term: &NodeSelectorTerm) -> Option<&str> {
         .iter()
         .find(|field| field.key == "metadata.name" && field.operator == "In" && field.values.len() == 1);
     named.map(|field| field.values[0].as_str())
+}
+
+impl NodeSelector {
+    pub fn matches(&self, labels: &BTreeMap<String, String>, name: &str) -> bool {
+        let mut terms = self.node_selector_terms.iter();
+        terms.any(|term| term.matches(labels, name))
+    }
 }
 
 impl NodeSelectorTerm {

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 
 use super::*;
 use crate::framework::{Permit, Plugin, Rejection};
+use crate::plugins;
 
 /// Pods labelled `gang` go together, two at a time; one labelled `banned` goes nowhere.
 struct Gang;
@@ -32,16 +33,20 @@ impl Plugin for Gang {
 }
 
 fn rows() -> &'static [Row] {
-    let mut rows: Vec<Row> = plugins::table().iter().map(|row| Row { ..*row }).collect();
+    let mut rows = plugins::table().to_vec();
     rows.push(Row {
         plugin: &Gang,
-        weight: 0,
+        ..rows[0]
     });
     Box::leak(rows.into_boxed_slice())
 }
 
 fn core_with_gangs(nodes: &str) -> Core {
-    let mut core = Core::with(rows(), "default-scheduler", 1);
+    let profile = Profile {
+        rows: rows(),
+        ..Profile::default()
+    };
+    let mut core = Core::new(vec![profile], 1);
     for node in documents(nodes) {
         core.node_changed(None, Some(&Node::decode(&node).unwrap()), Instant::now());
     }
