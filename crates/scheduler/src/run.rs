@@ -219,7 +219,14 @@ impl Scheduler {
         let csi_nodes = informers.cache::<CsiNode>(&csi_node::CSI_NODE);
         let csi_drivers = informers.cache::<CsiDriver>(&csi_driver::CSI_DRIVER);
         let capacities = informers.cache::<Capacity>(&csi_storage_capacity::CSI_STORAGE_CAPACITY);
-        self.follow(&claims, |volumes| &mut volumes.claims).await;
+        claims.synced().await;
+        let follower = self.clone();
+        claims.on_change(move |old, new| {
+            let Some(claim) = new.or(old) else { return };
+            let key = volumes::key_of(&**claim);
+            let apply = |volumes: &mut Volumes| volumes.claims.changed(old, new);
+            follower.storage_changed(Change::Claim(&key), apply);
+        });
         self.follow(&volumes, |volumes| &mut volumes.volumes).await;
         self.follow(&classes, |volumes| &mut volumes.classes).await;
         self.follow(&csi_nodes, |volumes| &mut volumes.csi_nodes).await;
@@ -235,17 +242,14 @@ impl Scheduler {
         cache.synced().await;
         let follower = self.clone();
         cache.on_change(move |old, new| {
-            let Some(object) = new.or(old) else { return };
-            let key = volumes::key_of(&**object);
-            let change = match object.metadata().namespace.as_str() {
-                "" => Change::Storage,
-                _ => Change::Claim(&key),
-            };
-            let now = Instant::now();
             let apply = |volumes: &mut Volumes| part(volumes).changed(old, new);
-            follower.core.lock().storage_changed(change, apply, now);
-            follower.changed.notify_one();
+            follower.storage_changed(Change::Storage, apply);
         });
+    }
+
+    fn storage_changed(&self, change: Change<'_>, apply: impl FnOnce(&mut Volumes)) {
+        self.core.lock().storage_changed(change, apply, Instant::now());
+        self.changed.notify_one();
     }
 
     /// Says on the pod and in an event why there is no node for it; what says so already stays.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use api::kinds::event::EVENT;
 use api::kinds::node::NODE;
 use api::kinds::pod::POD;
+use api::kinds::priority_class::PRIORITY_CLASS;
 use api::{Resource, Value};
 use apiserver::{
     ApiServer, AuthorizationMode, ClusterFacts, GateOptions, InProcess, Options, ServiceNetwork, Services,
@@ -233,5 +234,57 @@ async fn many_pods_fill_many_nodes_exactly() {
             counts.values().sum::<i32>() == 100
         })
         .await;
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn an_urgent_pod_makes_another_leave_and_takes_its_place() {
+    let cluster = Cluster::start().await;
+    let class = "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: urgent}, value: 1000}";
+    cluster.create(&PRIORITY_CLASS, "", class).await;
+    cluster.add_node("one", "2").await;
+    cluster.add_pod("victim", "2").await;
+    cluster
+        .until("the first is bound", async || {
+            cluster.pod("victim").await["spec"]["nodeName"] == "one"
+        })
+        .await;
+    let urgent = "
+apiVersion: v1
+kind: Pod
+metadata: {name: urgent}
+spec: {priorityClassName: urgent, containers: [{name: c, image: c, resources: {requests: {cpu: '2'}}}]}
+";
+    cluster.create(&POD, "default", urgent).await;
+    cluster
+        .until("the victim is told to leave", async || {
+            let victim = cluster.pod("victim").await;
+            let conditions = victim["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let target = conditions.iter().find(|one| one["type"] == "DisruptionTarget");
+            victim["metadata"]["deletionTimestamp"].is_string()
+                && target.is_some_and(|one| one["status"] == "True" && one["reason"] == "PreemptionByScheduler")
+        })
+        .await;
+    cluster
+        .until("the room is kept", async || {
+            cluster.pod("urgent").await["status"]["nominatedNodeName"] == "one"
+        })
+        .await;
+    cluster
+        .until("that is told", async || cluster.event("Preempted").await.is_some())
+        .await;
+    // No kubelet lets the victim end here.
+    let at_once = client::DeleteOptions {
+        grace_period_seconds: Some(0),
+        ..client::DeleteOptions::default()
+    };
+    let pods = cluster.client.resource(&POD).in_namespace("default");
+    pods.delete("victim", &at_once).await.unwrap();
+    cluster
+        .until("the urgent pod is bound", async || {
+            cluster.pod("urgent").await["spec"]["nodeName"] == "one"
+        })
+        .await;
+    assert!(cluster.pod("urgent").await["status"]["nominatedNodeName"].is_null());
     cluster.stop().await;
 }
