@@ -47,6 +47,7 @@ fn options() -> Options {
         gate: GateOptions {
             tokens: auth::authenticate::TokenFile::default(),
             service_accounts: auth::authenticate::ServiceAccounts::new(issuers, Vec::new(), None, Vec::new()),
+            key_set_address: None,
             allow_anonymous: false,
             authorization: vec![AuthorizationMode::AlwaysAllow],
         },
