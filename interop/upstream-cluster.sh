@@ -301,9 +301,9 @@ create() {
   get "$1" --show-error --header 'Content-Type: application/json' --data "$2" >/dev/null
 }
 
-# Ready, and heard from since the start: after a restart the node's object is still that of before.
+# Ready, in either server's order of fields, and heard from since the start: after a restart the node's object is still that of before.
 node_ready() {
-  get "/api/v1/nodes/$node" | grep -qE '"type":"Ready","status":"True"' || return 1
+  get "/api/v1/nodes/$node" | grep -qE '"type":"Ready","status":"True"|"status":"True","type":"Ready"' || return 1
   local heard
   heard=$(get "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/$node" | grep -oE '"renewTime":"[^"]*"')
   [[ ${heard:13} > "$since" ]]

@@ -4,6 +4,7 @@
 //! and start no rollout; then the workload is scaled, rolled out and run to its end; then the component is swapped back,
 //! under the same rule. What became of each cell is written by [`record`].
 
+mod kinds;
 mod record;
 mod workload;
 
@@ -16,6 +17,7 @@ use clap::Args;
 use crate::cluster::{Mixture, Side, Store, Upstream};
 use crate::tools::{self, is_on_path, is_root, target_dir};
 use crate::{dist, signals};
+use kinds::Kinds;
 use workload::Workload;
 
 #[derive(Args, Default)]
@@ -51,8 +53,14 @@ const COMPONENTS: &[&str] = &[
     "kube-proxy",
 ];
 
-/// What a cell shows: nothing, or why it is not green.
-type Verdict = Option<String>;
+/// What a cell shows.
+enum Verdict {
+    Green {
+        /// Kinds of the workload that our controllers do not carry yet.
+        without: Vec<&'static str>,
+    },
+    Failed(String),
+}
 
 struct Cell {
     base: Base,
@@ -107,7 +115,7 @@ pub fn run(args: &InterchangeArgs) -> Result<()> {
 fn conclude(cells: &[Cell]) -> Result<()> {
     let failed: Vec<String> = cells
         .iter()
-        .filter(|cell| cell.verdict.is_some())
+        .filter(|cell| matches!(cell.verdict, Verdict::Failed(_)))
         .map(|cell| format!("{} in {}", cell.component, cell.base.describe()))
         .collect();
     println!("{} cells green, {} not", cells.len() - failed.len(), failed.len());
@@ -153,6 +161,7 @@ impl Base {
 
 /// All cells of one base, on one cluster as long as it stays well.
 fn on_base(karve: &Path, base: Base, components: &[&'static str]) -> Result<Vec<Cell>> {
+    let ours = kinds::ours(karve)?;
     let mut cells = Vec::new();
     let mut standing: Option<Standing> = None;
     for component in components {
@@ -160,9 +169,9 @@ fn on_base(karve: &Path, base: Base, components: &[&'static str]) -> Result<Vec<
         let verdict = match base.impossible(component) {
             Some(reason) => {
                 println!("-- {component} in {}: not possible: {reason}", base.describe());
-                Some(reason.to_owned())
+                Verdict::Failed(reason.to_owned())
             }
-            None => one_cell(karve, base, component, &mut standing)?,
+            None => one_cell(karve, base, component, &ours, &mut standing)?,
         };
         cells.push(Cell {
             base,
@@ -180,14 +189,24 @@ struct Standing {
     cluster: Upstream,
 }
 
-fn one_cell(karve: &Path, base: Base, component: &str, standing: &mut Option<Standing>) -> Result<Verdict> {
+fn one_cell(
+    karve: &Path,
+    base: Base,
+    component: &str,
+    ours: &Kinds,
+    standing: &mut Option<Standing>,
+) -> Result<Verdict> {
     let begun = Instant::now();
+    let everything = kinds::all();
+    let is_ours = base.own() == Side::Ours || component == "kube-controller-manager";
+    let carried = if is_ours { ours } else { &everything };
+    let without: Vec<&'static str> = everything.difference(carried).copied().collect();
     println!("-- {component} in {}", base.describe());
     let outcome = match standing.take() {
         Some(ready) => Ok(ready),
-        None => start(karve, base),
+        None => start(karve, base, if base.own() == Side::Ours { ours } else { &everything }),
     }
-    .and_then(|ready| match swap_and_use(&ready, base, component) {
+    .and_then(|ready| match swap_and_use(&ready, base, component, carried) {
         Ok(()) => {
             *standing = Some(ready);
             Ok(())
@@ -202,17 +221,17 @@ fn one_cell(karve: &Path, base: Base, component: &str, standing: &mut Option<Sta
     let seconds = begun.elapsed().as_secs_f64();
     match outcome {
         Ok(()) => {
-            println!("-- {component} is green after {seconds:.0} s");
-            Ok(None)
+            println!("-- {component} is green after {seconds:.0} s {}", without.join(", "));
+            Ok(Verdict::Green { without })
         }
         Err(error) => {
             println!("-- {component} FAILED after {seconds:.0} s: {error:#}");
-            Ok(Some(format!("{error:#}")))
+            Ok(Verdict::Failed(format!("{error:#}")))
         }
     }
 }
 
-fn start(karve: &Path, base: Base) -> Result<Standing> {
+fn start(karve: &Path, base: Base, kinds: &Kinds) -> Result<Standing> {
     let mixture = Mixture {
         karve,
         ours: match base.own() {
@@ -225,7 +244,7 @@ fn start(karve: &Path, base: Base) -> Result<Standing> {
         },
     };
     let cluster = Upstream::start_mixed(IMAGES, &mixture).context("the cluster does not start")?;
-    let workload = Workload::apply(cluster.kubectl()?);
+    let workload = Workload::apply(cluster.kubectl()?, kinds.clone());
     match workload.and_then(|workload| workload.settle().map(|()| workload)) {
         Ok(workload) => Ok(Standing { workload, cluster }),
         Err(error) => {
@@ -235,12 +254,12 @@ fn start(karve: &Path, base: Base) -> Result<Standing> {
     }
 }
 
-fn swap_and_use(standing: &Standing, base: Base, component: &str) -> Result<()> {
+fn swap_and_use(standing: &Standing, base: Base, component: &str, carried: &Kinds) -> Result<()> {
     let Standing { workload, cluster } = standing;
     let before = workload.identity()?;
     cluster.swap(component, base.other())?;
     workload.unchanged(&before).context("after the swap")?;
-    workload.exercise().context("with the swapped component")?;
+    workload.exercise(carried).context("with the swapped component")?;
     let before = workload.identity()?;
     cluster.swap(component, base.own())?;
     workload.unchanged(&before).context("after swapping back")?;

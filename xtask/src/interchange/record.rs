@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-use super::{Base, COMPONENTS, Cell};
+use super::{Base, COMPONENTS, Cell, Verdict};
 use crate::tools::{self, root};
 
 /// How much of a message becomes a reason.
@@ -35,8 +35,9 @@ pub fn write(cells: &[Cell]) -> Result<()> {
 
 fn text(cell: &Cell, stamp: &str) -> String {
     match &cell.verdict {
-        None => format!("green ({stamp})"),
-        Some(reason) => {
+        Verdict::Green { without } if without.is_empty() => format!("green ({stamp})"),
+        Verdict::Green { without } => format!("green ({stamp}), without {}", without.join(", ")),
+        Verdict::Failed(reason) => {
             let plain = reason.replace(['\n', '|'], " ");
             let short: String = plain.chars().take(REASON_LENGTH).collect();
             let words: Vec<&str> = short.split_whitespace().collect();
@@ -66,7 +67,7 @@ fn render(table: &Table) -> String {
 `cargo xtask interchange --record` swaps one component at a time on a running cluster and writes this page. The cluster
 runs containerd and carries a Deployment, a StatefulSet, a DaemonSet, Jobs and Services. A cell is green when the swap
 restarted no container and started no rollout (watched for 20 s), when scaling, a rollout, a Job, ordered pods and a lost
-daemon then worked with the swapped component, and when swapping back was as quiet. Loss of a node is not part of it yet.
+daemon then worked with the swapped component (without what our controllers do not carry yet, where they are ours), and when swapping back was as quiet. Loss of a node is not part of it yet.
 
 | component | ours in upstream's cluster | upstream's in ours, on etcd | upstream's in ours, on the embedded store |
 |---|---|---|---|
@@ -110,8 +111,13 @@ mod tests {
         let cell = Cell {
             base: Base::Ours,
             component: "kubelet",
-            verdict: Some("it\nbroke | here".to_owned()),
+            verdict: Verdict::Failed("it\nbroke | here".to_owned()),
         };
         assert_eq!(text(&cell, "today abc"), "not green (today abc): it broke here");
+        let cell = Cell {
+            verdict: Verdict::Green { without: vec!["Job"] },
+            ..cell
+        };
+        assert_eq!(text(&cell, "today abc"), "green (today abc), without Job");
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use super::kinds::Kinds;
 use crate::cluster::Kubectl;
 use crate::e2e::workload::{fetch, service_address};
 use crate::signals::{self, wait_for};
@@ -41,6 +42,9 @@ metadata: { name: web }
 spec:
   selector: { app: web }
   ports: [{ port: 80, targetPort: http }]
+"#;
+
+const STATEFUL_SET: &str = r#"
 ---
 apiVersion: v1
 kind: Service
@@ -63,6 +67,9 @@ spec:
       terminationGracePeriodSeconds: 2
       containers:
       - { name: db, image: "registry.k8s.io/e2e-test-images/agnhost:2.63.0", imagePullPolicy: IfNotPresent, args: [pause] }
+"#;
+
+const DAEMON_SET: &str = r#"
 ---
 apiVersion: apps/v1
 kind: DaemonSet
@@ -86,22 +93,34 @@ pub struct Identity {
 
 pub struct Workload {
     kubectl: Kubectl,
+    /// What there is beside the Deployment and its Service.
+    kinds: Kinds,
     /// Makes names and values that were not there before.
     round: Cell<usize>,
 }
 
 impl Workload {
-    pub fn apply(kubectl: Kubectl) -> Result<Self> {
-        kubectl.run_with(&["apply", "-f", "-"], MANIFEST)?;
+    pub fn apply(kubectl: Kubectl, kinds: Kinds) -> Result<Self> {
+        let mut manifest = MANIFEST.to_owned();
+        for (kind, more) in [("StatefulSet", STATEFUL_SET), ("DaemonSet", DAEMON_SET)] {
+            if kinds.contains(kind) {
+                manifest.push_str(more);
+            }
+        }
+        kubectl.run_with(&["apply", "-f", "-"], &manifest)?;
         let round = Cell::new(0);
-        Ok(Self { kubectl, round })
+        Ok(Self { kubectl, kinds, round })
     }
 
     /// Waits until everything is as its objects say and the Service answers from every pod.
     pub fn settle(&self) -> Result<()> {
         self.status("deployment/web", "{.status.availableReplicas}", "2")?;
-        self.status("statefulset/db", "{.status.readyReplicas}", "2")?;
-        self.status("daemonset/agent", "{.status.numberReady}", "1")?;
+        if self.kinds.contains("StatefulSet") {
+            self.status("statefulset/db", "{.status.readyReplicas}", "2")?;
+        }
+        if self.kinds.contains("DaemonSet") {
+            self.status("daemonset/agent", "{.status.numberReady}", "1")?;
+        }
         self.answered_by(2)
     }
 
@@ -132,21 +151,28 @@ impl Workload {
         Ok(())
     }
 
-    /// What a cluster is for: scaling, a rollout, a job, ordered pods, a lost daemon.
-    pub fn exercise(&self) -> Result<()> {
+    /// What a cluster is for: scaling, a rollout, a job, ordered pods, a lost daemon; of the kinds that are carried.
+    pub fn exercise(&self, carried: &Kinds) -> Result<()> {
         self.round.set(self.round.get() + 1);
         let round = self.round.get();
+        let wanted = |kind: &str| self.kinds.contains(kind) && carried.contains(kind);
         self.scale("deployment/web", 3)?;
         self.status("deployment/web", "{.status.availableReplicas}", "3")?;
         self.answered_by(3).context("after scaling")?;
         self.roll_out(round)?;
         self.answered_by(3).context("after the rollout")?;
-        self.finish_job(round)?;
-        self.scale("statefulset/db", 3)?;
-        self.status("statefulset/db", "{.status.readyReplicas}", "3")?;
-        self.scale("statefulset/db", 2)?;
-        self.status("statefulset/db", "{.status.replicas}", "2")?;
-        self.kubectl.run(&["delete", "pod", "-l", "app=agent", "--wait=true"])?;
+        if wanted("Job") {
+            self.finish_job(round)?;
+        }
+        if wanted("StatefulSet") {
+            self.scale("statefulset/db", 3)?;
+            self.status("statefulset/db", "{.status.readyReplicas}", "3")?;
+            self.scale("statefulset/db", 2)?;
+            self.status("statefulset/db", "{.status.replicas}", "2")?;
+        }
+        if wanted("DaemonSet") {
+            self.kubectl.run(&["delete", "pod", "-l", "app=agent", "--wait=true"])?;
+        }
         self.scale("deployment/web", 2)?;
         wait_for("two pods of the Deployment", PATIENCE, || {
             self.pods("web").ok().filter(|pods| pods.len() == 2).map(drop)
