@@ -221,7 +221,11 @@ fn one_cell(
     let seconds = begun.elapsed().as_secs_f64();
     match outcome {
         Ok(()) => {
-            println!("-- {component} is green after {seconds:.0} s {}", without.join(", "));
+            let left_out = match without.is_empty() {
+                true => String::new(),
+                false => format!(", without {}", without.join(", ")),
+            };
+            println!("-- {component} is green after {seconds:.0} s{left_out}");
             Ok(Verdict::Green { without })
         }
         Err(error) => {
