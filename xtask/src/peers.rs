@@ -8,7 +8,19 @@ use anyhow::Result;
 use crate::tools::{output, root};
 
 /// What the end-to-end tests start.
-const NEEDED: &[&str] = &["kubectl", "ginkgo", "e2e.test", "cri-clean"];
+const NEEDED: &[&str] = &[
+    "kubectl",
+    "ginkgo",
+    "e2e.test",
+    "cri-clean",
+    "etcd",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+    "coredns",
+];
 
 /// The images that they start.
 const IMAGES: &[&str] = &["pause", "busybox", "agnhost"];

@@ -27,6 +27,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("iproute2", "ip"),
     ("iptables", "iptables"),
     ("nftables", "nft"),
+    ("openssl", "openssl"),
     ("runc", "runc"),
 ];
 
@@ -44,6 +45,24 @@ const STEPS: &[Step] = &[
     ("interchange", interchange::run_quick),
     ("chaos", chaos::run_quick),
     ("conformance", conformance::run_quick),
+];
+
+/// What a full run of the steps leaves out, and the command for it.
+const NOT_RUN: &[(&str, &str)] = &[
+    (
+        "conformance tests that are not in interop/quick.txt",
+        "cargo xtask conformance",
+    ),
+    (
+        "conformance on several nodes, containerd and etcd",
+        "cargo xtask conformance --nodes 2",
+    ),
+    ("upstream's components in our clusters", "cargo xtask interchange"),
+    (
+        "chaos for longer than a minute, and on etcd",
+        "cargo xtask chaos --store etcd",
+    ),
+    ("benchmarks", "cargo xtask bench"),
 ];
 
 fn run_steps(wanted: impl Fn(&str) -> bool) -> Result<()> {
@@ -65,6 +84,9 @@ fn run_steps(wanted: impl Fn(&str) -> bool) -> Result<()> {
                 failed.push(*name);
             }
         }
+    }
+    for (what, command) in NOT_RUN {
+        println!("not run: {what}; see `{command}`");
     }
     println!("{passed} passed, {} failed", failed.len());
     if !failed.is_empty() {

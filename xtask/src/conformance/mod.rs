@@ -159,7 +159,7 @@ fn of_group(tests: &[Test], group: &str) -> Vec<Test> {
 }
 
 /// Up to so many tests are run at once whatever their groups.
-const SINGLE_RUN: usize = 40;
+const SINGLE_RUN: usize = 80;
 
 /// A failing test usually waits five minutes for something; a few of them must not cost the others their turn.
 fn timeout(tests: &[Test], procs: usize, minutes: Option<u64>) -> Duration {

@@ -17,13 +17,12 @@ pub type Footprint = BTreeSet<String>;
 pub fn of(cluster: &Karve) -> Result<Footprint> {
     let marks = [cluster.data_dir().display().to_string(), cluster.name()];
     let mut found: Footprint = processes(&marks).into_iter().collect();
-    let state = Path::new("/run/karve").join(cluster.name());
-    for dir in [&cluster.data_dir(), &state] {
+    let states = state_dirs(&cluster.name());
+    // All nodes keep their files beside each other.
+    for dir in states.iter().chain([&cluster.scratch("")]) {
         found.extend(mounts_below(dir).iter().map(|path| format!("mount {}", path.display())));
     }
-    if state.exists() {
-        found.insert(format!("directory {}", state.display()));
-    }
+    found.extend(states.iter().map(|path| format!("directory {}", path.display())));
     found.extend(
         cgroups(&marks)
             .into_iter()
@@ -41,6 +40,16 @@ pub fn of(cluster: &Karve) -> Result<Footprint> {
         .collect();
     found.extend(lines("rule", &rules, str::to_owned));
     Ok(found)
+}
+
+/// Those of the server's node and of the nodes that joined it, whose names begin alike.
+fn state_dirs(name: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir("/run/karve").into_iter().flatten().flatten();
+    let is_ours = |path: &PathBuf| {
+        path.file_name()
+            .is_some_and(|found| found.to_string_lossy().starts_with(name))
+    };
+    entries.map(|entry| entry.path()).filter(is_ours).collect()
 }
 
 fn lines(kind: &str, text: &str, name: impl Fn(&str) -> String) -> Vec<String> {

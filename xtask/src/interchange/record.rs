@@ -67,7 +67,8 @@ fn render(table: &Table) -> String {
 `cargo xtask interchange --record` swaps one component at a time on a running cluster and writes this page. The cluster
 runs containerd and carries a Deployment, a StatefulSet, a DaemonSet, Jobs and Services. A cell is green when the swap
 restarted no container and started no rollout (watched for 20 s), when scaling, a rollout, a Job, ordered pods and a lost
-daemon then worked with the swapped component (without what our controllers do not carry yet, where they are ours), and when swapping back was as quiet. Loss of a node is not part of it yet.
+daemon then worked with the swapped component, and when swapping back was as quiet. Where the controllers are ours, what
+they do not carry yet is left out and named. Loss of a node is not part of it yet.
 
 | component | ours in upstream's cluster | upstream's in ours, on etcd | upstream's in ours, on the embedded store |
 |---|---|---|---|
