@@ -3,6 +3,8 @@
 //! A connection that switches protocols is joined byte by byte, so that whatever client and node agreed on works.
 
 mod dial;
+mod log_socket;
+mod rewrite;
 mod target;
 
 use std::sync::Arc;
@@ -10,7 +12,7 @@ use std::sync::Arc;
 use api::{Error, Reason};
 use auth::User;
 use bytes::Bytes;
-use http::header::{CONNECTION, HOST, UPGRADE};
+use http::header::{CONNECTION, HOST, LOCATION, UPGRADE};
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
@@ -59,10 +61,16 @@ pub async fn run(
     if info.subresource != "log" {
         server.registry.admit_connect(served, info, user, &query).await?;
     }
+    if let Some(redirect) = to_directory(info, &request) {
+        return Ok(redirect);
+    }
     let target = Target::find(server, served, info, &query, request.uri().query().unwrap_or_default()).await?;
     let connection = target.dial(server).await?;
-    let wants_upgrade = request.headers().contains_key(UPGRADE);
-    let client_side = wants_upgrade.then(|| hyper::upgrade::on(&mut request));
+    let asks_upgrade = request.headers().contains_key(UPGRADE);
+    let client_side = asks_upgrade.then(|| hyper::upgrade::on(&mut request));
+    // Nodes know no WebSockets for logs: those are ours.
+    let log_socket = info.subresource == "log" && log_socket::is_wanted(request.headers());
+    let wants_upgrade = asks_upgrade && !log_socket;
 
     let (parts, body) = request.into_parts();
     let mut outgoing = Request::new(Full::new(body::read(body).await?));
@@ -86,10 +94,42 @@ pub async fn run(
     if info.subresource == "log" && !response.status().is_success() {
         return Err(kubelet_error(response).await);
     }
-    let (mut parts, body) = response.into_parts();
-    parts.headers.remove(CONNECTION);
-    parts.headers.remove("transfer-encoding");
+    if let (true, Some(client_side)) = (log_socket, client_side) {
+        return log_socket::answer(&parts.headers, client_side, response.into_body());
+    }
+    response.headers_mut().remove(CONNECTION);
+    response.headers_mut().remove("transfer-encoding");
+    if info.subresource == "proxy" {
+        let prefix = proxy_prefix(parts.uri.path(), &info.rest);
+        let answered = rewrite::answer(response, prefix).await;
+        return answered.map_err(|error| Error::internal(error.to_string()));
+    }
+    let (parts, body) = response.into_parts();
     Ok(Response::from_parts(parts, body.map_err(BoxError::from).boxed_unsync()))
+}
+
+/// A proxied root without its slash would make every relative link of the page wrong.
+fn to_directory(info: &RequestInfo, request: &Request<RequestBody>) -> Option<Response<Body>> {
+    let path = request.uri().path();
+    let is_root = info.subresource == "proxy" && info.rest.is_empty() && !path.ends_with('/');
+    if !is_root || request.headers().contains_key(UPGRADE) {
+        return None;
+    }
+    let query = request
+        .uri()
+        .query()
+        .map(|query| format!("?{query}"))
+        .unwrap_or_default();
+    let mut response = Response::new(body::empty());
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    let location = format!("{path}/{query}").parse().ok()?;
+    response.headers_mut().insert(LOCATION, location);
+    Some(response)
+}
+
+/// The part of a request's path that names the proxy and not what is behind it.
+fn proxy_prefix<'a>(path: &'a str, rest: &str) -> &'a str {
+    path.strip_suffix(rest).unwrap_or(path).trim_end_matches('/')
 }
 
 async fn send(connection: Connection, request: Request<Full<Bytes>>) -> hyper::Result<Response<hyper::body::Incoming>> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::container::resources::{quota, shares};
 use crate::pod::Pod;
-use crate::pod::resources::{Qos, pod_compute, qos};
+use crate::pod::resources::{Compute, Qos, pod_compute, qos};
 
 #[derive(Clone, Debug)]
 pub struct Cgroups {
@@ -57,8 +57,12 @@ impl Cgroups {
 
     /// Makes the pod's cgroup with its limits. Blocks on the file system.
     pub fn create(&self, pod: &Pod) -> io::Result<()> {
+        self.limit(pod, pod_compute(pod))
+    }
+
+    /// Makes the pod's cgroup, if there is none, and gives it these limits. Blocks on the file system.
+    pub fn limit(&self, pod: &Pod, compute: Compute) -> io::Result<()> {
         let parent = self.parent(pod);
-        let compute = pod_compute(pod);
         for hierarchy in self
             .hierarchies
             .iter()

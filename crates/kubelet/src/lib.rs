@@ -25,6 +25,7 @@ mod plan;
 mod pod;
 mod pods;
 mod probe;
+mod resize;
 mod run;
 mod server;
 mod shared;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use client::{Cache, EventRecorder, Reflector, Selection};
 use cri::v1;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::task::JoinSet;
 
 use crate::cgroup::Cgroups;
@@ -143,6 +143,7 @@ fn share(
         },
         machine: resources::Machine::detect(i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX)),
         allocatable: RwLock::new(machine.allocatable(options.max_pods, &options.eviction_hard)),
+        held: Mutex::default(),
         starts,
         pulls,
         status_writes,

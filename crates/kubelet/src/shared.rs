@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use client::{Cache, Client, EventRecorder, EventType, Object, ObjectReference};
 use cri::Runtime;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 
 use crate::cgroup::Cgroups;
@@ -18,6 +18,7 @@ use crate::limits;
 use crate::objects::follow::Follower;
 use crate::owners::Owners;
 use crate::paths::Paths;
+use crate::pod::resources::Compute;
 use crate::pod::{ContainerKind, Pod};
 use crate::status::Surroundings;
 
@@ -37,6 +38,8 @@ pub struct Shared {
     pub machine: Machine,
     /// What pods may use of this node; containers without limits are told it.
     pub allocatable: RwLock<BTreeMap<String, String>>,
+    /// What the pods of this node were granted, by UID.
+    pub held: Mutex<BTreeMap<String, Compute>>,
     pub starts: Semaphore,
     pub pulls: Semaphore,
     pub status_writes: Semaphore,

@@ -129,6 +129,13 @@ pub struct Mount {
     #[serde(default)]
     pub recursive_readonly: bool,
     pub propagation: Propagation,
+    /// The layers of an image, the topmost first, which are mounted instead of `source`; `source` is then the directory
+    /// of all layers.
+    #[serde(default)]
+    pub layers: Vec<String>,
+    /// What is shown of the image, relative to its root.
+    #[serde(default)]
+    pub sub_path: PathBuf,
 }
 
 /// One of [`SandboxSpec::files`], in a container.

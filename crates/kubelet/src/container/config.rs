@@ -23,6 +23,10 @@ pub struct ContainerContext {
     pub machine: Machine,
     /// Where each volume is on the host.
     pub volumes: BTreeMap<String, PathBuf>,
+    /// The volumes that are images.
+    pub volume_images: BTreeMap<String, String>,
+    /// What the mount with this index shows of its image.
+    pub image_subpaths: BTreeMap<usize, String>,
     /// Where the subpath of the mount with this index is on the host.
     pub subpaths: BTreeMap<usize, PathBuf>,
     /// The pod's hosts file, unless the container brings its own.
@@ -99,6 +103,9 @@ fn volume_mount(
     container: &Container,
     context: &ContainerContext,
 ) -> Result<v1::Mount, String> {
+    if let Some(image) = context.volume_images.get(&mount.name) {
+        return Ok(image_mount(index, mount, image, context));
+    }
     let volume = context.volumes.get(&mount.name);
     let host_path = context.subpaths.get(&index).or(volume).ok_or_else(|| {
         let (mount, container) = (&mount.name, &container.name);
@@ -113,18 +120,35 @@ fn volume_mount(
     if mount.recursive_read_only.as_deref() == Some("Enabled") {
         return Err("recursiveReadOnly: Enabled is not supported by this node".to_owned());
     }
-    // A relative path stands for one below the root.
-    let container_path = match mount.mount_path.starts_with('/') {
-        true => mount.mount_path.clone(),
-        false => format!("/{}", mount.mount_path),
-    };
     Ok(v1::Mount {
-        container_path,
+        container_path: absolute(&mount.mount_path),
         host_path: host_path.to_string_lossy().into_owned(),
         readonly: mount.read_only,
         propagation: propagation.into(),
         ..v1::Mount::default()
     })
+}
+
+/// An image's files are mounted by the runtime, for reading only.
+fn image_mount(index: usize, mount: &VolumeMount, image: &str, context: &ContainerContext) -> v1::Mount {
+    v1::Mount {
+        container_path: absolute(&mount.mount_path),
+        readonly: true,
+        image: Some(v1::ImageSpec {
+            image: image.to_owned(),
+            ..v1::ImageSpec::default()
+        }),
+        image_sub_path: context.image_subpaths.get(&index).cloned().unwrap_or_default(),
+        ..v1::Mount::default()
+    }
+}
+
+/// A relative path stands for one below the root.
+fn absolute(path: &str) -> String {
+    match path.starts_with('/') {
+        true => path.to_owned(),
+        false => format!("/{path}"),
+    }
 }
 
 fn stop_signal(container: &Container) -> Result<i32, String> {

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use crate::moment::Moment;
 use crate::observed::{Instance, Observed, State};
+use crate::pod::resources::{Compute, pod_compute};
 use crate::pod::{Container, ContainerKind, Pod, RestartPolicy};
+use crate::resize;
 pub use progress::*;
 
 /// Everything a decision about one pod may depend on.
@@ -69,6 +71,8 @@ pub enum Action {
     RemoveContainer {
         id: String,
     },
+    /// Brings the limits of the pod and its running containers to what the pod was granted.
+    Resize,
     /// Deletes the object in the API: nothing of the pod runs any more.
     DeletePod,
     /// Removes the pod's directories and cgroup and ends the worker.
@@ -82,6 +86,8 @@ pub enum KillReason {
     Liveness,
     Startup,
     DefinitionChanged,
+    /// It gets other resources, which take a restart.
+    Resize,
     /// The runtime does not know what state it is in.
     UnknownState,
     /// Its sandbox is gone.
@@ -185,6 +191,35 @@ impl<'a> PodView<'a> {
         }
     }
 
+    /// Running instances whose resources differ from what their containers were granted, and what they have.
+    fn outdated(self) -> impl Iterator<Item = (&'a Instance, &'a Container, Compute)> {
+        let (pod, observed, progress) = (self.pod, self.observed, self.progress);
+        pod.all_containers().filter_map(move |(kind, container)| {
+            let instance = observed
+                .current(&container.name)
+                .filter(|instance| instance.is_running())?;
+            let applied = progress.applied(&container.name, &instance.id)?;
+            let fixed = matches!(kind, ContainerKind::Ephemeral | ContainerKind::Init);
+            (!fixed && applied != Compute::of(&container.resources)).then_some((instance, container, applied))
+        })
+    }
+
+    /// Those that need no restart for it.
+    pub fn resizable(self) -> impl Iterator<Item = (&'a Instance, &'a Container)> {
+        let stays = |(_, container, applied): &(&Instance, &Container, Compute)| {
+            !resize::needs_restart(container, *applied, Compute::of(&container.resources))
+        };
+        self.outdated()
+            .filter(stays)
+            .map(|(instance, container, _)| (instance, container))
+    }
+
+    /// What the pod was granted is not what it has yet.
+    pub fn is_resizing(self) -> bool {
+        let pod = self.progress.pod_applied;
+        self.outdated().next().is_some() || pod.is_some_and(|applied| applied != pod_compute(self.pod))
+    }
+
     /// Initialisation is over once any of the app containers was made in the current sandbox.
     pub fn is_initialized(self) -> bool {
         let mut containers = self.pod.spec.containers.iter();
@@ -270,6 +305,7 @@ impl Action {
             Action::Stop(_) | Action::CancelPull { .. } => return None,
             Action::MountVolumes | Action::UnmountVolumes => Task::Volumes,
             Action::CreateSandbox { .. } => Task::Sandbox,
+            Action::Resize => Task::Resize,
             Action::StopSandbox { id } => Task::Kill(id.clone()),
             Action::EnsureImage { container } => Task::Image(container.clone()),
             Action::StartContainer { container, .. } => Task::Start(container.clone()),
@@ -299,6 +335,7 @@ impl fmt::Display for Action {
                 grace,
                 reason,
             } => write!(f, "kill {container} ({id}) in {}s: {reason:?}", grace.as_secs()),
+            Action::Resize => write!(f, "resize"),
             Action::RemoveContainer { id } => write!(f, "remove container {id}"),
             Action::DeletePod => write!(f, "delete the pod in the API"),
             Action::Cleanup => write!(f, "clean up"),

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crate::limits;
 use crate::moment::Moment;
+use crate::pod::resources::Compute;
+use crate::resize::Pending;
 
 /// Lost when the kubelet restarts; everything in it is found out again.
 #[derive(Clone, Debug, Default)]
@@ -14,6 +16,10 @@ pub struct Progress {
     /// When its end began; the grace period counts from here.
     pub ending_since: Option<Moment>,
     pub volumes: Volumes,
+    /// Why the pod does not get the resources it asks for now.
+    pub resize_pending: Option<Pending>,
+    /// What the pod's cgroup was limited to, if this kubelet did so.
+    pub pod_applied: Option<Compute>,
     pub sandbox: Option<Failure>,
     pub containers: BTreeMap<String, ContainerProgress>,
     /// What is being done right now.
@@ -50,6 +56,18 @@ pub struct ContainerProgress {
     pub failure: Option<Failure>,
     pub backoff: Option<Backoff>,
     pub verdicts: Verdicts,
+    /// What the next instance is started with.
+    pub starting_with: Option<Compute>,
+    /// What an instance was given last.
+    pub applied: Option<Applied>,
+}
+
+/// The resources that an instance runs with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Applied {
+    pub container: String,
+    pub id: String,
+    pub compute: Compute,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -143,6 +161,8 @@ pub enum Unhealthy {
 pub enum Task {
     Volumes,
     Sandbox,
+    /// Changing what the pod and its containers may use.
+    Resize,
     Image(String),
     /// Creating and starting a container, with its postStart hook.
     Start(String),
@@ -174,6 +194,12 @@ impl Progress {
 
     pub fn container_mut(&mut self, name: &str) -> &mut ContainerProgress {
         self.containers.entry(name.to_owned()).or_default()
+    }
+
+    /// What an instance runs with, if this kubelet knows.
+    pub fn applied(&self, name: &str, container_id: &str) -> Option<Compute> {
+        let applied = self.containers.get(name)?.applied.as_ref()?;
+        (applied.id == container_id).then_some(applied.compute)
     }
 
     /// What the probes say about an instance; findings about an earlier one do not count.

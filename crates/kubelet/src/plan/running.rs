@@ -6,7 +6,9 @@ use std::time::Duration;
 use super::{Action, Image, KillReason, Plan, PodView, Unhealthy, Volumes};
 use crate::moment::Moment;
 use crate::observed::{Instance, Sandbox, State};
+use crate::pod::resources::Compute;
 use crate::pod::{Container, ContainerKind, Probe};
+use crate::resize::needs_restart;
 
 pub(super) fn plan(view: PodView<'_>, now: Moment, plan: &mut Plan) {
     mount_volumes(view, now, plan);
@@ -21,7 +23,21 @@ pub(super) fn plan(view: PodView<'_>, now: Moment, plan: &mut Plan) {
     if initialize(view, now, plan) {
         start_in_order(view, now, plan);
     }
+    resize(view, plan);
     prune(view, plan);
+}
+
+/// Containers that stay get their new resources as they run; others are started again with them.
+fn resize(view: PodView<'_>, plan: &mut Plan) {
+    if !view.is_resizing() {
+        return;
+    }
+    plan.push(Action::Resize);
+    for (instance, container, applied) in view.outdated() {
+        if needs_restart(container, applied, Compute::of(&container.resources)) {
+            plan.kill(instance, view.pod.grace(), KillReason::Resize);
+        }
+    }
 }
 
 fn mount_volumes(view: PodView<'_>, now: Moment, plan: &mut Plan) {

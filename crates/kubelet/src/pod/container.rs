@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::Deserialize;
 use serde::de::{Deserializer, Visitor};
+use serde::{Deserialize, Serialize};
 
 use super::{ContainerKind, RestartPolicy, SecurityContext};
 
@@ -20,6 +20,7 @@ pub struct Container {
     pub env_from: Vec<EnvFrom>,
     pub env: Vec<EnvVar>,
     pub resources: Resources,
+    pub resize_policy: Vec<ResizePolicy>,
     pub volume_mounts: Vec<VolumeMount>,
     pub volume_devices: Vec<VolumeDevice>,
     pub liveness_probe: Option<Probe>,
@@ -49,11 +50,22 @@ pub struct ContainerPort {
     pub protocol: String,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Resources {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub limits: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub requests: BTreeMap<String, String>,
+}
+
+/// What a change of one resource means for a running container.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ResizePolicy {
+    pub resource_name: String,
+    /// `NotRequired` or `RestartContainer`.
+    pub restart_policy: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -182,6 +182,8 @@ pub struct KnownContainer {
     pub container_id: String,
     pub state: KnownState,
     pub last_state: KnownState,
+    /// What it runs with.
+    pub resources: Option<Resources>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

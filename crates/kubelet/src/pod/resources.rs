@@ -45,7 +45,7 @@ impl Compute {
         self.zip(other, i64::saturating_add)
     }
 
-    fn max(self, other: Compute) -> Compute {
+    pub fn max(self, other: Compute) -> Compute {
         self.zip(other, i64::max)
     }
 

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{FieldRef, ResourceFieldRef};
+use super::{FieldRef, PullPolicy, ResourceFieldRef};
 
 /// A volume. The sources the kubelet mounts have a field each; any other is kept by name, to be refused by name.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -16,8 +16,17 @@ pub struct Volume {
     #[serde(rename = "downwardAPI")]
     pub downward_api: Option<DownwardSource>,
     pub projected: Option<Projected>,
+    pub image: Option<ImageSource>,
     #[serde(flatten)]
     pub other: std::collections::BTreeMap<String, serde_json::Value>,
+}
+
+/// The files of an image, read only.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ImageSource {
+    pub reference: String,
+    pub pull_policy: PullPolicy,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

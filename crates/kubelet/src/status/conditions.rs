@@ -42,7 +42,8 @@ pub(super) fn compute(view: PodView<'_>, status: &PodStatus, known: &[KnownCondi
         containers,
         Finding::yes("PodScheduled"),
     ];
-    findings.map(|finding| dated(view, finding, known, now)).into()
+    let all = findings.into_iter().chain(resizes(view));
+    all.map(|finding| dated(view, finding, known, now)).collect()
 }
 
 /// A condition keeps its time as long as its status stays.
@@ -60,6 +61,17 @@ fn dated(view: PodView<'_>, finding: Finding, known: &[KnownCondition], now: Mom
         reason: finding.reason.to_owned(),
         message: finding.message,
     }
+}
+
+/// These are there only while they hold.
+fn resizes(view: PodView<'_>) -> impl Iterator<Item = Finding> {
+    let pending = view.progress.resize_pending.as_ref().map(|pending| Finding {
+        reason: pending.reason,
+        message: pending.message.clone(),
+        ..Finding::yes("PodResizePending")
+    });
+    let going_on = (!view.is_ending() && view.is_resizing()).then(|| Finding::yes("PodResizeInProgress"));
+    pending.into_iter().chain(going_on)
 }
 
 fn sandbox_ready(view: PodView<'_>) -> Finding {

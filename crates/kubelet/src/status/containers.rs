@@ -1,11 +1,14 @@
 //! The statuses of containers: waiting, running or terminated, and what was before.
 
+use std::collections::BTreeMap;
+
 use super::{ContainerStatus, MountStatus, PodStatus, Running, Surroundings, Terminated, Waiting};
 use crate::limits;
 use crate::moment::Moment;
 use crate::observed::{Instance, State};
 use crate::plan::{Image, PodView};
-use crate::pod::{Container, ContainerKind};
+use crate::pod::resources::Compute;
+use crate::pod::{Container, ContainerKind, Resources};
 
 pub(super) fn fill(status: &mut PodStatus, view: PodView<'_>, around: &Surroundings, now: Moment) {
     for (kind, container) in view.pod.all_containers() {
@@ -39,6 +42,8 @@ fn of(
         image_id: instance.image_ref.clone(),
         container_id: id(instance),
         volume_mounts: mounts(container),
+        allocated_resources: allocated(kind, container),
+        resources: current_resources(view, kind, container, instance),
         ..ContainerStatus::default()
     };
     let exited = |instance: &Instance| terminated(instance, id(instance));
@@ -74,6 +79,34 @@ fn of(
         _ => view.is_ready(container, instance),
     };
     status
+}
+
+fn allocated(kind: ContainerKind, container: &Container) -> BTreeMap<String, String> {
+    match kind {
+        ContainerKind::Ephemeral => BTreeMap::new(),
+        _ => container.resources.requests.clone(),
+    }
+}
+
+/// What a container has now: what it was granted, or what it had before while that is not in force yet.
+fn current_resources(
+    view: PodView<'_>,
+    kind: ContainerKind,
+    container: &Container,
+    instance: &Instance,
+) -> Option<Resources> {
+    if kind == ContainerKind::Ephemeral {
+        return None;
+    }
+    let applied = view.progress.applied(&container.name, &instance.id);
+    let outdated = applied.is_some_and(|applied| applied != Compute::of(&container.resources));
+    let known = view.pod.known_container(&container.name);
+    let before = known.and_then(|known| known.resources.clone());
+    Some(
+        before
+            .filter(|_| outdated && instance.is_running())
+            .unwrap_or_else(|| container.resources.clone()),
+    )
 }
 
 /// A container the runtime does not know: not made yet, or forgotten since.

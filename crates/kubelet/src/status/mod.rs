@@ -10,12 +10,13 @@ mod phase;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::moment::Moment;
 use crate::plan::{PodView, Stop};
-use crate::pod::KnownCondition;
-use crate::pod::resources;
+use crate::pod::{KnownCondition, Resources, resources};
 pub use phase::Phase;
 
 /// What a status says that is not about the pod alone.
@@ -92,6 +93,12 @@ pub struct ContainerStatus {
     #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
     pub container_id: String,
     pub started: bool,
+    /// What it was granted.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub allocated_resources: BTreeMap<String, String>,
+    /// What it runs with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volume_mounts: Vec<MountStatus>,
 }

@@ -21,6 +21,9 @@ const OWNED: &[&str] = &[
     "qosClass",
 ];
 
+/// Conditions of the kubelet's that are taken away when they no longer hold.
+const PASSING: &[&str] = &["PodResizePending", "PodResizeInProgress"];
+
 /// The lists that strategic merge patch merges by key, so that what is no longer in them must be deleted by name.
 const MERGED_BY_IP: &[&str] = &["hostIPs", "podIPs"];
 
@@ -64,7 +67,17 @@ fn changed_conditions(current: &Value, wanted: &Map<String, Value>) -> Vec<Value
         known.any(|known| known["type"] == condition["type"] && covers(known, condition))
     };
     let changed = wanted.into_iter().flatten().filter(|condition| !same(condition));
-    changed.map(|condition| with_cleared(condition.clone())).collect()
+    let is_over = |known: &&Value| {
+        let kind = &known["type"];
+        let passing = PASSING.iter().any(|passing| kind == passing);
+        passing && !wanted.into_iter().flatten().any(|condition| condition["type"] == *kind)
+    };
+    let over = current.into_iter().flatten().filter(is_over);
+    let over = over.map(|known| json!({"type": known["type"], "$patch": "delete"}));
+    changed
+        .map(|condition| with_cleared(condition.clone()))
+        .chain(over)
+        .collect()
 }
 
 /// Whether a condition says what it should, whatever else it says.

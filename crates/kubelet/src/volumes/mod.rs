@@ -77,6 +77,7 @@ fn plugin(volume: &Volume) -> Option<&'static str> {
         volume if volume.secret.is_some() => "secret",
         volume if volume.downward_api.is_some() => "downward-api",
         volume if volume.projected.is_some() => "projected",
+        volume if volume.image.is_some() => return None,
         // A volume without a source is an empty directory.
         volume if volume.other.is_empty() => "empty-dir",
         _ => return None,

@@ -13,6 +13,7 @@ use crate::moment::Moment;
 use crate::observed::Sandbox;
 use crate::plan::{Action, Backoff, Busy, Task};
 use crate::pod::Pod;
+use crate::pod::resources::{Compute, pod_compute};
 use crate::shared::Shared;
 
 impl Worker {
@@ -46,6 +47,7 @@ impl Worker {
                 self.kill(kill, now);
             }
             Action::RemoveContainer { id } => self.remove_container(id),
+            Action::Resize => self.resize(),
             // After the report, for the last word about a pod is written before its object is deleted.
             Action::DeletePod => self.delete_wanted = true,
             Action::Cleanup => self.clean_up(),
@@ -53,7 +55,7 @@ impl Worker {
     }
 
     /// Runs a task unless one like it runs already.
-    fn spawn(&mut self, task: Task, busy: Busy, work: impl Future<Output = Done> + Send + 'static) {
+    pub(super) fn spawn(&mut self, task: Task, busy: Busy, work: impl Future<Output = Done> + Send + 'static) {
         let (sender, key) = (self.sender.clone(), task.clone());
         let running = tokio::spawn(async move {
             let done = work.await;
@@ -75,9 +77,9 @@ impl Worker {
 
     fn mount(&mut self) {
         let (shared, pod, tokens) = (self.shared.clone(), self.pod.clone(), self.tokens.clone());
-        let pod_ips = self.pod_ips();
+        let (pod_ips, images) = (self.pod_ips(), self.volumes.images.clone());
         self.spawn(Task::Volumes, Busy::default(), async move {
-            Done::Mounted(volumes::set_up(&shared, &pod, &tokens, pod_ips).await)
+            Done::Mounted(volumes::set_up(&shared, &pod, &tokens, pod_ips, images).await)
         });
     }
 
@@ -101,6 +103,7 @@ impl Worker {
             .iter()
             .map(|sandbox| sandbox.id.clone())
             .collect();
+        self.progress.pod_applied = Some(pod_compute(&self.pod));
         self.spawn(Task::Sandbox, Busy::default(), async move {
             Done::SandboxCreated(create_sandbox(&shared, &pod, attempt, stale).await)
         });
@@ -157,7 +160,12 @@ impl Worker {
             let exit = latest.exit()?;
             Some(exit.finished_at.unwrap_or(latest.created_at))
         });
+        let compute = self
+            .pod
+            .container(&container)
+            .map(|(_, spec)| Compute::of(&spec.resources));
         let progress = self.progress.container_mut(&container);
+        progress.starting_with = compute;
         if let Some(finished_at) = ended {
             progress.backoff = Some(Backoff::next(progress.backoff, finished_at, now));
         }

@@ -69,6 +69,7 @@ fn message(kill: &Kill) -> String {
         KillReason::Liveness => format!("Container {name} failed liveness probe, will be restarted"),
         KillReason::Startup => format!("Container {name} failed startup probe, will be restarted"),
         KillReason::DefinitionChanged => format!("Container {name} definition changed, will be restarted"),
+        KillReason::Resize => format!("Container {name} resize requires restart"),
         KillReason::UnknownState => {
             format!("Container {name} is in \"unknown\" state, try killing it before restart")
         }

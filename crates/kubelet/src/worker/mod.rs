@@ -11,11 +11,11 @@ mod keyring;
 mod kill;
 mod probes;
 mod report;
+mod resize;
 mod start;
 mod volumes;
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,15 +26,17 @@ use tokio::task::AbortHandle;
 use crate::limits;
 use crate::moment::Moment;
 use crate::observed::{Instance, Observed, Sandbox};
-use crate::plan::{self, Action, Failure, Image, Plan, PodView, Progress, Stop, Task, Volumes};
+use crate::plan::{self, Action, Applied, Failure, Image, Plan, PodView, Progress, Stop, Task, Volumes};
 use crate::pod::Pod;
+use crate::pod::resources::Compute;
 use crate::probe::{ProbeKind, Report};
+use crate::resize::Allocation;
 use crate::shared::Shared;
 use crate::{objects, status};
 use image::{NoImage, ReadyImage};
 use report::Reporter;
 use start::StartError;
-use volumes::Tokens;
+use volumes::{Mounted, Tokens};
 
 pub use inspect::{container as inspect_container, instance as instance_of, sandbox as inspect_sandbox};
 
@@ -85,7 +87,7 @@ pub enum Place {
 
 /// How a task ended.
 pub enum Done {
-    Mounted(Result<BTreeMap<String, PathBuf>, String>),
+    Mounted(Result<Mounted, String>),
     Unmounted(Result<(), String>),
     SandboxCreated(Result<Sandbox, String>),
     Image(String, Result<ReadyImage, NoImage>),
@@ -93,6 +95,8 @@ pub enum Done {
     /// Anything whose effect is seen in the runtime or the API.
     Plain(Result<(), String>),
     Cleaned(Result<(), String>),
+    /// What the pod as a whole and its containers have now.
+    Resized(Result<(Compute, Vec<Applied>), String>),
 }
 
 /// How others reach a worker.
@@ -107,7 +111,11 @@ pub struct Worker {
     observed: Observed,
     progress: Progress,
     images: BTreeMap<String, ReadyImage>,
-    volumes: BTreeMap<String, PathBuf>,
+    volumes: Mounted,
+    /// What the node has granted the pod; set with the first input.
+    allocation: Option<Allocation>,
+    /// When to ask again for what the node had no room for.
+    reconsider_at: Option<Moment>,
     tokens: Arc<Tokens>,
     refresh_volumes_at: Option<Moment>,
     probes: probes::Probes,
@@ -139,7 +147,9 @@ pub fn spawn(shared: Arc<Shared>, input: Input, observed: Observed) -> (Handle, 
         observed: Observed::default(),
         progress: Progress::default(),
         images: BTreeMap::new(),
-        volumes: BTreeMap::new(),
+        volumes: Mounted::default(),
+        allocation: None,
+        reconsider_at: None,
         tokens: Arc::default(),
         refresh_volumes_at: None,
         probes: probes::Probes::default(),
@@ -180,13 +190,17 @@ impl Worker {
             }
         }
         self.shared.objects.forget(&self.pod.metadata.uid);
+        self.shared.release(&self.pod.metadata.uid);
     }
 
     /// Plans, acts and reports; returns when to do so again at the latest.
     fn step(&mut self) -> Option<Moment> {
         let now = Moment::now();
+        if self.reconsider_at.is_some_and(|at| at <= now) {
+            self.take_input();
+        }
         let plan = self.plan(now);
-        let mut wake_at = plan.wake_at;
+        let mut wake_at = earliest(plan.wake_at, self.reconsider_at);
         for action in plan.actions {
             self.act(action, now);
         }
@@ -265,6 +279,7 @@ impl Worker {
         if pod.status.start_time.is_none() {
             Arc::make_mut(&mut pod).status.start_time = Some(self.first_seen);
         }
+        self.allocate(&mut pod);
         let (old, new) = (&self.pod.metadata, &pod.metadata);
         let changed =
             (old.generation, &old.labels, &old.annotations) != (new.generation, &new.labels, &new.annotations);
@@ -316,6 +331,7 @@ impl Worker {
     }
 
     fn take_container(&mut self, instance: Instance) {
+        let starting = self.progress.is_starting(&instance.name);
         let progress = self.progress.container_mut(&instance.name);
         let latest = self.observed.latest(&instance.name);
         let newest = latest.is_none_or(|latest| latest.attempt <= instance.attempt);
@@ -326,6 +342,20 @@ impl Worker {
         let known = self.observed.instance(&instance.id);
         if known.is_some_and(|known| known.exit().is_some() && instance.exit().is_none()) {
             return;
+        }
+        if newest && progress.applied.as_ref().map(|applied| &applied.id) != Some(&instance.id) {
+            let known = self.pod.known_container(&instance.name);
+            let known = known.filter(|known| known.container_id.ends_with(&instance.id));
+            let before = known.and_then(|known| known.resources.as_ref()).map(Compute::of);
+            let compute = match starting {
+                true => progress.starting_with,
+                false => before,
+            };
+            progress.applied = compute.map(|compute| Applied {
+                container: instance.name.clone(),
+                id: instance.id.clone(),
+                compute,
+            });
         }
         self.observed.put_container(instance);
     }
@@ -388,6 +418,15 @@ impl Worker {
                     .err()
                     .map(|error| retry(progress.failure.as_ref()).because(error.reason, error.message));
             }
+            Done::Resized(Ok((pod, applied))) => {
+                self.progress.pod_applied = Some(pod);
+                for applied in applied {
+                    let progress = self.progress.container_mut(&applied.container);
+                    progress.applied = Some(applied);
+                }
+                self.settle(task, Ok(()), now);
+            }
+            Done::Resized(Err(error)) => self.settle(task, Err(error), now),
             Done::Plain(result) | Done::Unmounted(result) => self.settle(task, result, now),
             Done::Cleaned(Ok(())) => self.finished = true,
             Done::Cleaned(result) => self.settle(task, result, now),

@@ -1,6 +1,5 @@
 //! Creating and starting one container.
 
-use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use cri::v1;
 use tokio::sync::mpsc;
 
 use super::image::ReadyImage;
+use super::volumes::Mounted;
 use super::{Message, Place, hook, inspect};
 use crate::container::config::{self, ContainerContext};
 use crate::container::{dns, env, sandbox, services};
@@ -30,7 +30,7 @@ pub struct Start {
     pub image: ReadyImage,
     pub sandbox: Sandbox,
     pub pod_ips: Vec<String>,
-    pub volumes: BTreeMap<String, PathBuf>,
+    pub volumes: Mounted,
     /// The instance whose processes an ephemeral container wants to see.
     pub target_id: String,
 }
@@ -142,7 +142,8 @@ async fn context(
         image_user: start.image.user.clone(),
         environment,
         machine: shared.machine,
-        volumes: start.volumes.clone(),
+        volumes: start.volumes.places.clone(),
+        volume_images: start.volumes.images.clone(),
         target_id: start.target_id.clone(),
         ..ContainerContext::default()
     };
@@ -170,6 +171,10 @@ fn prepare_files(
             expression => expand_subpath(expression, context)?,
         };
         if subpath.is_empty() {
+            continue;
+        }
+        if context.volume_images.contains_key(&mount.name) {
+            context.image_subpaths.insert(index, subpath);
             continue;
         }
         let volume = context.volumes.get(&mount.name);

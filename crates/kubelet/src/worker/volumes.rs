@@ -10,9 +10,10 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::image::{self, NoImage};
 use crate::moment::Moment;
 use crate::objects;
-use crate::pod::{Pod, TokenProjection};
+use crate::pod::{Container, Pod, TokenProjection};
 use crate::shared::Shared;
 use crate::volumes::{self, payload::Sources};
 
@@ -32,6 +33,15 @@ struct Token {
     refresh_at: Moment,
 }
 
+/// The volumes of a pod, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Mounted {
+    /// Where each is on the host.
+    pub places: BTreeMap<String, PathBuf>,
+    /// Those that are images, which the runtime mounts.
+    pub images: BTreeMap<String, String>,
+}
+
 impl Tokens {
     /// When the next token has to be renewed.
     pub fn refresh_at(&self) -> Option<Moment> {
@@ -45,10 +55,12 @@ pub async fn set_up(
     pod: &Arc<Pod>,
     tokens: &Tokens,
     pod_ips: Vec<String>,
-) -> Result<BTreeMap<String, PathBuf>, String> {
+    known_images: BTreeMap<String, String>,
+) -> Result<Mounted, String> {
     if pod.spec.volumes.is_empty() {
-        return Ok(BTreeMap::new());
+        return Ok(Mounted::default());
     }
+    let images = images(shared, pod, known_images).await?;
     let names = pod.spec.volumes.iter().flat_map(objects::of_volume).collect();
     let found = shared.objects.find(&pod.metadata.namespace, names).await?;
     let issued = issue(shared, pod, tokens).await?;
@@ -56,7 +68,7 @@ pub async fn set_up(
     let (shared, pod) = (shared.clone(), pod.clone());
     let done = tokio::task::spawn_blocking(move || {
         let mut places = BTreeMap::new();
-        for volume in &pod.spec.volumes {
+        for volume in pod.spec.volumes.iter().filter(|volume| volume.image.is_none()) {
             let empty = BTreeMap::new();
             let sources = Sources {
                 pod: &pod,
@@ -67,9 +79,37 @@ pub async fn set_up(
             let (name, path) = volumes::set_up(&shared.paths, volume, &sources, Moment::now())?;
             places.insert(name, path);
         }
-        Ok(places)
+        Ok(Mounted { places, images })
     });
     done.await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+/// The images that are volumes: each is looked for, or pulled, once in the life of its pod.
+async fn images(
+    shared: &Shared,
+    pod: &Pod,
+    mut known: BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>, String> {
+    for volume in &pod.spec.volumes {
+        let Some(source) = volume.image.as_ref().filter(|_| !known.contains_key(&volume.name)) else {
+            continue;
+        };
+        let wanted = Container {
+            image: source.reference.clone(),
+            image_pull_policy: source.pull_policy,
+            ..Container::default()
+        };
+        let found = image::ensure(shared, pod, &wanted).await;
+        let found = found.map_err(|error| {
+            let NoImage { reason, message } = error;
+            format!(
+                "MountVolume.SetUp failed for volume {:?} : {reason}: {message}",
+                volume.name
+            )
+        })?;
+        known.insert(volume.name.clone(), found.reference);
+    }
+    Ok(known)
 }
 
 /// The tokens of every volume, by path.

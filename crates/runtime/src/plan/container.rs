@@ -1,5 +1,6 @@
 //! A container.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use cri::v1::{
@@ -31,6 +32,8 @@ pub struct ContainerInput<'a> {
     /// The image's `/etc/passwd` and `/etc/group`; empty where it has none.
     pub passwd: &'a str,
     pub group: &'a str,
+    /// The layers of every image that is mounted as a volume, topmost first, by the name it is asked for.
+    pub volume_images: &'a BTreeMap<String, Vec<String>>,
     /// The pod's cgroup.
     pub cgroup_parent: &'a Path,
 }
@@ -42,7 +45,7 @@ pub fn container(input: &ContainerInput<'_>) -> Result<ContainerSpec, PlanError>
     let linux = config.linux.clone().unwrap_or_default();
     let security = linux.security_context.unwrap_or_default();
     let resources = linux.resources.unwrap_or_default();
-    let mounts = mounts(config)?;
+    let mounts = mounts(input)?;
     let log_path = Path::new(&input.sandbox.log_directory).join(&config.log_path);
     Ok(ContainerSpec {
         id: input.id.to_owned(),
@@ -173,9 +176,6 @@ fn refuse_unsupported(config: &ContainerConfig) -> Result<(), PlanError> {
         return Err(unsupported("CDI devices"));
     }
     for mount in &config.mounts {
-        if mount.image.is_some() {
-            return Err(unsupported("image volumes"));
-        }
         if !mount.uid_mappings.is_empty() || !mount.gid_mappings.is_empty() {
             return Err(unsupported("id-mapped mounts"));
         }
@@ -298,8 +298,12 @@ fn pid_namespace(security: &LinuxContainerSecurityContext) -> PidNamespace {
 }
 
 /// The volumes, parents before what is mounted in them.
-fn mounts(config: &ContainerConfig) -> Result<Vec<Mount>, PlanError> {
-    let mut mounts = config.mounts.iter().map(mount).collect::<Result<Vec<_>, _>>()?;
+fn mounts(input: &ContainerInput<'_>) -> Result<Vec<Mount>, PlanError> {
+    let mounts = input.config.mounts.iter().map(|wanted| match &wanted.image {
+        Some(image) => image_mount(wanted, &image.image, input),
+        None => mount(wanted),
+    });
+    let mut mounts = mounts.collect::<Result<Vec<_>, _>>()?;
     mounts.sort_by_key(|mount| mount.target.components().count());
     Ok(mounts)
 }
@@ -318,6 +322,21 @@ fn pod_files(mounts: &[Mount], readonly: bool) -> Vec<PodFile> {
     .collect()
 }
 
+/// An image's files as a volume, which nobody can write to.
+fn image_mount(mount: &v1::Mount, image: &str, input: &ContainerInput<'_>) -> Result<Mount, PlanError> {
+    let layers = input.volume_images.get(image).filter(|layers| !layers.is_empty());
+    let layers = layers.ok_or_else(|| PlanError::Invalid(format!("image {image:?} has no files to mount")))?;
+    Ok(Mount {
+        source: input.layers_dir.clone(),
+        target: Path::new("/").join(&mount.container_path),
+        readonly: true,
+        recursive_readonly: mount.recursive_read_only,
+        propagation: Propagation::Private,
+        layers: layers.clone(),
+        sub_path: PathBuf::from(&mount.image_sub_path),
+    })
+}
+
 fn mount(mount: &v1::Mount) -> Result<Mount, PlanError> {
     if mount.recursive_read_only && !mount.readonly {
         return Err(PlanError::Invalid("recursive_read_only requires readonly".to_owned()));
@@ -332,6 +351,8 @@ fn mount(mount: &v1::Mount) -> Result<Mount, PlanError> {
             MountPropagation::PropagationHostToContainer => Propagation::HostToContainer,
             MountPropagation::PropagationBidirectional => Propagation::Bidirectional,
         },
+        layers: Vec::new(),
+        sub_path: PathBuf::new(),
     })
 }
 

@@ -1,5 +1,6 @@
 //! Containers: from CreateContainer to RemoveContainer.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -153,6 +154,7 @@ impl Embedded {
             image: &image.config,
             passwd: &passwd,
             group: &group,
+            volume_images: &self.volume_images(config)?,
             cgroup_parent: &self.cgroup_parent_of(&sandbox.config),
         })?;
         Ok(ContainerRecord {
@@ -164,6 +166,19 @@ impl Embedded {
             stop_signal: plan::stop_signal(config, &image.config),
             spec,
         })
+    }
+
+    /// The layers of the images that a container mounts as volumes.
+    fn volume_images(&self, config: &v1::ContainerConfig) -> cri::Result<BTreeMap<String, Vec<String>>> {
+        let names = config.mounts.iter().filter_map(|mount| mount.image.as_ref());
+        names
+            .map(|spec| {
+                let image = self.images.find(&spec.image);
+                let image =
+                    image.ok_or_else(|| cri::Error::not_found(format!("image {:?} is not present", spec.image)))?;
+                Ok((spec.image.clone(), image.layers.iter().rev().cloned().collect()))
+            })
+            .collect()
     }
 
     pub(super) fn cgroup_parent_of(&self, sandbox: &v1::PodSandboxConfig) -> PathBuf {
@@ -353,7 +368,7 @@ fn account_file(layers: &[PathBuf], path: &str) -> cri::Result<String> {
 
 /// A volume's source that does not exist is made as a directory, as every runtime does.
 fn make_sources(config: &v1::ContainerConfig) -> cri::Result<()> {
-    for mount in &config.mounts {
+    for mount in config.mounts.iter().filter(|mount| mount.image.is_none()) {
         let source = Path::new(&mount.host_path);
         if !source.exists() {
             std::fs::create_dir_all(source)

@@ -34,7 +34,7 @@ pub struct Taken {
 
 /// Takes everything from outside, before [`build`] cuts the namespace off.
 pub fn take(spec: &ContainerSpec, pause: BorrowedFd<'_>, own_ipc: bool) -> Result<Taken, StartError> {
-    let binds = spec.mounts.iter().map(|mount| {
+    let binds = spec.mounts.iter().filter(|mount| mount.layers.is_empty()).map(|mount| {
         let stage = || format!("mounting {} at {}", mount.source.display(), mount.target.display());
         bind(mount, spec.privileged)
             .stage_with(stage)
@@ -56,6 +56,14 @@ pub fn take(spec: &ContainerSpec, pause: BorrowedFd<'_>, own_ipc: bool) -> Resul
 pub fn build(spec: &ContainerSpec, layout: &Layout, taken: Taken) -> Result<(), StartError> {
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .stage("leaving the host's mount events")?;
+    let mut binds = taken.binds;
+    for mount in spec.mounts.iter().filter(|mount| !mount.layers.is_empty()) {
+        let stage = || format!("mounting an image at {}", mount.target.display());
+        let fd = image(mount, &spec.root.dir).stage_with(stage)?;
+        binds.push((mount.target.clone(), fd));
+    }
+    // Parents before what is mounted in them.
+    binds.sort_by_key(|(target, _)| target.components().count());
     let root = overlay(&spec.root, spec.privileged).stage("mounting the container's root")?;
     let root_fd = root.as_fd();
     mount_kernel_file_systems(root_fd, spec, layout)?;
@@ -63,7 +71,7 @@ pub fn build(spec: &ContainerSpec, layout: &Layout, taken: Taken) -> Result<(), 
     let pod_files = std::mem::take(&mut pod.files);
     dev::populate(root_fd, spec, pod, taken.devices)?;
     // The pod's files come last: a volume may be the directory they are in.
-    for (target, mount) in taken.binds.into_iter().chain(pod_files) {
+    for (target, mount) in binds.into_iter().chain(pod_files) {
         let stage = || format!("mounting at {}", target.display());
         let kind = Target::like(&mount).stage_with(stage)?;
         let place = within::ensure(root_fd, &target, kind).stage_with(stage)?;
@@ -101,6 +109,33 @@ fn bind(mount: &Mount, privileged: bool) -> io::Result<OwnedFd> {
         mounts::set(&fd, sys::MOUNT_ATTR_RDONLY, mount.recursive_readonly)?;
     }
     Ok(fd)
+}
+
+/// The files of an image, to be read only. `point` is any directory, for a moment.
+fn image(mount: &Mount, point: &Path) -> io::Result<OwnedFd> {
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    let open = |path: &Path| rustix::fs::open(path, flags, rustix::fs::Mode::empty());
+    let root = match mount.layers.as_slice() {
+        [only] => open(&mount.source.join(only))?,
+        layers => {
+            std::env::set_current_dir(&mount.source)?;
+            let options = CString::new(format!("lowerdir={}", layers.join(":")))?;
+            rustix::mount::mount("overlay", point, "overlay", MountFlags::RDONLY, options.as_c_str())?;
+            open(point)?
+        }
+    };
+    let shown = match mount.sub_path.as_os_str().is_empty() {
+        true => mounts::clone_of(root.as_fd(), Path::new(""), false),
+        false => within::open(root.as_fd(), &mount.sub_path)
+            .and_then(|inner| mounts::clone_of(inner.as_fd(), Path::new(""), false)),
+    };
+    drop(root);
+    if mount.layers.len() > 1 {
+        rustix::mount::unmount(point, UnmountFlags::DETACH)?;
+    }
+    let shown = shown?;
+    mounts::set(&shown, sys::MOUNT_ATTR_RDONLY | sys::MOUNT_ATTR_NODEV, false)?;
+    Ok(shown)
 }
 
 /// Mounts made in the container can reach the host only through a mount whose events the host shares.
@@ -171,6 +206,10 @@ fn mount_cgroups(root: BorrowedFd<'_>, layout: &Layout, attributes: MountAttrFla
         let name = hierarchy.controllers.join(",");
         let name = name.strip_prefix("name=").unwrap_or(&name);
         rustix::fs::mkdirat(&dir, name, rustix::fs::Mode::from_raw_mode(0o755))?;
+        // As on a host: a controller is found by its own name too.
+        for controller in hierarchy.controllers.iter().filter(|_| hierarchy.controllers.len() > 1) {
+            rustix::fs::symlinkat(name, &dir, controller.as_str())?;
+        }
     }
     mounts::attach(&dir, top.as_fd())?;
     for hierarchy in hierarchies {

@@ -81,6 +81,19 @@ fn validate_profiles(context: &Value, path: &Path, problems: &mut Problems) {
     }
 }
 
+const SYSCTL_BYTES: usize = 253;
+const SYSCTL_REGEX: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
+
+/// What [`SYSCTL_REGEX`] says: words of small letters, digits, `-` and `_`, joined by dots or slashes.
+fn is_sysctl_name(name: &str) -> bool {
+    let is_word = |word: &str| {
+        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let ends = [word.bytes().next(), word.bytes().last()];
+        ends.iter().all(|byte| byte.is_some_and(inner)) && word.bytes().all(|byte| inner(byte) || b"-_".contains(&byte))
+    };
+    name.len() <= SYSCTL_BYTES && name.split(['.', '/']).all(is_word)
+}
+
 /// Kernel settings of the host are not for pods that share its namespaces.
 fn validate_sysctls(spec: &Value, path: &Path, problems: &mut Problems) {
     let mut seen = Vec::new();
@@ -88,6 +101,10 @@ fn validate_sysctls(spec: &Value, path: &Path, problems: &mut Problems) {
         let path = path.child("sysctls").index(index);
         let name = sysctl.text("name");
         problems.needs(sysctl, &path, "name");
+        if !name.is_empty() && !is_sysctl_name(name) {
+            let detail = format!("must have at most {SYSCTL_BYTES} characters and match regex {SYSCTL_REGEX}");
+            problems.invalid(&path, "name", name, detail);
+        }
         if seen.contains(&name) {
             problems.duplicate(&path, "name", name);
         }
@@ -98,6 +115,21 @@ fn validate_sysctls(spec: &Value, path: &Path, problems: &mut Problems) {
         }
         if (ipc || name.starts_with("fs.mqueue.")) && spec.flag("hostIPC") {
             problems.invalid(&path, "name", name, "may not be specified when 'hostIPC' is true");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_kernel_settings() {
+        for good in ["kernel.shmmax", "net/ipv4/ip_forward", "safe-and-unsafe", "a.b_c.d"] {
+            assert!(is_sysctl_name(good), "{good}");
+        }
+        for bad in ["foo-", "bar..", "", "A.b", ".a", "_a"] {
+            assert!(!is_sysctl_name(bad), "{bad}");
         }
     }
 }

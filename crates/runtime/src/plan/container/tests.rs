@@ -17,6 +17,7 @@ fn plan(config: &ContainerConfig, image: &RunConfig) -> Result<ContainerSpec, Pl
         image,
         passwd: "root:x:0:0:root:/root:/bin/sh\n",
         group: "",
+        volume_images: &BTreeMap::from([("files".to_owned(), vec!["top".to_owned(), "base".to_owned()])]),
         cgroup_parent: Path::new("/kubepods/pod1"),
     })
 }
