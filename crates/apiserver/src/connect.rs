@@ -13,7 +13,7 @@ use api::{Error, Reason};
 use auth::User;
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, LOCATION, UPGRADE};
-use http::{HeaderMap, HeaderName, Request, Response, StatusCode, Uri};
+use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
 use tracing::debug;
@@ -112,7 +112,8 @@ pub async fn run(
 fn to_directory(info: &RequestInfo, request: &Request<RequestBody>) -> Option<Response<Body>> {
     let path = request.uri().path();
     let is_root = info.subresource == "proxy" && info.rest.is_empty() && !path.ends_with('/');
-    if !is_root || request.headers().contains_key(UPGRADE) {
+    let is_visit = matches!(*request.method(), Method::GET | Method::HEAD);
+    if !is_root || !is_visit || request.headers().contains_key(UPGRADE) {
         return None;
     }
     let query = request

@@ -115,10 +115,16 @@ impl Embedded {
 
     pub(super) fn remove_image_of(&self, spec: Option<&v1::ImageSpec>) -> cri::Result<()> {
         let used = |id: &str| {
-            self.containers
-                .read()
-                .values()
-                .any(|container| container.record.image_id == id)
+            // A container stands on its image, and may have mounted others as volumes.
+            let layers = self
+                .images
+                .find(id)
+                .map(|image| image.layers.clone())
+                .unwrap_or_default();
+            self.containers.read().values().any(|container| {
+                let mut volumes = container.record.spec.mounts.iter().flat_map(|mount| &mount.layers);
+                container.record.image_id == id || volumes.any(|layer| layers.contains(layer))
+            })
         };
         Ok(self.images.remove(named(spec)?, used)?)
     }

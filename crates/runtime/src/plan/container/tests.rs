@@ -204,3 +204,33 @@ fn stop_signals_are_read_in_every_spelling() {
     };
     assert_eq!(stop_signal(&asked, &RunConfig::default()), libc::SIGRTMIN() + 1);
 }
+
+/// The files of an image are mounted instead of a directory, and nobody writes to them.
+#[test]
+fn an_image_can_be_a_volume() {
+    let mount = |image: &str| v1::Mount {
+        container_path: "/files".into(),
+        image: Some(v1::ImageSpec {
+            image: image.into(),
+            ..Default::default()
+        }),
+        image_sub_path: "etc".into(),
+        ..Default::default()
+    };
+    let planned = |image: &str| {
+        let config = ContainerConfig {
+            mounts: vec![mount(image)],
+            ..Default::default()
+        };
+        plan(&config, &self::image())
+    };
+    let spec = planned("files").unwrap();
+    let mounted = &spec.mounts[0];
+    assert_eq!(mounted.layers, ["top", "base"]);
+    assert_eq!(
+        (mounted.source.as_path(), mounted.readonly),
+        (Path::new("/state/layers"), true)
+    );
+    assert_eq!(mounted.sub_path, Path::new("etc"));
+    assert!(planned("unknown").is_err());
+}
