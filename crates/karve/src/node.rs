@@ -10,7 +10,9 @@ use client::Client;
 use cri::Runtime;
 use cri::v1::{ListPodSandboxRequest, RemovePodSandboxRequest, StopPodSandboxRequest};
 use dns::{Advertisement, DnsOptions};
-use kubelet::{ApiAuth, KubeletOptions, Measurements, Places, ServerOptions, Shortage, Thresholds};
+use kubelet::{
+    ApiAuth, ImageGcOptions, KubeletOptions, LogOptions, Measurements, Places, ServerOptions, Shortage, Thresholds,
+};
 use network::bridge::{self, BridgeOptions};
 use network::{Cidr, PodNetwork, host_gateway};
 use proxy::ProxyOptions;
@@ -56,6 +58,14 @@ pub struct NodeArgs {
         default_value = "memory.available<100Mi,nodefs.available<1Gi,imagefs.available<1Gi"
     )]
     pub eviction_hard: Thresholds,
+    /// Unused images are removed when their disk is this full, in percent; 100 removes none
+    #[arg(long, default_value_t = 95)]
+    pub image_gc_high_threshold: u64,
+    /// Unused images are removed until their disk is this full, in percent
+    #[arg(long, default_value_t = 90)]
+    pub image_gc_low_threshold: u64,
+    #[command(flatten)]
+    pub logs: ContainerLogArgs,
     /// The bridge of the pod network [default: made from the cluster's name]
     #[arg(long)]
     pub bridge: Option<String>,
@@ -73,6 +83,34 @@ pub struct ClusterNetwork {
     /// Whether the one name server is the built-in one, of which every node runs a part.
     pub builtin_dns: bool,
     pub cluster_domain: String,
+}
+
+/// How large containers' logs grow.
+#[derive(Args, Clone, Debug)]
+pub struct ContainerLogArgs {
+    /// The size at which a container's log is put aside and a new one begun
+    #[arg(long, default_value = "10Mi")]
+    container_log_max_size: String,
+    /// How many logs of a container are kept, the current one included
+    #[arg(long, default_value_t = 5)]
+    container_log_max_files: usize,
+}
+
+impl ContainerLogArgs {
+    pub fn options(&self) -> Result<LogOptions> {
+        let text = &self.container_log_max_size;
+        let max_bytes = kubelet::parse_bytes(text).filter(|bytes| *bytes > 0);
+        let max_bytes =
+            max_bytes.with_context(|| format!("--container-log-max-size {text}: not a size, such as 10Mi"))?;
+        anyhow::ensure!(
+            self.container_log_max_files >= 2,
+            "--container-log-max-files must be at least 2"
+        );
+        Ok(LogOptions {
+            max_bytes,
+            max_files: self.container_log_max_files,
+        })
+    }
 }
 
 /// Everything on this machine that belongs to a node, by name: enough to remove it without its flags.
@@ -280,6 +318,11 @@ impl NodeSetup {
         options.pod_cidrs = self.args.pod_cidr.into_iter().collect();
         options.max_pods = self.args.max_pods;
         options.eviction_hard = self.args.eviction_hard.clone();
+        options.image_gc = ImageGcOptions {
+            high_percent: self.args.image_gc_high_threshold,
+            low_percent: self.args.image_gc_low_threshold,
+        };
+        options.container_logs = self.args.logs.options()?;
         options.port = self.args.kubelet_port;
         options.server = Some(ServerOptions {
             address: (self.node_ip, self.args.kubelet_port).into(),

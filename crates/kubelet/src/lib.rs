@@ -11,6 +11,7 @@
 mod cgroup;
 mod container;
 mod eviction;
+mod images;
 mod inventory;
 mod limits;
 mod moment;
@@ -26,6 +27,7 @@ mod pod;
 mod pods;
 mod probe;
 mod resize;
+mod rotation;
 mod run;
 mod server;
 mod shared;
@@ -35,13 +37,20 @@ mod status;
 mod testing;
 mod text;
 mod tls;
+mod usage;
 mod volumes;
 mod worker;
 
 pub use eviction::{BadThreshold, Measurements, Places, Shortage, Thresholds};
-pub use options::{KubeletOptions, ServerOptions};
+pub use options::{ImageGcOptions, KubeletOptions, LogOptions, ServerOptions};
 pub use run::{Kubelet, KubeletError, run};
 pub use server::{Access, ApiAuth, Authenticator, Authorizer, Server, User};
+
+/// A quantity such as `10Mi`, in bytes; none if it is not one.
+pub fn parse_bytes(text: &str) -> Option<u64> {
+    let quantity = pod::quantity::Milli::parse(text)?;
+    u64::try_from(quantity.value()).ok()
+}
 
 /// Removes the cgroups that a kubelet with this `cgroup_root` made. To be called when none of its pods is left.
 pub fn remove_cgroups(cgroup_root: &str) -> std::io::Result<()> {

@@ -43,6 +43,19 @@ pub const PROBE_OUTPUT_BYTES: usize = 10 * 1024;
 /// Characters of a container's failure that fit into a message.
 pub const HOOK_OUTPUT_BYTES: usize = 4096;
 
+/// How often to look whether the node runs out of something.
+pub const EVICTION_CHECK: Duration = Duration::from_secs(10);
+/// How long a node counts as under pressure after what was short is there again.
+pub const PRESSURE_TRANSITION: Duration = Duration::from_secs(300);
+/// What containers of an evicted pod are given to end.
+pub const EVICTION_GRACE: Duration = Duration::from_secs(1);
+/// How often unused images are looked for.
+pub const IMAGE_GC: Duration = Duration::from_secs(300);
+/// Images younger than this are not removed.
+pub const IMAGE_MINIMUM_AGE: Duration = Duration::from_secs(120);
+/// How often the sizes of logs are looked at.
+pub const LOG_CHECK: Duration = Duration::from_secs(10);
+
 pub const LEASE_SECONDS: i64 = 40;
 pub const LEASE_RENEWAL: Duration = Duration::from_secs(10);
 pub const NODE_STATUS_CHECK: Duration = Duration::from_secs(10);

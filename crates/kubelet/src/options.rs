@@ -41,6 +41,8 @@ pub struct KubeletOptions {
     pub max_pods: u32,
     /// Below these the node is under pressure; pods are promised none of it.
     pub eviction_hard: Thresholds,
+    pub image_gc: ImageGcOptions,
+    pub container_logs: LogOptions,
     /// Where the kubelet serves; `None` if it is only called in process.
     pub server: Option<ServerOptions>,
     /// The port that the node's object names.
@@ -49,6 +51,22 @@ pub struct KubeletOptions {
     pub static_pod_path: Option<PathBuf>,
     /// As the node's object shows it.
     pub version: String,
+}
+
+/// When unused images are removed: their disk is brought from one mark down to another.
+#[derive(Clone, Copy, Debug)]
+pub struct ImageGcOptions {
+    /// 100 removes none.
+    pub high_percent: u64,
+    pub low_percent: u64,
+}
+
+/// How large logs grow and how many of a container are kept, the current one included.
+#[derive(Clone, Copy, Debug)]
+pub struct LogOptions {
+    pub max_bytes: u64,
+    /// At least two.
+    pub max_files: usize,
 }
 
 #[derive(Clone)]
@@ -86,6 +104,14 @@ impl KubeletOptions {
             pod_network: None,
             max_pods: 110,
             eviction_hard: Thresholds::upstream(),
+            image_gc: ImageGcOptions {
+                high_percent: 85,
+                low_percent: 80,
+            },
+            container_logs: LogOptions {
+                max_bytes: 10 << 20,
+                max_files: 5,
+            },
             server: None,
             port: 10250,
             static_pod_path: None,

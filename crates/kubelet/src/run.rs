@@ -22,7 +22,7 @@ use crate::server::{self, Server};
 use crate::shared::Shared;
 use crate::status::Surroundings;
 use crate::worker::PodObject;
-use crate::{inventory, news};
+use crate::{eviction, images, inventory, news, rotation};
 
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletError {
@@ -81,6 +81,13 @@ impl Kubelet {
         let shared = pods.shared().clone();
         let cache = reflect_pods(&options, &pods, &mut tasks);
         tasks.spawn(news::follow(shared.clone(), pods.clone()));
+        tasks.spawn(eviction::watch(options.clone(), pods.clone(), cache.clone()));
+        tasks.spawn(images::collect(
+            shared.clone(),
+            options.image_gc,
+            options.root_dir.clone(),
+        ));
+        tasks.spawn(rotation::keep(shared.clone(), options.container_logs));
         let node = Node::new(options.clone(), machine, &version, events);
         tasks.spawn(node.run());
         let server = Arc::new(Server::new(shared, cache));

@@ -140,7 +140,7 @@ impl Karve {
         if self.setup.nodes == 0 {
             command.arg("--no-node");
         }
-        command.args(["--eviction-hard", NO_PRESSURE]);
+        command.args(["--eviction-hard", NO_PRESSURE, "--image-gc-high-threshold", "100"]);
         if let Some(endpoint) = self.runtime_endpoint() {
             command.args(["--container-runtime-endpoint", &endpoint]);
         }

@@ -189,6 +189,7 @@ fn kubelet_flags(cluster: &Karve) -> Result<Vec<String>> {
         ("--pod-logs-dir", path(cluster.scratch("logs"))),
         ("--cgroup-root", format!("/{}", cluster.name())),
         ("--eviction-hard", NO_PRESSURE.to_owned()),
+        ("--image-gc-high-threshold", "100".to_owned()),
     ];
     let flags = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]);
     Ok(std::iter::once("kubelet".to_owned()).chain(flags).collect())

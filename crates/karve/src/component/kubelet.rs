@@ -7,10 +7,11 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 use client::{Client, Config};
-use kubelet::{ApiAuth, KubeletOptions, ServerOptions, Thresholds};
+use kubelet::{ApiAuth, ImageGcOptions, KubeletOptions, ServerOptions, Thresholds};
 
 use super::{apiserver, authority_of, host_name, marks};
 use crate::layout::Layout;
+use crate::node::ContainerLogArgs;
 use crate::pki::Authority;
 
 /// Upstream's flags of kubelet, as far as they are supported. It drives the runtime at a CRI socket; the embedded
@@ -69,6 +70,14 @@ pub struct KubeletArgs {
         default_value = "memory.available<100Mi,nodefs.available<10%,imagefs.available<15%,nodefs.inodesFree<5%,imagefs.inodesFree<5%"
     )]
     eviction_hard: Thresholds,
+    /// Unused images are removed when their disk is this full, in percent; 100 removes none
+    #[arg(long, default_value_t = 85)]
+    image_gc_high_threshold: u64,
+    /// Unused images are removed until their disk is this full, in percent
+    #[arg(long, default_value_t = 80)]
+    image_gc_low_threshold: u64,
+    #[command(flatten)]
+    logs: ContainerLogArgs,
     /// A directory of pods that run without an API server
     #[arg(long)]
     pod_manifest_path: Option<PathBuf>,
@@ -100,6 +109,11 @@ pub async fn run(layout: &Layout, args: KubeletArgs) -> Result<()> {
     options.cluster_domain = args.cluster_domain;
     options.max_pods = args.max_pods;
     options.eviction_hard = args.eviction_hard;
+    options.image_gc = ImageGcOptions {
+        high_percent: args.image_gc_high_threshold,
+        low_percent: args.image_gc_low_threshold,
+    };
+    options.container_logs = args.logs.options()?;
     options.port = args.port;
     options.static_pod_path = args.pod_manifest_path;
     options.server = Some(ServerOptions {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cri::{Runtime, v1};
+
 use super::signal::Signal;
 
 /// What is left of something, and what there is in all.
@@ -34,6 +36,22 @@ impl Places {
             imagefs: path.to_owned(),
         }
     }
+
+    /// `root` is where the kubelet keeps pods' files; the runtime says where its images are.
+    pub async fn find(runtime: &dyn Runtime, root: &Path) -> Places {
+        let mut places = Places::on(root);
+        if let Ok(answer) = runtime.image_fs_info(v1::ImageFsInfoRequest::default()).await {
+            let first = answer
+                .image_filesystems
+                .into_iter()
+                .next()
+                .and_then(|usage| usage.fs_id);
+            if let Some(id) = first.filter(|id| !id.mountpoint.is_empty()) {
+                places.imagefs = id.mountpoint.into();
+            }
+        }
+        places
+    }
 }
 
 impl Measurements {
@@ -54,6 +72,10 @@ impl Measurements {
             }
         }
         Measurements(levels)
+    }
+
+    pub fn level(&self, signal: Signal) -> Option<Level> {
+        self.0.get(&signal).copied()
     }
 
     pub fn capacity(&self, signal: Signal) -> u64 {

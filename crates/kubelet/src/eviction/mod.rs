@@ -1,10 +1,13 @@
-//! When the machine runs out of something: the signals, the thresholds below which there is pressure, and what the
-//! machine has of each.
+//! When the machine runs out of something: the signals, the thresholds below which there is pressure, what the
+//! machine has of each, and which pod has to go.
 
 mod measure;
+mod rank;
+mod relieve;
 mod signal;
 mod threshold;
 
-pub use measure::{Measurements, Places};
+pub use measure::{Level, Measurements, Places};
+pub use relieve::watch;
 pub use signal::{Pressure, Signal};
 pub use threshold::{BadThreshold, Shortage, Thresholds};

@@ -4,6 +4,7 @@ mod lease;
 mod machine;
 mod object;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use client::{EventRecorder, EventType, ObjectReference, Patch};
@@ -12,7 +13,7 @@ use network::Cidr;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::eviction::{Measurements, Places, Shortage};
+use crate::eviction::{Measurements, Places, Pressure, Shortage};
 use crate::limits;
 use crate::moment::Moment;
 use crate::options::KubeletOptions;
@@ -29,6 +30,8 @@ pub struct Node {
     events: EventRecorder,
     facts: Facts,
     reported_at: Moment,
+    /// When something was last short.
+    pressed_at: BTreeMap<Pressure, Moment>,
     /// The blocks that runtime and network have been told about.
     pod_cidrs: Vec<String>,
 }
@@ -46,7 +49,7 @@ struct NodeObject {
 #[serde(default)]
 struct NodeMetadata {
     uid: String,
-    labels: std::collections::BTreeMap<String, String>,
+    labels: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -79,6 +82,7 @@ impl Node {
             events,
             facts,
             reported_at: Moment::default(),
+            pressed_at: BTreeMap::new(),
             pod_cidrs: Vec::new(),
         }
     }
@@ -134,14 +138,26 @@ impl Node {
     /// Finds out how the node is.
     async fn observe(&mut self) {
         self.facts.unready = unready(&*self.options.runtime).await;
-        let measured = Measurements::take(&places(&self.options).await);
+        let measured = Measurements::take(&Places::find(&*self.options.runtime, &self.options.root_dir).await);
         let shortages = self.options.eviction_hard.shortages(&measured);
         self.tell_pressure(&shortages);
+        self.facts.under = self.lasting(&shortages, Moment::now());
         self.facts.shortages = shortages;
         let images = self.options.runtime.list_images(v1::ListImagesRequest::default()).await;
         if let Ok(images) = images {
             self.facts.images = object::images(images.images);
         }
+    }
+
+    /// Pressure lasts for a while after what was short is there again, so that a node does not take and evict pods in
+    /// turns.
+    fn lasting(&mut self, shortages: &[Shortage], now: Moment) -> BTreeSet<Pressure> {
+        for shortage in shortages {
+            self.pressed_at.insert(shortage.signal.pressure(), now);
+        }
+        self.pressed_at
+            .retain(|_, at| now.since(*at) < limits::PRESSURE_TRANSITION);
+        self.pressed_at.keys().copied().collect()
     }
 
     /// Says what is short when something else is short than before.
@@ -280,22 +296,6 @@ impl Node {
         }
         self.pod_cidrs = cidrs.to_vec();
     }
-}
-
-/// The disks of pods and of images.
-async fn places(options: &KubeletOptions) -> Places {
-    let mut places = Places::on(&options.root_dir);
-    if let Ok(answer) = options.runtime.image_fs_info(v1::ImageFsInfoRequest::default()).await {
-        let first = answer
-            .image_filesystems
-            .into_iter()
-            .next()
-            .and_then(|usage| usage.fs_id);
-        if let Some(id) = first.filter(|id| !id.mountpoint.is_empty()) {
-            places.imagefs = id.mountpoint.into();
-        }
-    }
-    places
 }
 
 /// Why the runtime cannot run pods, if it cannot.

@@ -1,6 +1,6 @@
 //! The node's object: what it registers with, and its status as a patch that leaves others' fields alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cri::v1;
 use serde::Deserialize;
@@ -25,6 +25,8 @@ pub struct Facts {
     pub thresholds: Thresholds,
     /// What has run out.
     pub shortages: Vec<Shortage>,
+    /// The pressure that the node is under, or was a moment ago.
+    pub under: BTreeSet<Pressure>,
     /// Why the node cannot run pods, if it cannot.
     pub unready: Option<String>,
     pub images: Vec<Image>,
@@ -92,12 +94,7 @@ pub fn status(facts: &Facts, known: &[KnownCondition], now: Moment) -> Value {
 }
 
 fn conditions(facts: &Facts, known: &[KnownCondition], now: Moment) -> Vec<Value> {
-    let under = |pressure| {
-        facts
-            .shortages
-            .iter()
-            .any(|shortage| shortage.signal.pressure() == pressure)
-    };
+    let under = |pressure| facts.under.contains(&pressure);
     let row = |kind, holds, yes, no| (kind, holds, if holds { yes } else { no });
     let unready = facts.unready.as_deref();
     let rows = [

@@ -76,6 +76,9 @@ fn remaining_grace(view: PodView<'_>, now: Moment) -> Duration {
         .progress
         .ending_since
         .map_or(Duration::ZERO, |since| now.since(since));
+    if let Some(Stop::Evicted { .. }) = view.progress.stop {
+        return limits::EVICTION_GRACE.min(view.pod.grace());
+    }
     let grace = view.pod.grace();
     // A request to kill at once is honoured; a grace period that others have used up is not taken for one.
     match grace {

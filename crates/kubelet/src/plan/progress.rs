@@ -35,6 +35,8 @@ pub enum Stop {
     Gone,
     /// `activeDeadlineSeconds` have passed.
     Deadline,
+    /// The node has run out of something; what, stands in the message.
+    Evicted { message: String },
     /// It cannot run here, or no longer: `reason` and `message` of its status.
     Rejected { reason: String, message: String },
 }

@@ -183,12 +183,28 @@ async fn copy(
         if looks == u32::MAX {
             return Ok(());
         }
+        if is_replaced(&reader, path).await {
+            // Nothing is written any more to a log that was put aside once there is another: one more look at it.
+            if read_line(&mut reader, &mut line).await? == 0 {
+                reader = BufReader::new(tokio::fs::File::open(path).await?);
+            }
+            continue;
+        }
         looks += 1;
         if looks % ALIVE_CHECK == 0 && !is_running(shared, container_id).await {
             looks = u32::MAX;
             continue;
         }
         tokio::time::sleep(FOLLOW_PAUSE).await;
+    }
+}
+
+/// Whether the log that is being read was put aside and there is a new one.
+async fn is_replaced(reader: &BufReader<tokio::fs::File>, path: &PathBuf) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    match (reader.get_ref().metadata().await, tokio::fs::metadata(path).await) {
+        (Ok(open), Ok(named)) => open.ino() != named.ino() || open.dev() != named.dev(),
+        _ => false,
     }
 }
 

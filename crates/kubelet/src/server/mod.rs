@@ -32,6 +32,7 @@ pub use serve::{ServeError, listen, serve};
 pub struct Server {
     shared: Arc<Shared>,
     pods: Arc<Cache<PodObject>>,
+    cpu: stats::NodeCpu,
 }
 
 /// A request that was not granted: a status code and what to tell the client.
@@ -70,7 +71,11 @@ type Answer = Result<Response<Body>, Refusal>;
 
 impl Server {
     pub fn new(shared: Arc<Shared>, pods: Arc<Cache<PodObject>>) -> Server {
-        Server { shared, pods }
+        Server {
+            shared,
+            pods,
+            cpu: stats::NodeCpu::default(),
+        }
     }
 
     /// Answers a request that does not switch protocols.
@@ -96,7 +101,11 @@ impl Server {
                 let pod = self.pod(namespace, pod)?;
                 logs::answer(&self.shared, &pod, container, &query).await
             }
-            ["stats", "summary"] => Ok(json(stats::summary(&self.shared).await?)),
+            ["stats", "summary"] => Ok(json(stats::summary(&self.shared, &self.cpu).await?)),
+            ["metrics", "resource"] => Ok(text(
+                StatusCode::OK,
+                stats::resource_metrics(&self.shared, &self.cpu).await?,
+            )),
             ["metrics"] => Ok(text(StatusCode::OK, stats::metrics(&self.shared, &self.pods))),
             ["debug", "marks"] => Ok(json(stats::marks(&query))),
             ["exec" | "attach" | "portForward", ..] => Err(Refusal::bad_request("Upgrade request required")),

@@ -1,70 +1,302 @@
-//! Numbers about the node: the summary, metrics, and the marks of the flow.
+//! Numbers about the node and its pods: the summary, metrics, and the marks of the flow.
 
+use std::collections::BTreeMap;
+use std::fmt::Write;
 use std::sync::Arc;
 
 use client::Cache;
 use cri::v1;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{Refusal, query::Query};
-use crate::container::labels;
+use crate::eviction::{Level, Measurements, Places, Signal};
 use crate::moment::Moment;
 use crate::shared::Shared;
+use crate::usage::{self, ContainerUsage, PodUsage};
 use crate::worker::PodObject;
 
-/// Upstream's `/stats/summary`, as far as the runtime can fill it.
-pub async fn summary(shared: &Shared) -> Result<Vec<u8>, Refusal> {
-    let listed = shared
-        .runtime
-        .list_container_stats(v1::ListContainerStatsRequest::default())
-        .await;
-    let listed = match listed {
-        Ok(answer) => answer.stats,
-        Err(error) if error.is_unsupported() => Vec::new(),
-        Err(error) => return Err(Refusal::internal(error.to_string())),
-    };
-    let mut pods: std::collections::BTreeMap<String, Value> = std::collections::BTreeMap::new();
-    for stats in &listed {
-        let Some(attributes) = &stats.attributes else { continue };
-        let label = |name: &str| attributes.labels.get(name).cloned().unwrap_or_default();
-        let uid = label(labels::POD_UID);
-        let pod = pods.entry(uid.clone()).or_insert_with(|| {
-            json!({
-                "podRef": {"name": label(labels::POD_NAME), "namespace": label(labels::POD_NAMESPACE), "uid": uid},
-                "containers": [],
-            })
+/// The processors' work at the last look, to tell how fast it goes.
+#[derive(Default)]
+pub struct NodeCpu(Mutex<Option<(Moment, u64)>>);
+
+impl NodeCpu {
+    /// Nanoseconds of work since the machine started, and per second since the last look.
+    fn look(&self, now: Moment) -> Option<(u64, Option<u64>)> {
+        let total = usage::node_cpu_ns()?;
+        let before = self.0.lock().replace((now, total));
+        let rate = before.and_then(|(then, before)| {
+            let elapsed = now.since(then).as_millis() as u64;
+            (elapsed > 0).then(|| total.saturating_sub(before) * 1000 / elapsed)
         });
-        if let Some(containers) = pod["containers"].as_array_mut() {
-            containers.push(container(stats, &label(labels::CONTAINER_NAME)));
-        }
+        Some((total, rate))
     }
-    let summary = json!({
-        "node": {"nodeName": shared.node_name, "startTime": Moment::now()},
-        "pods": pods.into_values().collect::<Vec<_>>(),
-    });
+}
+
+/// What one look at the node found.
+struct Look {
+    now: Moment,
+    pods: BTreeMap<String, PodUsage>,
+    /// When each container was made, by pod and name.
+    created: BTreeMap<(String, String), Moment>,
+    node: Measurements,
+    cpu: Option<(u64, Option<u64>)>,
+}
+
+async fn look(shared: &Shared, cpu: &NodeCpu) -> Result<Look, Refusal> {
+    let internal = |error: cri::Error| Refusal::internal(error.to_string());
+    let runtime = &*shared.runtime;
+    let listed = runtime.list_containers(v1::ListContainersRequest::default()).await;
+    let mut created = BTreeMap::new();
+    for container in listed.map_err(internal)?.containers {
+        let label = |name: &str| container.labels.get(name).cloned().unwrap_or_default();
+        let key = (
+            label(crate::container::labels::POD_UID),
+            label(crate::container::labels::CONTAINER_NAME),
+        );
+        let at = Moment::from_nanos(container.created_at).unwrap_or_default();
+        let newest = created.entry(key).or_insert(at);
+        *newest = at.max(*newest);
+    }
+    let places = Places::find(runtime, &shared.paths.root()).await;
+    let now = Moment::now();
+    Ok(Look {
+        now,
+        pods: usage::pods(runtime).await.map_err(internal)?,
+        created,
+        node: Measurements::take(&places),
+        cpu: cpu.look(now),
+    })
+}
+
+/// Upstream's `/stats/summary`.
+pub async fn summary(shared: &Shared, cpu: &NodeCpu) -> Result<Vec<u8>, Refusal> {
+    let look = look(shared, cpu).await?;
+    let pods: Vec<Value> = look.pods.values().map(|pod| pod_summary(pod, &look)).collect();
+    let summary = json!({ "node": node_summary(&shared.node_name, &look), "pods": pods });
     Ok(summary.to_string().into_bytes())
 }
 
-fn container(stats: &v1::ContainerStats, name: &str) -> Value {
-    let mut value = json!({"name": name});
-    let at = |nanos: i64| Moment::from_nanos(nanos).unwrap_or_default();
-    let number = |value: &Option<v1::UInt64Value>| value.as_ref().map_or(0, |value| value.value);
-    if let Some(cpu) = &stats.cpu {
-        value["cpu"] = json!({
-            "time": at(cpu.timestamp),
-            "usageNanoCores": number(&cpu.usage_nano_cores),
-            "usageCoreNanoSeconds": number(&cpu.usage_core_nano_seconds),
+fn node_summary(name: &str, look: &Look) -> Value {
+    let mut node = json!({ "nodeName": name, "startTime": boot_time() });
+    if let Some((total, rate)) = look.cpu {
+        node["cpu"] = json!({ "time": look.now, "usageNanoCores": rate.unwrap_or(0), "usageCoreNanoSeconds": total });
+    }
+    if let Some(Level { available, capacity }) = look.node.level(Signal::MemoryAvailable) {
+        let used = capacity.saturating_sub(available);
+        node["memory"] = json!({
+            "time": look.now, "availableBytes": available, "usageBytes": used, "workingSetBytes": used,
         });
     }
-    if let Some(memory) = &stats.memory {
-        value["memory"] = json!({
-            "time": at(memory.timestamp),
-            "workingSetBytes": number(&memory.working_set_bytes),
-            "usageBytes": number(&memory.usage_bytes),
-            "rssBytes": number(&memory.rss_bytes),
+    let fs = |bytes, inodes| file_system(look, bytes, inodes);
+    if let Some(nodefs) = fs(Signal::NodefsAvailable, Signal::NodefsInodesFree) {
+        node["fs"] = nodefs;
+    }
+    if let Some(imagefs) = fs(Signal::ImagefsAvailable, Signal::ImagefsInodesFree) {
+        node["runtime"] = json!({ "imageFs": imagefs });
+    }
+    if let Some(Level { available, capacity }) = look.node.level(Signal::PidAvailable) {
+        node["rlimit"] = json!({
+            "time": look.now, "maxpid": capacity, "curproc": capacity.saturating_sub(available),
         });
     }
-    value
+    node
+}
+
+fn file_system(look: &Look, bytes: Signal, inodes: Signal) -> Option<Value> {
+    let Level { available, capacity } = look.node.level(bytes)?;
+    let mut fs = json!({
+        "time": look.now,
+        "availableBytes": available,
+        "capacityBytes": capacity,
+        "usedBytes": capacity.saturating_sub(available),
+    });
+    if let Some(Level { available, capacity }) = look.node.level(inodes) {
+        fs["inodesFree"] = json!(available);
+        fs["inodes"] = json!(capacity);
+        fs["inodesUsed"] = json!(capacity.saturating_sub(available));
+    }
+    Some(fs)
+}
+
+fn pod_summary(pod: &PodUsage, look: &Look) -> Value {
+    let created = |name: &str| look.created.get(&(pod.uid.clone(), name.to_owned())).copied();
+    let started = pod
+        .containers
+        .iter()
+        .filter_map(|container| created(&container.name))
+        .min();
+    let sum = |of: fn(&ContainerUsage) -> Option<u64>| pod.containers.iter().filter_map(of).sum::<u64>();
+    let containers: Vec<Value> = pod
+        .containers
+        .iter()
+        .map(|container| container_summary(container, created(&container.name)))
+        .collect();
+    json!({
+        "podRef": { "name": pod.name, "namespace": pod.namespace, "uid": pod.uid },
+        "startTime": started.unwrap_or(look.now),
+        "containers": containers,
+        "cpu": {
+            "time": look.now,
+            "usageNanoCores": sum(|container| container.cpu_nano_cores),
+            "usageCoreNanoSeconds": sum(|container| container.cpu_ns),
+        },
+        "memory": {
+            "time": look.now,
+            "usageBytes": sum(|container| container.usage_bytes),
+            "workingSetBytes": pod.memory_bytes(),
+            "rssBytes": sum(|container| container.rss_bytes),
+            "pageFaults": sum(|container| container.page_faults),
+            "majorPageFaults": sum(|container| container.major_page_faults),
+        },
+        "ephemeral-storage": {
+            "time": look.now, "usedBytes": pod.root_bytes(), "inodesUsed": pod.root_inodes(),
+        },
+    })
+}
+
+fn container_summary(container: &ContainerUsage, created: Option<Moment>) -> Value {
+    json!({
+        "name": container.name,
+        "startTime": created.unwrap_or(container.at),
+        "cpu": {
+            "time": container.at,
+            "usageNanoCores": container.cpu_nano_cores.unwrap_or(0),
+            "usageCoreNanoSeconds": container.cpu_ns.unwrap_or(0),
+        },
+        "memory": {
+            "time": container.at,
+            "usageBytes": container.usage_bytes.unwrap_or(0),
+            "workingSetBytes": container.working_set_bytes.unwrap_or(0),
+            "rssBytes": container.rss_bytes.unwrap_or(0),
+            "pageFaults": container.page_faults.unwrap_or(0),
+            "majorPageFaults": container.major_page_faults.unwrap_or(0),
+        },
+        "rootfs": {
+            "time": container.at,
+            "usedBytes": container.root_bytes.unwrap_or(0),
+            "inodesUsed": container.root_inodes.unwrap_or(0),
+        },
+    })
+}
+
+/// When the machine started.
+fn boot_time() -> Moment {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+    let line = stat.lines().find_map(|line| line.strip_prefix("btime "));
+    let seconds = line.and_then(|text| text.trim().parse::<i64>().ok());
+    seconds.map_or_else(Moment::now, |seconds| Moment(seconds * 1000))
+}
+
+/// Upstream's `/metrics/resource`, which metrics-server reads.
+pub async fn resource_metrics(shared: &Shared, cpu: &NodeCpu) -> Result<String, Refusal> {
+    let look = look(shared, cpu).await?;
+    let mut page = Page::default();
+    let seconds = |ns: u64| format!("{}", ns as f64 / 1e9);
+    for pod in look.pods.values() {
+        let of_pod = format!("namespace={:?},pod={:?}", pod.namespace, pod.name);
+        for container in &pod.containers {
+            let of_container = format!("container={:?},{of_pod}", container.name);
+            let mut add = |metric, value: Option<String>, at| {
+                if let Some(value) = value {
+                    page.add(metric, &of_container, &value, at);
+                }
+            };
+            add(CONTAINER_CPU, container.cpu_ns.map(seconds), Some(container.at));
+            add(
+                CONTAINER_MEMORY,
+                container.working_set_bytes.map(|bytes| bytes.to_string()),
+                Some(container.at),
+            );
+            let created = look.created.get(&(pod.uid.clone(), container.name.clone()));
+            add(
+                CONTAINER_START,
+                created.map(|at| format!("{}", at.0 as f64 / 1e3)),
+                None,
+            );
+        }
+        let cpu_ns = pod.containers.iter().filter_map(|container| container.cpu_ns).sum();
+        page.add(POD_CPU, &of_pod, &seconds(cpu_ns), Some(look.now));
+        page.add(POD_MEMORY, &of_pod, &pod.memory_bytes().to_string(), Some(look.now));
+    }
+    if let Some((total, _)) = look.cpu {
+        page.add(NODE_CPU, "", &seconds(total), Some(look.now));
+    }
+    if let Some(Level { available, capacity }) = look.node.level(Signal::MemoryAvailable) {
+        let used = capacity.saturating_sub(available);
+        page.add(NODE_MEMORY, "", &used.to_string(), Some(look.now));
+    }
+    page.add(SCRAPE_ERROR, "", "0", None);
+    Ok(page.text())
+}
+
+/// A metric's name, type and meaning.
+type Metric = (&'static str, &'static str, &'static str);
+
+const CONTAINER_CPU: Metric = (
+    "container_cpu_usage_seconds_total",
+    "counter",
+    "CPU time that the container has used, in seconds of one core",
+);
+const CONTAINER_MEMORY: Metric = (
+    "container_memory_working_set_bytes",
+    "gauge",
+    "Memory that the container works with, in bytes",
+);
+const CONTAINER_START: Metric = (
+    "container_start_time_seconds",
+    "gauge",
+    "When the container was started, in seconds since the Unix epoch",
+);
+const POD_CPU: Metric = (
+    "pod_cpu_usage_seconds_total",
+    "counter",
+    "CPU time that the pod has used, in seconds of one core",
+);
+const POD_MEMORY: Metric = (
+    "pod_memory_working_set_bytes",
+    "gauge",
+    "Memory that the pod works with, in bytes",
+);
+const NODE_CPU: Metric = (
+    "node_cpu_usage_seconds_total",
+    "counter",
+    "CPU time that the node has used, in seconds of one core",
+);
+const NODE_MEMORY: Metric = (
+    "node_memory_working_set_bytes",
+    "gauge",
+    "Memory that the node works with, in bytes",
+);
+const SCRAPE_ERROR: Metric = (
+    "resource_scrape_error",
+    "gauge",
+    "1 if there was an error while the metrics were gathered, 0 otherwise",
+);
+
+/// Metrics in Prometheus' text format, all samples of one together.
+#[derive(Default)]
+struct Page(BTreeMap<Metric, String>);
+
+impl Page {
+    fn add(&mut self, metric: Metric, labels: &str, value: &str, at: Option<Moment>) {
+        let samples = self.0.entry(metric).or_default();
+        let labels = if labels.is_empty() {
+            String::new()
+        } else {
+            format!("{{{labels}}}")
+        };
+        let at = at.map(|at| format!(" {}", at.0)).unwrap_or_default();
+        let _ = writeln!(samples, "{}{labels} {value}{at}", metric.0);
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        for ((name, kind, meaning), samples) in &self.0 {
+            let _ = write!(text, "# HELP {name} {meaning}\n# TYPE {name} {kind}\n{samples}");
+        }
+        text
+    }
 }
 
 /// A few numbers in Prometheus' text format.
@@ -87,4 +319,34 @@ pub fn marks(query: &Query) -> Vec<u8> {
     let wanted =
         |mark: &trace::Mark| object.is_none_or(|object| mark.object == object) && uid.is_none_or(|uid| mark.uid == uid);
     serde_json::to_vec(&trace::dump(wanted)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_one_metric_stand_together() {
+        let mut page = Page::default();
+        page.add(POD_MEMORY, "pod=\"a\"", "1", Some(Moment(5)));
+        page.add(NODE_MEMORY, "", "3", None);
+        page.add(POD_MEMORY, "pod=\"b\"", "2", None);
+        expect_test::expect![[r#"
+            # HELP node_memory_working_set_bytes Memory that the node works with, in bytes
+            # TYPE node_memory_working_set_bytes gauge
+            node_memory_working_set_bytes 3
+            # HELP pod_memory_working_set_bytes Memory that the pod works with, in bytes
+            # TYPE pod_memory_working_set_bytes gauge
+            pod_memory_working_set_bytes{pod="a"} 1 5
+            pod_memory_working_set_bytes{pod="b"} 2
+        "#]]
+        .assert_eq(&page.text());
+    }
+
+    #[test]
+    fn the_node_is_as_busy_as_between_two_looks() {
+        let cpu = NodeCpu::default();
+        assert_eq!(cpu.look(Moment(0)).unwrap().1, None);
+        assert!(cpu.look(Moment(1000)).unwrap().1.is_some());
+    }
 }

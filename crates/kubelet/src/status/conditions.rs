@@ -2,7 +2,7 @@
 
 use super::{Condition, ContainerStatus, Phase, PodStatus};
 use crate::moment::Moment;
-use crate::plan::PodView;
+use crate::plan::{PodView, Stop};
 use crate::pod::{ContainerKind, KnownCondition};
 
 /// A condition before it is dated.
@@ -42,7 +42,7 @@ pub(super) fn compute(view: PodView<'_>, status: &PodStatus, known: &[KnownCondi
         containers,
         Finding::yes("PodScheduled"),
     ];
-    let all = findings.into_iter().chain(resizes(view));
+    let all = findings.into_iter().chain(resizes(view)).chain(disrupted(view));
     all.map(|finding| dated(view, finding, known, now)).collect()
 }
 
@@ -61,6 +61,18 @@ fn dated(view: PodView<'_>, finding: Finding, known: &[KnownCondition], now: Mom
         reason: finding.reason.to_owned(),
         message: finding.message,
     }
+}
+
+/// Tells controllers that the pod did not fail by itself.
+fn disrupted(view: PodView<'_>) -> Option<Finding> {
+    let Some(Stop::Evicted { message }) = &view.progress.stop else {
+        return None;
+    };
+    Some(Finding {
+        reason: "TerminationByKubelet",
+        message: message.clone(),
+        ..Finding::yes("DisruptionTarget")
+    })
 }
 
 /// These are there only while they hold.

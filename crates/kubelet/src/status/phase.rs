@@ -22,7 +22,10 @@ pub(super) fn compute(view: PodView<'_>, status: &PodStatus) -> Phase {
         "Failed" => return Phase::Failed,
         _ => {}
     }
-    if matches!(view.progress.stop, Some(Stop::Deadline | Stop::Rejected { .. })) {
+    if matches!(
+        view.progress.stop,
+        Some(Stop::Deadline | Stop::Evicted { .. } | Stop::Rejected { .. })
+    ) {
         return Phase::Failed;
     }
     let over = is_over(view);

@@ -72,6 +72,8 @@ pub enum Message {
         kind: ProbeKind,
         report: Report,
     },
+    /// The pod has to go, for what the message says.
+    Evict(String),
     /// A ConfigMap or Secret of the pod changed.
     ObjectsChanged,
     Done(Task, Done),
@@ -243,6 +245,7 @@ impl Worker {
                 let message = "Pod was active on the node longer than the specified deadline";
                 self.shared.normal(&self.pod, "", "DeadlineExceeded", message);
             }
+            Stop::Evicted { message } => self.shared.warning(&self.pod, "", "Evicted", message.clone()),
             Stop::Rejected { reason, message } => self.shared.warning(&self.pod, "", reason, message.clone()),
         }
     }
@@ -320,6 +323,7 @@ impl Worker {
                 }
                 probes::record(&mut self.progress, &container, &container_id, kind, &report);
             }
+            Message::Evict(message) => self.evict(message),
             Message::ObjectsChanged => self.refresh_volumes_at = self.refresh_volumes_at.map(|_| Moment::default()),
             Message::Done(task, done) => {
                 self.tasks.remove(&task);
@@ -328,6 +332,15 @@ impl Worker {
             }
             Message::StatusWritten(result) => self.reporter.done(result, Moment::now()),
         }
+    }
+
+    fn evict(&mut self, message: String) {
+        if self.view().is_ending() {
+            return;
+        }
+        let stop = Stop::Evicted { message };
+        self.announce_stop(&stop);
+        self.progress.stop = Some(stop);
     }
 
     fn take_container(&mut self, instance: Instance) {
