@@ -37,9 +37,9 @@ pub struct Scene {
     /// Container ID to seconds until the kill is over.
     killing: BTreeMap<String, u64>,
     #[serde(skip)]
-    observed: Observed,
+    pub observed: Observed,
     #[serde(skip)]
-    progress: Progress,
+    pub progress: Progress,
 }
 
 #[derive(Deserialize)]

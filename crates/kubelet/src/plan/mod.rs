@@ -256,7 +256,7 @@ impl<'a> PodView<'a> {
     pub fn next_attempt(self, container: &str) -> u32 {
         let known = self.pod.known_container(container);
         let known = known
-            .filter(|known| !known.container_id.is_empty())
+            .filter(|known| known.has_run())
             .map(|known| known.restart_count + 1);
         let latest = self.observed.latest(container).map(|instance| instance.attempt + 1);
         latest.max(known).unwrap_or(0)

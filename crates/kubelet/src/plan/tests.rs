@@ -486,3 +486,58 @@ fn a_pod_that_would_change_the_kernel_for_others_is_not_let_in() {
         "#]],
     );
 }
+
+/// The runtime and the status have forgotten the instance, but not that there was one.
+#[test]
+fn restarts_go_on_counting_after_the_node_was_taken_down() {
+    check(
+        r#"
+pod:
+  spec: {containers: [{name: web}]}
+  status: {containerStatuses: [{name: web, restartCount: 4, lastState: {terminated: {exitCode: 137}}}]}
+volumes: mounted
+images: [web]
+sandboxes: [{id: s1}]
+"#,
+        expect![[r#"
+            start web, attempt 5
+        "#]],
+    );
+}
+
+#[test]
+fn a_running_container_gets_its_new_resources_and_one_that_says_so_is_started_again() {
+    let scene = |policy: &str| {
+        let text = format!(
+            r#"
+pod:
+  spec:
+    containers:
+    - name: web
+      resources: {{requests: {{cpu: 200m}}}}
+      resizePolicy: [{{resourceName: cpu, restartPolicy: {policy}}}]
+volumes: mounted
+sandboxes: [{{id: s0}}]
+containers: [{{name: web, state: running}}]
+"#
+        );
+        let mut scene = Scene::parse(&text);
+        let id = scene.observed.containers[0].id.clone();
+        scene.progress.container_mut("web").applied = Some(super::Applied {
+            container: "web".to_owned(),
+            id,
+            compute: crate::pod::resources::Compute {
+                cpu_request_milli: 100,
+                ..Default::default()
+            },
+        });
+        let plan = plan(scene.view(), NOW);
+        plan.actions
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join("; ")
+    };
+    assert_eq!(scene("NotRequired"), "resize");
+    assert_eq!(scene("RestartContainer"), "resize; kill web (web-0) in 30s: Resize");
+}

@@ -189,7 +189,15 @@ pub struct KnownContainer {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct KnownState {
+    pub running: Option<serde_json::Value>,
     pub terminated: Option<crate::status::Terminated>,
+}
+
+impl KnownContainer {
+    /// It has been started at least once, whatever became of it.
+    pub fn has_run(&self) -> bool {
+        !self.container_id.is_empty() || self.last_state.terminated.is_some()
+    }
 }
 
 /// Which of a pod's lists a container stands in, and what that means for its life.

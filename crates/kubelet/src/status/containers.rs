@@ -8,7 +8,7 @@ use crate::moment::Moment;
 use crate::observed::{Instance, State};
 use crate::plan::{Image, PodView};
 use crate::pod::resources::Compute;
-use crate::pod::{Container, ContainerKind, Resources};
+use crate::pod::{Container, ContainerKind, KnownContainer, Resources};
 
 pub(super) fn fill(status: &mut PodStatus, view: PodView<'_>, around: &Surroundings, now: Moment) {
     for (kind, container) in view.pod.all_containers() {
@@ -118,20 +118,34 @@ fn without_instance(view: PodView<'_>, container: &Container, now: Moment) -> Co
         ..ContainerStatus::default()
     };
     let known = view.pod.known_container(&container.name);
-    if let Some(known) = known.filter(|known| !known.container_id.is_empty()) {
+    if let Some(known) = known.filter(|known| known.has_run()) {
         status.restart_count = known.restart_count;
-        status.last_state.terminated = known.last_state.terminated.clone();
+        status.last_state.terminated = last_end(known);
         if let (Some(ended), true) = (&known.state.terminated, view.is_ending() || known.ready) {
             status.image.clone_from(&known.image);
             status.image_id.clone_from(&known.image_id);
             status.container_id.clone_from(&known.container_id);
             status.ready = known.ready;
+            status.last_state.terminated = known.last_state.terminated.clone();
             status.state.terminated = Some(ended.clone());
             return status;
         }
     }
     status.state.waiting = Some(waiting(view, container, now));
     status
+}
+
+/// How the last instance of a container ended that the runtime no longer knows.
+fn last_end(known: &KnownContainer) -> Option<Terminated> {
+    let lost = known.state.running.is_some().then(|| Terminated {
+        exit_code: 137,
+        reason: "ContainerStatusUnknown".to_owned(),
+        message: "The container could not be located when the pod was terminated".to_owned(),
+        container_id: known.container_id.clone(),
+        ..Terminated::default()
+    });
+    let ended = known.state.terminated.clone().or(lost);
+    ended.or_else(|| known.last_state.terminated.clone())
 }
 
 /// Why a container does not run yet.

@@ -319,3 +319,50 @@ containers: [{name: web, state: running}]
         ["Ready 2023-01-01T00:00:00Z", "ContainersReady 2023-11-14T22:13:20Z"]
     );
 }
+
+/// The node was taken down with everything on it: what ran before is not forgotten, and counts as a restart to come.
+#[test]
+fn a_container_that_was_lost_is_started_again_and_its_end_is_not_known() {
+    let scene = r#"
+pod:
+  spec: {containers: [{name: web}]}
+  status: {phase: Running, containerStatuses: [{name: web, restartCount: 2, containerID: "karve://c", state: {running: {}}}]}
+"#;
+    let status = status(scene);
+    let web = &status.container_statuses[0];
+    assert_eq!((web.restart_count, web.container_id.as_str()), (2, ""));
+    let last = web.last_state.terminated.as_ref().unwrap();
+    assert_eq!((last.exit_code, last.reason.as_str()), (137, "ContainerStatusUnknown"));
+}
+
+/// An evicted pod has failed, and says that it was not its own fault.
+#[test]
+fn an_evicted_pod_is_disrupted() {
+    let mut scene = Scene::parse("pod: {spec: {containers: [{name: web}]}}");
+    scene.progress.stop = Some(crate::plan::Stop::Evicted {
+        message: "low on memory".to_owned(),
+    });
+    let status = compute(scene.view(), &around(), &[], NOW);
+    assert_eq!(
+        (status.phase, status.reason.as_str()),
+        (super::Phase::Failed, "Evicted")
+    );
+    let target = status
+        .conditions
+        .iter()
+        .find(|condition| condition.kind == "DisruptionTarget");
+    assert_eq!(target.unwrap().reason, "TerminationByKubelet");
+}
+
+/// A condition about a change that is over is taken away.
+#[test]
+fn a_resize_that_is_over_is_no_longer_told() {
+    let current = json!({"conditions": [{"type": "PodResizeInProgress", "status": "True"}, {"type": "Other"}]});
+    let patch = patch::patch("u", &current, &status("pod: {spec: {containers: [{name: web}]}}")).unwrap();
+    let conditions = patch["status"]["conditions"].as_array().unwrap();
+    let deleted: Vec<&Value> = conditions
+        .iter()
+        .filter(|condition| condition["$patch"] == "delete")
+        .collect();
+    assert_eq!(deleted, [&json!({"type": "PodResizeInProgress", "$patch": "delete"})]);
+}
