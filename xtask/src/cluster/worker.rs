@@ -70,7 +70,14 @@ impl Worker {
         let mut command = self.karve(&["join"]);
         command
             .arg(&self.token)
-            .args(["--node-ip", &self.address, "--eviction-hard", NO_PRESSURE, "--image-gc-high-threshold", "100"])
+            .args([
+                "--node-ip",
+                &self.address,
+                "--eviction-hard",
+                NO_PRESSURE,
+                "--image-gc-high-threshold",
+                "100",
+            ])
             .env("KARVE_LOG", std::env::var("KARVE_LOG").unwrap_or("info".into()));
         self.process = Some(Process::start(&mut command, &self.log)?);
         Ok(())
