@@ -272,7 +272,7 @@ impl NodeSetup {
         if let NodeRuntime::Embedded(embedded) = runtime {
             tasks.push(control::serve(&self.footprint.state_dir, embedded.clone())?);
         }
-        let kubelet = self.kubelet(clients.kubelet, runtime.cri());
+        let kubelet = self.kubelet(clients.kubelet, runtime.cri())?;
         tasks.push(supervise("kubelet", move || {
             let options = kubelet.clone();
             async move { Ok(::kubelet::run(options).await?) }
@@ -306,7 +306,7 @@ impl NodeSetup {
         Ok(tasks)
     }
 
-    fn kubelet(&self, client: Client, runtime: Arc<dyn Runtime>) -> KubeletOptions {
+    fn kubelet(&self, client: Client, runtime: Arc<dyn Runtime>) -> Result<KubeletOptions> {
         let auth = Arc::new(ApiAuth::new(client.clone()));
         let mut options = KubeletOptions::new(client, runtime, &self.footprint.node_name);
         options.node_ips = vec![self.node_ip];
@@ -332,7 +332,7 @@ impl NodeSetup {
             authenticator: Some(auth.clone()),
             authorizer: auth,
         });
-        options
+        Ok(options)
     }
 
     /// The built-in name server, unless others were named.
