@@ -2,14 +2,16 @@
 //!
 //! Start with [`Plugin`], what one rule is, and [`Chain`], the order in which they run; [`plugins::TABLE`] lists all of
 //! them. Plugins read other objects only through [`Lookup`], so that they stay free of IO; those that must call out
-//! (`webhook`) are async.
+//! (`webhook`) are async. `policy` evaluates the rules that the cluster's owner wrote in CEL.
 //!
 //! This crate must never depend on `store` or `apiserver`.
 
 mod chain;
 mod conditions;
+mod expressions;
 mod matching;
 pub mod plugins;
+mod policy;
 mod reinvoke;
 mod remarks;
 mod services;

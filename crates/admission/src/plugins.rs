@@ -8,6 +8,7 @@ mod default_toleration_seconds;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod node_restriction;
+mod pod_security;
 mod pod_topology_labels;
 mod priority;
 mod resource_quota;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 
 use auth::Authorizer;
 
-use crate::{Chain, Plugin, webhook};
+use crate::{Chain, Plugin, policy, webhook};
 
 /// What plugins need besides the request.
 #[derive(Clone)]
@@ -55,8 +56,11 @@ pub static TABLE: &[Row] = &[
     Row::on("CertificateSubjectRestriction", |_| Box::new(certificates::SubjectRestriction)),
     Row::on("DefaultIngressClass", |_| Box::new(default_ingress_class::DefaultIngressClass)),
     Row::on("PodTopologyLabels", |_| Box::new(pod_topology_labels::PodTopologyLabels)),
+    Row::on("PodSecurity", |_| Box::new(pod_security::PodSecurity)),
     // Those that the cluster's owner writes come after ours and see what ours made of the object.
+    Row::on("MutatingAdmissionPolicy", |settings| Box::new(policy::Mutating::new(settings))),
     Row::on("MutatingAdmissionWebhook", |settings| Box::new(webhook::Mutating::new(settings))),
+    Row::on("ValidatingAdmissionPolicy", |settings| Box::new(policy::Validating::new(settings))),
     Row::on("ValidatingAdmissionWebhook", |settings| Box::new(webhook::Validating::new(settings))),
     // The last, so that nothing is charged for what another plugin refuses.
     Row::on("ResourceQuota", |_| Box::new(resource_quota::ResourceQuota)),
@@ -64,12 +68,7 @@ pub static TABLE: &[Row] = &[
 
 /// Upstream's plugins that are on by default there and not written yet. They can be disabled, which changes nothing, but
 /// not enabled.
-pub const ABSENT: &[&str] = &[
-    "PodSecurity",
-    "ClusterTrustBundleAttest",
-    "MutatingAdmissionPolicy",
-    "ValidatingAdmissionPolicy",
-];
+pub const ABSENT: &[&str] = &["ClusterTrustBundleAttest"];
 
 impl Row {
     const fn on(name: &'static str, make: fn(&Settings) -> Box<dyn Plugin>) -> Row {

@@ -11,6 +11,7 @@ mod convert;
 pub mod cron;
 pub mod custom;
 mod error;
+pub mod expressions;
 mod field;
 pub mod kinds;
 mod meta;

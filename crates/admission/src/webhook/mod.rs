@@ -23,6 +23,7 @@ use crate::plugins::Settings;
 use crate::{Attributes, Lookup, Plugin};
 use cache::Cache;
 use hook::{Hook, HookError};
+pub use review::user_info;
 use review::{Answer, Review};
 
 const MUTATING: &str = "MutatingAdmissionWebhook";

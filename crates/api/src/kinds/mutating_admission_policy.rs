@@ -1,8 +1,10 @@
 //! MutatingAdmissionPolicy: rules that may change objects, in CEL.
 
-use super::validating_admission_policy::default_constraints;
+use super::validating_admission_policy::{default_constraints, validate_policy};
+use crate::expressions::{policy_environment, validate_expression};
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Generation, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
+use cel::Type;
 
 pub static MUTATING_ADMISSION_POLICY: Resource = Resource::cluster(
     "admissionregistration.k8s.io",
@@ -23,6 +25,39 @@ impl Rules for MutatingAdmissionPolicyRules {
         if let Some(constraints) = spec.child_mut("matchConstraints") {
             default_constraints(constraints);
         }
+    }
+
+    fn validate(&self, policy: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let spec = &policy["spec"];
+        let path = Path::new("spec");
+        validate_policy(spec, &path, &mut problems);
+        let environment = policy_environment(spec.has("paramKind")).with_structs();
+        if spec.list("mutations").is_empty() {
+            problems.required(&path, "mutations", "mutations must contain at least one item");
+        }
+        for (index, mutation) in spec.list("mutations").iter().enumerate() {
+            let path = path.child("mutations").index(index);
+            let field = match mutation.text("patchType") {
+                "ApplyConfiguration" => "applyConfiguration",
+                "JSONPatch" => "jsonPatch",
+                _ => {
+                    problems.one_of(mutation, &path, "patchType", &["ApplyConfiguration", "JSONPatch"]);
+                    continue;
+                }
+            };
+            let inner = &mutation[field];
+            validate_expression(
+                inner,
+                &path.child(field),
+                "expression",
+                &environment,
+                Type::Dyn,
+                &mut problems,
+            );
+        }
+        problems.one_of(spec, &path, "reinvocationPolicy", &["IfNeeded", "Never"]);
+        problems.into_vec()
     }
 
     fn generation(&self) -> Generation {

@@ -1,5 +1,6 @@
 //! MutatingWebhookConfiguration: webhooks that may change objects.
 
+use crate::expressions::{admission_environment, validate_conditions};
 use crate::names::dns1123_subdomain;
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
@@ -111,6 +112,12 @@ fn validate_webhook(webhook: &Value, path: &Path, problems: &mut Problems) {
     if versions.is_empty() {
         problems.required(path, "admissionReviewVersions", "must specify one of v1, v1beta1");
     }
+    validate_conditions(
+        webhook.list("matchConditions"),
+        &path.child("matchConditions"),
+        &admission_environment(false),
+        problems,
+    );
     for (index, rule) in webhook.list("rules").iter().enumerate() {
         let path = path.child("rules").index(index);
         for field in ["apiGroups", "apiVersions", "operations", "resources"] {

@@ -1,0 +1,113 @@
+//! Expressions in objects that decide about requests: which variables they may use, and whether they can work.
+
+use cel::{Environment, Program, Type};
+
+use crate::{Fields, Path, Problems, Value, names};
+
+/// The variables of expressions about a request; `params` only where there are any.
+pub fn admission_environment(has_params: bool) -> Environment {
+    let texts = |names: &[&'static str]| names.iter().map(|name| (*name, Type::String)).collect::<Vec<_>>();
+    let kind = Type::object("kubernetes.GroupVersionKind", texts(&["group", "version", "kind"]));
+    let resource = Type::object(
+        "kubernetes.GroupVersionResource",
+        texts(&["group", "version", "resource"]),
+    );
+    let user = Type::object(
+        "kubernetes.UserInfo",
+        [
+            ("username", Type::String),
+            ("uid", Type::String),
+            ("groups", Type::list(Type::String)),
+            ("extra", Type::map(Type::String, Type::list(Type::String))),
+        ],
+    );
+    let request = Type::object(
+        "kubernetes.AdmissionRequest",
+        [
+            ("kind", kind.clone()),
+            ("resource", resource.clone()),
+            ("subResource", Type::String),
+            ("requestKind", kind),
+            ("requestResource", resource),
+            ("requestSubResource", Type::String),
+            ("name", Type::String),
+            ("namespace", Type::String),
+            ("operation", Type::String),
+            ("userInfo", user),
+            ("dryRun", Type::Bool),
+            ("options", Type::Dyn),
+        ],
+    );
+    let environment = Environment::default()
+        .with("object", Type::Dyn)
+        .with("oldObject", Type::Dyn)
+        .with("request", request)
+        .with("namespaceObject", Type::Dyn)
+        .with("authorizer", Type::parse("authorizer"))
+        .with("authorizer.requestResource", Type::parse("resource_check"));
+    match has_params {
+        true => environment.with("params", Type::Dyn),
+        false => environment,
+    }
+}
+
+/// The variables of a policy's expressions beside its conditions: the same, and those that it computes itself. Their
+/// types are known only when they run.
+pub fn policy_environment(has_params: bool) -> Environment {
+    admission_environment(has_params).with("variables", Type::map(Type::String, Type::Dyn))
+}
+
+/// The most match conditions that a webhook or policy may have.
+const MAX_CONDITIONS: usize = 64;
+
+pub(crate) fn validate_conditions(
+    conditions: &[Value],
+    path: &Path,
+    environment: &Environment,
+    problems: &mut Problems,
+) {
+    if conditions.len() > MAX_CONDITIONS {
+        let detail = format!("must have at most {MAX_CONDITIONS} items");
+        problems.invalid(path, "", conditions.len(), detail);
+    }
+    let mut seen = Vec::new();
+    for (index, condition) in conditions.iter().enumerate() {
+        let path = path.index(index);
+        let name = condition.text("name");
+        if problems.needs(condition, &path, "name") {
+            problems.form(&path, "name", name, names::label_key(name));
+        }
+        if seen.contains(&name) {
+            problems.duplicate(&path, "name", name);
+        }
+        seen.push(name);
+        validate_expression(condition, &path, "expression", environment, Type::Bool, problems);
+    }
+}
+
+/// An expression that must be there, compile and have a certain type.
+pub(crate) fn validate_expression(
+    object: &Value,
+    path: &Path,
+    field: &str,
+    environment: &Environment,
+    wanted: Type,
+    problems: &mut Problems,
+) {
+    if object.text(field).trim().is_empty() {
+        problems.required(path, field, "");
+        return;
+    }
+    let source = object.text(field);
+    match Program::compile(source, environment) {
+        Err(error) => problems.invalid(path, field, source, format!("compilation failed: {error}")),
+        Ok(program)
+            if !matches!(program.result_type(), Type::Dyn)
+                && *program.result_type() != wanted
+                && wanted != Type::Dyn =>
+        {
+            problems.invalid(path, field, source, format!("must evaluate to {wanted}"));
+        }
+        Ok(_) => {}
+    }
+}
