@@ -256,7 +256,7 @@ swap() {
 
 # Upstream's leaders end when they lose their lease, and whatever manages the machine starts them again.
 revive() {
-  local deadline=$((SECONDS + 25)) name
+  local deadline=$((SECONDS + 60)) name
   while [[ $SECONDS -lt $deadline ]]; do
     for name in kube-controller-manager kube-scheduler; do
       is_running "$name" || launch_component "$name"
