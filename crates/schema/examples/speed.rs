@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use schema::Value;
+use schema::ownership::{self, Filter, Node, Versions, Writer};
 use serde_json::json;
 
 /// The allocator of the binary, because most of the time goes to allocation.
@@ -87,8 +88,57 @@ fn main() {
         measure(&format!("{kind}: strategic_merge_patch"), input.len(), || {
             black_box(schema::strategic_merge_patch(ty, black_box(&value), &patch).ok());
         });
+        measure_tracking(&value);
     }
 }
+
+/// What noting the owners costs, the copy of the object included.
+fn measure_tracking(value: &Value) {
+    let kind = value["kind"].as_str().unwrap_or_default();
+    let mut fresh = value.clone();
+    fresh["metadata"]["managedFields"].take();
+    let mut stored = fresh.clone();
+    ownership::track(&Core(kind), None, &mut stored, &WRITER);
+    measure(&format!("{kind}: copy and track a create"), 0, || {
+        let mut new = fresh.clone();
+        ownership::track(&Core(kind), None, &mut new, &WRITER);
+        black_box(new);
+    });
+    let mut changed = stored.clone();
+    changed["metadata"]["labels"]["app"] = "b".into();
+    measure(&format!("{kind}: copy and track an update"), 0, || {
+        let mut new = changed.clone();
+        ownership::track(&Core(kind), Some(&stored), &mut new, &WRITER);
+        black_box(new);
+    });
+}
+
+/// A kind of the core group.
+struct Core<'a>(&'a str);
+
+impl Versions for Core<'_> {
+    fn node(&self, api_version: &str) -> Option<Node<'_>> {
+        schema::builtin().object(api_version, self.0).map(Node::of)
+    }
+
+    fn convert(&self, object: &Value, _: &str) -> Option<Value> {
+        Some(object.clone())
+    }
+}
+
+const WRITER: Writer<'static> = Writer {
+    manager: "speed",
+    api_version: "v1",
+    subresource: "",
+    filter: Filter {
+        only: None,
+        without: &[&["status"]],
+    },
+    now: schema::time::Instant {
+        seconds: 1_700_000_000,
+        nanos: 0,
+    },
+};
 
 fn metadata() -> Value {
     json!({
