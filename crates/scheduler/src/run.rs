@@ -160,7 +160,7 @@ impl Scheduler {
         };
         match self.write_binding(decision, node).await {
             Ok(()) => {
-                unbound.is_bound();
+                unbound.done();
                 trace::mark("scheduler/bound", pod.path(), pod.metadata.uid.clone());
                 let metadata = &pod.metadata;
                 let message = format!(
@@ -290,7 +290,7 @@ struct Unbound<'a> {
 }
 
 impl Unbound<'_> {
-    fn is_bound(mut self) {
+    fn done(mut self) {
         self.queued = None;
     }
 }
