@@ -23,6 +23,8 @@ const BACKDATE: Duration = Duration::from_secs(300);
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub certificate_pem: String,
+    /// For the controller that signs certificates.
+    pub key_pem: String,
 }
 
 /// A certificate and its key, as PEM.
@@ -43,12 +45,14 @@ impl Authority {
             write_private(&certificate, made.certificate_pem.as_bytes())?;
         }
         let certificate_pem = read(&certificate)?;
-        let key_pair = KeyPair::from_pem(&read(&key)?).with_context(|| format!("{} is not a key", key.display()))?;
+        let key_pem = read(&key)?;
+        let key_pair = KeyPair::from_pem(&key_pem).with_context(|| format!("{} is not a key", key.display()))?;
         let issuer = Issuer::from_ca_cert_pem(&certificate_pem, key_pair)
             .with_context(|| format!("{} is not a certificate", certificate.display()))?;
         Ok(Authority {
             issuer,
             certificate_pem,
+            key_pem,
         })
     }
 

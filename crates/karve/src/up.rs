@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::apiserver::{ApiServer, InProcess};
-use ::controllers::{Accounts, Settings};
+use ::controllers::{Accounts, Settings, SigningAuthority};
 use anyhow::{Context, Result, bail};
 use api::kinds::node::NODE;
 use auth::User;
@@ -131,6 +131,10 @@ fn first_block(cluster: Cidr) -> Cidr {
 
 fn start_control_plane(running: &Running, cluster_cidr: Cidr) -> Components {
     let root_ca = running.authority.certificate_pem.clone();
+    let signing = SigningAuthority {
+        certificate_pem: root_ca.clone(),
+        key_pem: running.authority.key_pem.clone(),
+    };
     let client = in_process(running, "system:kube-controller-manager", &[]);
     let server = running.server.clone();
     let accounts: Accounts = Arc::new(move |name| as_account(&server, name));
@@ -138,6 +142,7 @@ fn start_control_plane(running: &Running, cluster_cidr: Cidr) -> Components {
         let settings = Settings {
             root_ca: Some(root_ca.clone()),
             cluster_cidrs: vec![cluster_cidr.to_string()],
+            signing: Some(signing.clone()),
             ..Settings::default()
         };
         let options = controllers::options(client.clone(), Some(accounts.clone()), settings, Vec::new());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 use client::{Client, Config, ServiceAccounts};
-use controllers::{Accounts, ControllersOptions, Settings};
+use controllers::{Accounts, ControllersOptions, Settings, SigningAuthority};
 
 use super::{LeaderElectionArgs, host_name, lead, marks};
 
@@ -26,6 +26,12 @@ pub struct ControllersArgs {
     /// Published as kube-root-ca.crt in every namespace, PEM [default: the authority of the kubeconfig]
     #[arg(long)]
     root_ca_file: Option<PathBuf>,
+    /// The authority that signs the certificates which were approved, PEM
+    #[arg(long, requires = "cluster_signing_key_file")]
+    cluster_signing_cert_file: Option<PathBuf>,
+    /// The key of that authority, PEM
+    #[arg(long, requires = "cluster_signing_cert_file")]
+    cluster_signing_key_file: Option<PathBuf>,
     /// Give every node its block of --cluster-cidr
     #[arg(long, requires = "cluster_cidr")]
     allocate_node_cidrs: bool,
@@ -42,9 +48,18 @@ pub struct ControllersArgs {
 pub async fn run(default_kubeconfig: PathBuf, args: ControllersArgs) -> Result<()> {
     let path = args.kubeconfig.unwrap_or(default_kubeconfig);
     let config = Config::from_kubeconfig(&path, None).with_context(|| format!("cannot use {}", path.display()))?;
+    let read =
+        |path: &PathBuf| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
     let root_ca = match &args.root_ca_file {
-        Some(path) => Some(std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?),
+        Some(path) => Some(read(path)?),
         None => super::authority_of(&config)?,
+    };
+    let signing = match (&args.cluster_signing_cert_file, &args.cluster_signing_key_file) {
+        (Some(certificate), Some(key)) => Some(SigningAuthority {
+            certificate_pem: read(certificate)?,
+            key_pem: read(key)?,
+        }),
+        _ => None,
     };
     let client = Client::connect(config.clone())?;
     let accounts: Option<Accounts> = match args.use_service_account_credentials {
@@ -57,6 +72,7 @@ pub async fn run(default_kubeconfig: PathBuf, args: ControllersArgs) -> Result<(
     let disabled = disabled(&args.controllers)?;
     let settings = Settings {
         root_ca,
+        signing,
         cluster_cidrs: if args.allocate_node_cidrs {
             args.cluster_cidr
         } else {
