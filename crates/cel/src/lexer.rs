@@ -241,7 +241,7 @@ impl Lexer<'_> {
         let text: String = (0..digits).filter_map(|index| self.peek(index)).collect();
         self.at += digits;
         let code = u32::from_str_radix(&text, radix).map_err(|_| bad())?;
-        match bytes && radix == 8 || bytes && digits == 2 {
+        match bytes && (radix == 8 || digits == 2) {
             true => out.push(code as u8),
             false => push(out, char::from_u32(code).ok_or_else(bad)?),
         }

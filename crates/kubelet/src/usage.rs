@@ -89,10 +89,7 @@ pub async fn pods(runtime: &dyn Runtime) -> cri::Result<BTreeMap<String, PodUsag
 
 fn container(stats: &v1::ContainerStats, name: String) -> ContainerUsage {
     let number = |value: &Option<v1::UInt64Value>| value.as_ref().map(|value| value.value);
-    let (cpu, memory) = (
-        stats.cpu.clone().unwrap_or_default(),
-        stats.memory.clone().unwrap_or_default(),
-    );
+    let (cpu, memory) = (stats.cpu.unwrap_or_default(), stats.memory.unwrap_or_default());
     let layer = stats.writable_layer.clone().unwrap_or_default();
     ContainerUsage {
         name,

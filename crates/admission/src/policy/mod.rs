@@ -42,8 +42,11 @@ pub struct Mutating {
 struct Cache {
     policy: &'static Resource,
     binding: &'static Resource,
-    compiled: Mutex<((u64, u64), Arc<Vec<(Policy, Vec<Binding>)>>)>,
+    compiled: Mutex<Compiled>,
 }
+
+/// The fingerprints of both resources, and what was compiled from them.
+type Compiled = ((u64, u64), Arc<Vec<(Policy, Vec<Binding>)>>);
 
 impl Cache {
     fn new(policy: &'static Resource, binding: &'static Resource) -> Cache {

@@ -12,7 +12,9 @@ pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";
 pub const MANDATORY: &[&str] = &["catch-all", "exempt"];
 
 /// Name, shares, percent of them lent, and queues with the size of a hand.
-const LEVELS: &[(&str, usize, usize, Option<(usize, usize)>)] = &[
+type LimitedLevel = (&'static str, usize, usize, Option<(usize, usize)>);
+
+const LEVELS: &[LimitedLevel] = &[
     ("catch-all", 5, 0, None),
     ("global-default", 20, 50, Some((128, 6))),
     ("leader-election", 10, 0, Some((16, 4))),
@@ -24,7 +26,7 @@ const LEVELS: &[(&str, usize, usize, Option<(usize, usize)>)] = &[
 const QUEUE_LENGTH_LIMIT: usize = 50;
 
 pub fn seeds() -> Vec<Seed> {
-    let mut seeds: Vec<Seed> = LEVELS.iter().map(|level| limited(level)).collect();
+    let mut seeds: Vec<Seed> = LEVELS.iter().map(limited).collect();
     seeds.push(level(
         "exempt",
         json!({ "type": "Exempt", "exempt": { "nominalConcurrencyShares": 0, "lendablePercent": 0 } }),
@@ -119,7 +121,7 @@ pub fn seeds() -> Vec<Seed> {
     seeds
 }
 
-fn limited((name, shares, lent, queues): &(&str, usize, usize, Option<(usize, usize)>)) -> Seed {
+fn limited((name, shares, lent, queues): &LimitedLevel) -> Seed {
     let response = match queues {
         None => json!({ "type": "Reject" }),
         Some((queues, hand)) => json!({

@@ -7,7 +7,7 @@ pub fn deal(flow: u64, deck: usize, hand: usize) -> Vec<usize> {
     for taken in 0..hand.min(deck) {
         let left = (deck - taken) as u64;
         let mut card = (rest % left) as usize;
-        rest = spread(rest / left ^ flow.rotate_left(taken as u32 + 1));
+        rest = spread((rest / left) ^ flow.rotate_left(taken as u32 + 1));
         // The card counts among those not dealt yet.
         let mut before = dealt.clone();
         before.sort_unstable();

@@ -33,7 +33,7 @@ impl Wanted {
     /// What the certificate by which a kubelet asks the server must be like.
     pub fn check_kubelet_client(&self, usages: &[&str]) -> Result<(), String> {
         self.check_organization()?;
-        for name in &self.params.params.subject_alt_names {
+        if let Some(name) = self.params.params.subject_alt_names.first() {
             let kind = match name {
                 SanType::DnsName(_) => "DNS",
                 SanType::Rfc822Name(_) => "Email",

@@ -58,7 +58,7 @@ async fn look(shared: &Shared, cpu: &NodeCpu) -> Result<Look, Refusal> {
         let newest = created.entry(key).or_insert(at);
         *newest = at.max(*newest);
     }
-    let places = Places::find(runtime, &shared.paths.root()).await;
+    let places = Places::find(runtime, shared.paths.root()).await;
     let now = Moment::now();
     Ok(Look {
         now,
