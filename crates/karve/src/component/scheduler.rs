@@ -39,6 +39,7 @@ pub async fn run(default_kubeconfig: PathBuf, args: SchedulerArgs) -> Result<()>
         .or(args.kubeconfig)
         .unwrap_or(default_kubeconfig);
     let client = connect(&path)?;
+    let _telling = marks::tell(&client);
     let (mut election, wanted) = (args.election, configuration.leader_election);
     election.leader_elect = wanted.leader_elect.unwrap_or(election.leader_elect);
     let namespace = wanted.resource_namespace;
