@@ -26,6 +26,7 @@ declare -A package=(
   [kube-proxy]=k8s.io/kubernetes/cmd/kube-proxy
   [etcd]=./etcd
   [coredns]=coredns/
+  [older-kubectl]=older-kubectl/
   [sample-apiserver]=k8s.io/sample-apiserver
   [nonewprivs]=k8s.io/kubernetes/test/images/nonewprivs
   [pause]=pause/pause.c
@@ -35,11 +36,15 @@ declare -A package=(
 )
 # The order of use: what most tests need first.
 names=(kubectl pause cri-clean registry schema-oracle e2e.test ginkgo agnhost kube-apiserver kube-controller-manager
-  kube-scheduler kubelet kube-proxy etcd coredns sample-apiserver nonewprivs)
+  kube-scheduler kubelet kube-proxy etcd coredns older-kubectl sample-apiserver nonewprivs)
 
-# Unstamped builds call themselves v0.0.0-master, which fails the suite's version comparisons.
+# Unstamped builds call themselves v0.0.0-master, which fails the suite's version comparisons. A module of its own may
+# pin another version of kubectl, v0.33 being that of Kubernetes 1.33.
 stamp() {
-  local major=${version#v} minor at
+  local version=$version major minor at own=
+  [[ ! -f $1/go.mod ]] || own=$(awk '$1 == "k8s.io/kubectl" { print $2; exit }' "$1/go.mod")
+  [[ -z $own ]] || version=v1${own#v0}
+  major=${version#v}
   minor=${major#*.}
   for at in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
     printf -- '-X %s.gitVersion=%s -X %s.gitMajor=%s -X %s.gitMinor=%s -X %s.gitTreeState=archive ' \
@@ -49,7 +54,7 @@ stamp() {
 
 build() {
   local name=$1 from=$2 flags started=$SECONDS
-  flags="-s -w $(stamp)"
+  flags="-s -w $(stamp "$from")"
   echo "building $name from ${from%:test}" >&2
   # The temporary name keeps a half-written program out of the cache and out of other callers' hands.
   local partial=$out/.$name.$$

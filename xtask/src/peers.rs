@@ -10,6 +10,7 @@ use crate::tools::{output, root};
 /// What the end-to-end tests start.
 const NEEDED: &[&str] = &[
     "kubectl",
+    "older-kubectl",
     "ginkgo",
     "e2e.test",
     "cri-clean",

@@ -1,19 +1,16 @@
 //! Everything that people do with kubectl, done by a current and by an older one.
 
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
 use super::World;
 use crate::cluster::{Karve, Kubectl, Store};
+use crate::peers;
 use crate::process::Process;
 use crate::signals::wait_for;
-use crate::tools;
 
-/// An older kubectl is at most of this minor version: three behind the current one.
-const OLDER_MINOR: u32 = 33;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One call of kubectl.
@@ -290,12 +287,8 @@ pub fn on(world: &World, store: Store) -> Result<()> {
     let cluster = Karve::start(&setup)?;
     let current = cluster.kubectl()?;
     tour(world, &current, "current")?;
-    match older() {
-        Some(program) => tour(world, &Kubectl { program, ..current }, "older"),
-        None => tools::skip(&format!(
-            "the tour by an older kubectl: none of v1.{OLDER_MINOR} or before is on the path"
-        )),
-    }
+    let program = peers::build(&["older-kubectl".to_owned()])?.remove(0);
+    tour(world, &Kubectl { program, ..current }, "older")
 }
 
 fn tour(world: &World, kubectl: &Kubectl, namespace: &str) -> Result<()> {
@@ -368,16 +361,4 @@ fn watches(world: &World, kubectl: &Kubectl, namespace: &str) -> Result<()> {
     sees("DELETED")?;
     watcher.stop();
     Ok(())
-}
-
-/// A kubectl on the path that is old enough.
-fn older() -> Option<PathBuf> {
-    let output = Command::new("kubectl")
-        .args(["version", "--client", "-o", "json"])
-        .output()
-        .ok()?;
-    let version: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
-    let minor = version["clientVersion"]["minor"].as_str()?;
-    let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
-    (digits.parse::<u32>().ok()? <= OLDER_MINOR).then(|| PathBuf::from("kubectl"))
 }
