@@ -1,10 +1,13 @@
 //! A CustomResourceDefinition in the form the server works with.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
+
+use cel::rules::{Failure, Validator};
 
 use super::structural::texts;
 use super::{Printed, SimplePath, Structural, defaults, metadata, prune, validate};
-use crate::{Error, FieldError, Fields, Generation, Rules, Value};
+use crate::{Error, FieldError, FieldProblem, Fields, Generation, Rules, Value};
 
 /// A definition, parsed once when it changes.
 #[derive(Clone, Debug)]
@@ -44,6 +47,8 @@ pub struct Version {
     /// The text of the `Warning` header on every answer, if the version is deprecated.
     pub warning: Option<String>,
     pub schema: Structural,
+    /// The schema's rules in CEL.
+    expressions: Option<Arc<Validator>>,
     /// How its fields are owned.
     pub ownership: schema::ownership::Tree,
     /// The schema as the definition states it, for publishing.
@@ -139,6 +144,11 @@ impl Version {
         Version {
             served: version.flag("served"),
             warning,
+            // A definition whose rules do not compile is not stored.
+            expressions: Validator::compile(&version["schema"]["openAPIV3Schema"])
+                .ok()
+                .flatten()
+                .map(Arc::new),
             ownership: super::ownership::of_object(&structural),
             schema: structural,
             published: version["schema"]["openAPIV3Schema"].clone(),
@@ -176,6 +186,10 @@ impl Version {
         if let Some(scale) = &self.scale {
             problems.extend(scale.validate(object));
         }
+        // Rules may rely on the types of what they look at.
+        if let Some(expressions) = self.expressions.as_ref().filter(|_| problems.is_empty()) {
+            problems.extend(expressions.validate(object, old).into_iter().map(broken_rule));
+        }
         problems
     }
 
@@ -187,6 +201,22 @@ impl Version {
             Some(Value::String(text)) => text.clone(),
             Some(other) => other.to_string(),
         })
+    }
+}
+
+/// A rule that does not hold, as a problem of the field it names.
+fn broken_rule(failure: Failure) -> FieldError {
+    let problem = match failure.reason.as_str() {
+        "FieldValueRequired" => FieldProblem::Required,
+        "FieldValueForbidden" => FieldProblem::Forbidden,
+        "FieldValueDuplicate" => FieldProblem::Duplicate,
+        _ => FieldProblem::Invalid,
+    };
+    FieldError {
+        problem,
+        field: failure.path,
+        value: failure.shown.into(),
+        detail: failure.detail,
     }
 }
 

@@ -48,7 +48,18 @@ pub fn validate_definition_schema(schema: &Value, path: &Path) -> Vec<FieldError
     }
     .schema(schema, path, Place::Root);
     metadata_rules(schema, path, &mut problems);
-    problems.into_vec()
+    let mut problems = problems.into_vec();
+    if let Err(broken) = cel::rules::Validator::compile(schema) {
+        problems.extend(broken.into_iter().map(|rule| rule_problem(path, rule)));
+    }
+    problems
+}
+
+/// A rule in CEL that does not compile. Its path begins at the schema itself.
+fn rule_problem(path: &Path, broken: cel::rules::RuleError) -> FieldError {
+    let below = broken.path.strip_prefix("openAPIV3Schema").unwrap_or(&broken.path);
+    let place = Path::new(&format!("{path}{below}"));
+    FieldError::invalid(&place, broken.rule, broken.detail)
 }
 
 #[derive(Clone, Copy, PartialEq)]

@@ -46,8 +46,6 @@ pub struct Structural {
     /// `atomic`, `granular` or empty.
     pub map_type: String,
     pub checks: Checks,
-    /// `x-kubernetes-validations` as they stand.
-    pub rules: Vec<Value>,
 }
 
 /// What a value must satisfy beyond its structure.
@@ -128,7 +126,6 @@ impl Structural {
             list_type: schema.text("x-kubernetes-list-type").to_owned(),
             list_keys: texts(schema, "x-kubernetes-list-map-keys"),
             map_type: schema.text("x-kubernetes-map-type").to_owned(),
-            rules: schema.list("x-kubernetes-validations").to_vec(),
             checks: Checks {
                 all_of: nested("allOf"),
                 any_of: nested("anyOf"),
@@ -147,14 +144,6 @@ impl Structural {
             Additional::Schema(schema) => Some(schema),
             _ => None,
         }
-    }
-
-    /// Whether the schema, or one below it, has rules in CEL.
-    pub fn has_rules(&self) -> bool {
-        !self.rules.is_empty()
-            || self.properties.values().any(Structural::has_rules)
-            || self.items.as_deref().is_some_and(Structural::has_rules)
-            || self.additional_schema().is_some_and(Structural::has_rules)
     }
 }
 

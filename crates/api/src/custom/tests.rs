@@ -255,3 +255,61 @@ fn versions_know_their_fields_and_warnings() {
         Some("example.com/v1 Foo is deprecated; use example.com/v2 Foo")
     );
 }
+
+#[test]
+fn rules_in_cel_are_asked_of_objects_and_of_changes() {
+    let definition = yaml(
+        "
+spec:
+  versions:
+  - name: v1
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties: { low: { type: integer }, high: { type: integer }, fixed: { type: string } }
+            x-kubernetes-validations:
+            - { rule: self.low <= self.high, message: low is above high }
+            - { rule: self.fixed == oldSelf.fixed, reason: FieldValueForbidden, fieldPath: .fixed }
+",
+    );
+    let version = &Definition::parse(&definition).versions[0];
+    let object = |low: i64, fixed: &str| json!({ "spec": { "low": low, "high": 5, "fixed": fixed } });
+    let told = |new: &Value, old: Option<&Value>| -> Vec<String> {
+        version.validate(new, old).iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(told(&object(1, "a"), None), [""; 0]);
+    expect![[r#"["spec: Invalid value: \"object\": low is above high"]"#]]
+        .assert_eq(&format!("{:?}", told(&object(6, "a"), None)));
+    expect![[r#"["spec.fixed: Forbidden: failed rule: self.fixed == oldSelf.fixed"]"#]]
+        .assert_eq(&format!("{:?}", told(&object(1, "b"), Some(&object(1, "a")))));
+    assert_eq!(
+        told(&json!({ "spec": { "low": "x" } }), None).len(),
+        1,
+        "rules are not asked of wrong types"
+    );
+}
+
+#[test]
+fn a_definition_whose_rules_do_not_compile_is_refused() {
+    let schema = yaml(
+        "
+type: object
+properties:
+  spec:
+    type: object
+    properties: { low: { type: integer } }
+    x-kubernetes-validations: [{ rule: self.lower > 1 }]
+",
+    );
+    let problems = validate_definition_schema(&schema, &Path::new("openAPIV3Schema"));
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    let told = problems[0].to_string();
+    assert!(
+        told.starts_with("openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule: Invalid value: "),
+        "{told}"
+    );
+    assert!(told.contains("undefined field 'lower'"), "{told}");
+}
