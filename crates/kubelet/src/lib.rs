@@ -11,6 +11,7 @@
 mod cgroup;
 mod container;
 mod eviction;
+mod host_ports;
 mod images;
 mod inventory;
 mod limits;

@@ -12,6 +12,7 @@ use crate::container::dns::{ClusterDns, Resolver};
 use crate::container::resources;
 use crate::container::services::Service;
 use crate::eviction::{Measurements, Places};
+use crate::host_ports::HostPorts;
 use crate::node::{Machine, Node};
 use crate::objects::follow::Follower;
 use crate::options::KubeletOptions;
@@ -151,6 +152,7 @@ fn share(
         machine: resources::Machine::detect(i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX)),
         allocatable: RwLock::new(machine.allocatable(options.max_pods, &options.eviction_hard)),
         held: Mutex::default(),
+        host_ports: HostPorts::default(),
         starts,
         pulls,
         status_writes,

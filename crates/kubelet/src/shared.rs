@@ -14,6 +14,7 @@ use crate::container::fields::Facts;
 use crate::container::resources::Machine;
 use crate::container::sandbox::SandboxContext;
 use crate::container::services::Service;
+use crate::host_ports::HostPorts;
 use crate::limits;
 use crate::objects::follow::Follower;
 use crate::owners::Owners;
@@ -40,6 +41,7 @@ pub struct Shared {
     pub allocatable: RwLock<BTreeMap<String, String>>,
     /// What the pods of this node were granted, by UID.
     pub held: Mutex<BTreeMap<String, Compute>>,
+    pub host_ports: HostPorts,
     pub starts: Semaphore,
     pub pulls: Semaphore,
     pub status_writes: Semaphore,

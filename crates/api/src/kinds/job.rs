@@ -240,14 +240,15 @@ pub(super) fn validate_job_spec(spec: &Value, path: &Path, problems: &mut Proble
         }
     }
     problems.optional_one_of(spec, path, "completionMode", &["NonIndexed", "Indexed"]);
-    if spec.text("completionMode") == "Indexed" {
-        policy::validate_indexed(spec, path, problems);
-    } else {
-        for field in ["backoffLimitPerIndex", "maxFailedIndexes"] {
-            if spec.has(field) {
+    match spec.text("completionMode") {
+        "Indexed" => policy::validate_indexed(spec, path, problems),
+        "NonIndexed" => {
+            let indexed_only = ["backoffLimitPerIndex", "maxFailedIndexes"];
+            for field in indexed_only.into_iter().filter(|field| spec.has(field)) {
                 problems.invalid(path, field, spec[field].clone(), "requires indexed completion mode");
             }
         }
+        _ => {}
     }
     policy::validate_failure_policy(spec, path, problems);
     policy::validate_success_policy(spec, path, problems);

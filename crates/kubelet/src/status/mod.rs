@@ -189,7 +189,7 @@ fn reason_of(view: PodView<'_>) -> (String, String) {
             "Pod was active on the node longer than the specified deadline".to_owned(),
         ),
         Some(Stop::Evicted { message }) => ("Evicted".to_owned(), message.clone()),
-        Some(Stop::Rejected { reason, message }) => (reason.clone(), message.clone()),
+        Some(Stop::Rejected { reason, message }) => (reason.clone(), format!("Pod was rejected: {message}")),
         Some(Stop::Gone) | None => (view.pod.status.reason.clone(), view.pod.status.message.clone()),
     }
 }

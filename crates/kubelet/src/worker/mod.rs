@@ -193,6 +193,7 @@ impl Worker {
         }
         self.shared.objects.forget(&self.pod.metadata.uid);
         self.shared.release(&self.pod.metadata.uid);
+        self.shared.host_ports.release(&self.pod.metadata.uid);
     }
 
     /// Plans, acts and reports; returns when to do so again at the latest.
@@ -221,6 +222,7 @@ impl Worker {
 
     /// Plans until nothing is decided about the pod as a whole any more.
     fn plan(&mut self, now: Moment) -> Plan {
+        self.hold_ports();
         loop {
             let plan = plan::plan(self.view(), now);
             match plan.actions.first() {
@@ -235,6 +237,21 @@ impl Worker {
                     return plan;
                 }
             }
+        }
+    }
+
+    /// Keeps the pod's ports of the machine for it, or turns the pod away when another one has them.
+    fn hold_ports(&mut self) {
+        if self.pod.is_terminal() {
+            self.shared.host_ports.release(&self.pod.metadata.uid);
+        } else if !self.view().is_ending() && !self.shared.host_ports.claim(&self.pod, !self.observed.is_empty()) {
+            let stop = Stop::Rejected {
+                reason: "NodePorts".to_owned(),
+                message: "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
+                    .to_owned(),
+            };
+            self.announce_stop(&stop);
+            self.progress.stop = Some(stop);
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use client::Transport;
 use cri::{Runtime, v1};
 use http_body_util::BodyExt;
-use kubelet::{Kubelet, KubeletOptions};
+use kubelet::{ImageGcOptions, Kubelet, KubeletOptions};
 use serde_json::{Value, json};
 
 use crate::api::FakeApi;
@@ -60,6 +60,12 @@ impl TestNode {
             root_dir: root.join("k"),
             pod_logs_dir: root.join("logs"),
             cgroup_root: self.cgroup_root(),
+            // How full the machine's disk is plays no part in these tests.
+            eviction_hard: "nodefs.available<10Mi".parse().expect("thresholds"),
+            image_gc: ImageGcOptions {
+                high_percent: 100,
+                low_percent: 80,
+            },
             cluster_dns: vec!["10.96.0.10".parse().expect("an address")],
             ..KubeletOptions::new(self.api.client(), runtime, "n1")
         }
