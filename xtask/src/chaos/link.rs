@@ -116,6 +116,10 @@ fn pump(mut from: TcpStream, mut to: TcpStream, age: u64, state: &State) {
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => continue,
             Err(_) => break,
         };
+        // What was sent after the cut does not get through.
+        if state.age.load(Ordering::SeqCst) != age {
+            break;
+        }
         if let Some(pause) = pause(length, state.bytes_per_second.load(Ordering::SeqCst)) {
             thread::sleep(pause);
         }
