@@ -200,6 +200,12 @@ async fn volumes_follow_their_objects(node: Arc<TestNode>) {
     spec["restartPolicy"] = json!("Never");
     node.create_pod("follows", spec);
     node.wait_for("follows", "ready", is_ready).await;
+    // The container has started; it must have read the old text before there is a new one.
+    let begun = std::time::Instant::now();
+    while !node.logs("follows", "main", "").await.contains("app=") {
+        assert!(begun.elapsed().as_secs() < 60, "the container says nothing");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
     node.api.patch(
         "/api/v1/namespaces/default/configmaps/conf",
         json!({"data": {"key": "new"}}),
