@@ -189,7 +189,7 @@ async fn volumes_follow_their_objects(node: Arc<TestNode>) {
         json!({"metadata": {"name": "conf"}, "data": {"key": "old"}}),
     );
     let mut spec = shell(
-        "cat /v/conf/key /v/token /v/labels; until grep -q new /v/conf/key; do sleep 0.05; done; cat /v/conf/key",
+        "cat /v/conf/key /v/token /v/labels; echo; until grep -q new /v/conf/key; do sleep 0.05; done; cat /v/conf/key",
     );
     spec["containers"][0]["volumeMounts"] = json!([{"name": "all", "mountPath": "/v", "readOnly": true}]);
     spec["volumes"] = json!([{"name": "all", "projected": {"sources": [
@@ -213,7 +213,7 @@ async fn volumes_follow_their_objects(node: Arc<TestNode>) {
     node.wait_for("follows", "finished", phase_is("Succeeded")).await;
     assert_eq!(
         node.logs("follows", "main", "").await,
-        "oldtoken-for-followsapp=\"follows\"new"
+        "oldtoken-for-followsapp=\"follows\"\nnew"
     );
 }
 
