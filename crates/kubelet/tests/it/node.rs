@@ -111,10 +111,18 @@ impl TestNode {
         }
     }
 
-    pub async fn wait(&self, what: &str, holds: impl Fn() -> bool) {
+    /// Until an event about a pod begins so. Events are written beside the status: either may come first.
+    pub async fn wait_for_event(&self, name: &str, start: &str) {
         let begun = Instant::now();
-        while !holds() {
-            assert!(begun.elapsed() < PATIENCE, "not so: {what}");
+        loop {
+            let events = self.api.events_about(name);
+            if events.iter().any(|event| event.starts_with(start)) {
+                return;
+            }
+            assert!(
+                begun.elapsed() < PATIENCE,
+                "no event of {name} begins with {start:?}: {events:#?}"
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }

@@ -88,6 +88,7 @@ async fn a_pod_runs_and_is_deleted_without_a_trace(node: Arc<TestNode>) {
     node.delete("web", 5);
     node.wait_gone("web").await;
     node.wait_untraced(&uid).await;
+    node.wait_for_event("web", "Killing").await;
     let events = node.api.events_about("web");
     let reasons: Vec<&str> = events.iter().filter_map(|event| event.split(' ').next()).collect();
     assert_eq!(reasons, ["Pulled", "Created", "Started", "Killing"], "{events:?}");
@@ -116,13 +117,7 @@ async fn a_crashing_container_is_restarted_and_then_waits(node: Arc<TestNode>) {
     assert_eq!(status["lastState"]["terminated"]["exitCode"], 3);
     assert_eq!(status["lastState"]["terminated"]["message"], "no more\n");
     assert_eq!(pod["status"]["phase"], "Running");
-    node.wait("the wait is announced", || {
-        node.api
-            .events_about("crash")
-            .iter()
-            .any(|event| event.starts_with("BackOff Back-off restarting failed"))
-    })
-    .await;
+    node.wait_for_event("crash", "BackOff Back-off restarting failed").await;
     assert_eq!(node.logs("crash", "main", "previous=true").await, "no more\n");
     node.delete("crash", 1);
     node.wait_gone("crash").await;
@@ -224,13 +219,13 @@ async fn an_unhealthy_container_is_restarted(node: Arc<TestNode>) {
     node.create_pod("sick", spec);
     let restarted = |pod: &Value| pod["status"]["containerStatuses"][0]["restartCount"].as_u64() >= Some(1);
     node.wait_for("sick", "restarted", restarted).await;
-    let events = node.api.events_about("sick");
-    let has = |start: &str| events.iter().any(|event| event.starts_with(start));
-    assert!(has("Unhealthy Liveness probe failed: cat"), "{events:?}");
-    assert!(
-        has("Killing Container main failed liveness probe, will be restarted"),
-        "{events:?}"
-    );
+    node.wait_for_event("sick", "Unhealthy Liveness probe failed: cat")
+        .await;
+    node.wait_for_event(
+        "sick",
+        "Killing Container main failed liveness probe, will be restarted",
+    )
+    .await;
     node.delete("sick", 1);
 }
 
@@ -243,9 +238,11 @@ async fn a_readiness_probe_decides_about_ready(node: Arc<TestNode>) {
     node.wait_for("probed", "ready", is_ready).await;
     node.exec("probed", &["rm", "/www/index.html"]).await;
     node.wait_for("probed", "unready", |pod| !is_ready(pod)).await;
-    let events = node.api.events_about("probed");
-    let expected = "Unhealthy Readiness probe failed: HTTP probe failed with statuscode: 404";
-    assert!(events.iter().any(|event| event == expected), "{events:?}");
+    node.wait_for_event(
+        "probed",
+        "Unhealthy Readiness probe failed: HTTP probe failed with statuscode: 404",
+    )
+    .await;
     node.delete("probed", 1);
 }
 
@@ -313,13 +310,8 @@ async fn hooks_run_after_the_start_and_before_the_end(node: Arc<TestNode>) {
         pod["status"]["containerStatuses"][0]["state"]["terminated"].is_object()
     })
     .await;
-    let events = node.api.events_about("unhooked");
-    assert!(
-        events
-            .iter()
-            .any(|event| event == "FailedPostStartHook PostStartHook failed"),
-        "{events:?}"
-    );
+    node.wait_for_event("unhooked", "FailedPostStartHook PostStartHook failed")
+        .await;
 }
 
 async fn the_network_is_configured(node: Arc<TestNode>) {
@@ -468,10 +460,10 @@ async fn an_unsupported_volume_is_refused_by_name(node: Arc<TestNode>) {
     let mut spec = sleeper();
     spec["volumes"] = json!([{"name": "data", "nfs": {"server": "x", "path": "/"}}]);
     node.create_pod("nfs", spec);
-    node.wait("an event says so", || {
-        let expected = "FailedMount MountVolume.SetUp failed for volume \\data\\ : volumes of type nfs are not supported by this node";
-        node.api.events_about("nfs").iter().any(|event| event == expected)
-    })
+    node.wait_for_event(
+        "nfs",
+        "FailedMount MountVolume.SetUp failed for volume \\data\\ : volumes of type nfs are not supported by this node",
+    )
     .await;
     node.delete("nfs", 1);
     node.wait_gone("nfs").await;
