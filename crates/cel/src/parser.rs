@@ -27,7 +27,7 @@ const LEVELS: &[&[(&str, &str)]] = &[
 ];
 
 /// Words that cannot be names of variables.
-const RESERVED: &[&str] = &[
+pub const RESERVED: &[&str] = &[
     "as",
     "break",
     "const",

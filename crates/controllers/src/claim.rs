@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use api::selector::Selector;
 use api::{ObjectMeta, Resource, Value};
-use client::{Cache, WithMetadata};
+use client::{Cache, Key, Object, WithMetadata};
 use serde_json::json;
 
+use crate::driver::{Setup, controller_key};
 use crate::owner::controller_reference;
 use crate::plan::{Action, Adopt, Patch};
 
@@ -31,6 +32,35 @@ pub fn add_indexes<T: WithMetadata>(cache: &Cache<T>) {
         Some(_) => Vec::new(),
         None => vec![object.metadata().namespace.clone()],
     });
+}
+
+/// Plans an owner when one of its dependents changes, and whoever selects a dependent that nobody controls: it may adopt.
+pub fn watch_dependents<O: WithMetadata, T: WithMetadata>(
+    setup: &Setup<'_>,
+    owner: &'static Resource,
+    owners: &Arc<Cache<O>>,
+    dependents: &Cache<T>,
+    selects: impl Fn(&O, &ObjectMeta) -> bool + Send + Sync + 'static,
+) {
+    let owners = owners.clone();
+    setup.watch(dependents, move |object| {
+        let metadata = object.metadata();
+        match metadata.controller() {
+            Some(_) => controller_key(metadata, owner.kind),
+            None => selecting(&owners, metadata, &selects),
+        }
+    });
+}
+
+/// The owners of an object's namespace that select it.
+pub fn selecting<O: WithMetadata>(
+    owners: &Cache<O>,
+    metadata: &ObjectMeta,
+    selects: impl Fn(&O, &ObjectMeta) -> bool,
+) -> Vec<Key> {
+    let owners = owners.list(&metadata.namespace).into_iter();
+    let selecting = owners.filter(|owner| selects(owner, metadata));
+    selecting.map(|owner| owner.key()).collect()
 }
 
 /// What may belong to `owner`: its own objects and those of its namespace that nobody controls.

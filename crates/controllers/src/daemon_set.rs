@@ -18,14 +18,13 @@ use api::kinds::controller_revision::CONTROLLER_REVISION;
 use api::kinds::daemon_set::DAEMON_SET;
 use api::kinds::node::NODE;
 use api::kinds::pod::POD;
-use api::{Fields, Value};
+use api::{Fields, ObjectMeta, Value};
 use async_trait::async_trait;
 use client::when::Moment;
 use client::{Backoff, Cache, Key};
 use parking_lot::Mutex;
 
 use crate::claim;
-use crate::driver::controller_key;
 use crate::history::Revision;
 use crate::model::{Node, Pod};
 use crate::node_fit::{self, Fit};
@@ -85,24 +84,12 @@ fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
     claim::add_indexes(&pods);
     claim::add_indexes(&revisions);
     setup.watch_own(&sets);
-    let known = sets.clone();
-    setup.watch(&pods, move |pod| match pod.metadata.controller() {
-        Some(_) => controller_key(&pod.metadata, DAEMON_SET.kind),
-        None => {
-            let sets = known.list(&pod.metadata.namespace).into_iter();
-            sets.filter(|set| set.selector().matches(&pod.metadata.labels))
-                .map(|set| client::Object::key(&*set))
-                .collect()
-        }
-    });
+    claim::watch_dependents(setup, &DAEMON_SET, &sets, &pods, selects);
     // Revisions that have an owner are only ever changed by it, or by someone who does not want it to notice.
     let known = sets.clone();
-    setup.watch(&revisions, move |revision| {
-        let orphan = revision.metadata.controller().is_none();
-        let sets = known.list(&revision.metadata.namespace).into_iter();
-        sets.filter(|set| orphan && set.selector().matches(&revision.metadata.labels))
-            .map(|set| client::Object::key(&*set))
-            .collect()
+    setup.watch(&revisions, move |revision| match revision.metadata.controller() {
+        Some(_) => Vec::new(),
+        None => claim::selecting(&known, &revision.metadata, selects),
     });
     watch_nodes(setup, &nodes, &sets);
     Box::new(Controller {
@@ -112,6 +99,10 @@ fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
         revisions,
         failures: Mutex::default(),
     })
+}
+
+fn selects(set: &DaemonSet, metadata: &ObjectMeta) -> bool {
+    set.selector().matches(&metadata.labels)
 }
 
 /// Every set looks again when a node comes, goes, or changes in what decides where pods go; heartbeats do not count.

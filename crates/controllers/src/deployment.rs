@@ -75,14 +75,8 @@ fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
     claim::add_indexes(&sets);
     claim::add_indexes(&pods);
     setup.watch_own(&deployments);
-    let known = deployments.clone();
-    setup.watch(&sets, move |set| match set.metadata.controller() {
-        Some(_) => controller_key(&set.metadata, DEPLOYMENT.kind),
-        None => {
-            let deployments = known.list(&set.metadata.namespace).into_iter();
-            let selecting = deployments.filter(|deployment| deployment.selector().matches(&set.metadata.labels));
-            selecting.map(|deployment| client::Object::key(&*deployment)).collect()
-        }
+    claim::watch_dependents(setup, &DEPLOYMENT, &deployments, &sets, |deployment, set| {
+        deployment.selector().matches(&set.labels)
     });
     // A Recreate waits for the last old pod; the ReplicaSet's status tells of all other changes.
     let (queue, known) = (setup.queue(), sets.clone());

@@ -15,6 +15,7 @@ mod verdict;
 
 use std::sync::Arc;
 
+use api::ObjectMeta;
 use api::kinds::job::JOB;
 use api::kinds::pod::POD;
 use api::selector::Selector;
@@ -67,12 +68,10 @@ fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
     let known = jobs.clone();
     setup.watch(&pods, move |pod| match pod.metadata.controller() {
         Some(_) => controller_key(&pod.metadata, JOB.kind),
-        // Any job of its namespace that selects it may adopt it.
         None => {
-            let jobs = known.list(&pod.metadata.namespace).into_iter();
-            let selecting = jobs.filter(|job| selects(job, pod));
-            let keys = selecting.map(|job| client::Object::key(&*job));
-            keys.chain(tracking_key(pod)).collect()
+            let mut keys = claim::selecting(&known, &pod.metadata, selects);
+            keys.extend(tracking_key(pod));
+            keys
         }
     });
     Box::new(Controller { jobs, pods })
@@ -142,9 +141,9 @@ fn selector(job: &Job) -> Selector {
     job.spec.selector.as_ref().map(Selector::from).unwrap_or_default()
 }
 
-fn selects(job: &Job, pod: &Pod) -> bool {
+fn selects(job: &Job, pod: &ObjectMeta) -> bool {
     let selector = selector(job);
-    !selector.is_empty() && selector.matches(&pod.metadata.labels)
+    !selector.is_empty() && selector.matches(&pod.labels)
 }
 
 /// The key under which a pod with the finalizer is looked after, even when its job is gone.
@@ -164,7 +163,7 @@ fn is_orphan(view: &View, pod: &Pod) -> bool {
     match pod.metadata.controller() {
         Some(owner) if owner.uid != job.metadata.uid => true,
         Some(_) => job.is_ours() && job.is_finished(),
-        None => job.is_finished() || job.metadata.is_deleting() || !selects(job, pod),
+        None => job.is_finished() || job.metadata.is_deleting() || !selects(job, &pod.metadata),
     }
 }
 

@@ -14,7 +14,6 @@ use serde_json::json;
 
 use crate::claim::{self, BY_CONTROLLER};
 use crate::conditions::{self, Condition};
-use crate::driver::controller_key;
 use crate::model::{Pod, ReplicaSet};
 use crate::plan::{Action, Announce, Create, Delete};
 use crate::{Attempt, Plan, Reconcile, Row, Setup, replicas, status, template};
@@ -59,16 +58,8 @@ fn start(setup: &mut Setup<'_>, resource: &'static Resource) -> Box<dyn Reconcil
     claim::add_indexes(&sets);
     claim::add_indexes(&pods);
     setup.watch_own(&sets);
-    let known = sets.clone();
-    setup.watch(&pods, move |pod| match pod.metadata.controller() {
-        Some(_) => controller_key(&pod.metadata, resource.kind),
-        // Any set of its namespace that selects it may adopt it.
-        None => {
-            let sets = known.list(&pod.metadata.namespace).into_iter();
-            sets.filter(|set| selector(set).matches(&pod.metadata.labels))
-                .map(|set| client::Object::key(&*set))
-                .collect()
-        }
+    claim::watch_dependents(setup, resource, &sets, &pods, |set, pod| {
+        selector(set).matches(&pod.labels)
     });
     Box::new(Controller { resource, sets, pods })
 }

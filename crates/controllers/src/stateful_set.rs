@@ -63,15 +63,8 @@ fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
     claim::add_indexes(&pods);
     claim::add_indexes(&revisions);
     setup.watch_own(&sets);
-    let known = sets.clone();
-    setup.watch(&pods, move |pod| match pod.metadata.controller() {
-        Some(_) => controller_key(&pod.metadata, STATEFUL_SET.kind),
-        None => {
-            let sets = known.list(&pod.metadata.namespace).into_iter();
-            sets.filter(|set| set.selector().matches(&pod.metadata.labels))
-                .map(|set| client::Object::key(&*set))
-                .collect()
-        }
+    claim::watch_dependents(setup, &STATEFUL_SET, &sets, &pods, |set, pod| {
+        set.selector().matches(&pod.labels)
     });
     setup.watch(&revisions, |revision| {
         controller_key(&revision.metadata, STATEFUL_SET.kind)

@@ -4,7 +4,9 @@
 //! templates of pods only bring warnings, because their controller would be the one to fail.
 
 mod checks;
+mod find;
 mod standard;
+mod words;
 
 use api::kinds::namespace::NAMESPACE;
 use api::kinds::pod::POD;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use crate::functions::time::{parse, parse_duration};
+use crate::parser::RESERVED;
 use crate::types::ObjectType;
 use crate::{Key, Type, Value};
 
@@ -85,34 +86,9 @@ fn text_of(text: &str, format: &str) -> Value {
     made.unwrap_or_else(|| Value::text(text))
 }
 
-/// Words that cannot be names of fields in an expression.
-const RESERVED: &[&str] = &[
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-    "while",
-];
-
 /// The name of a property as expressions write it.
 fn escape(name: &str) -> String {
-    if RESERVED.contains(&name) {
+    if matches!(name, "true" | "false" | "null" | "in") || RESERVED.contains(&name) {
         return format!("__{name}__");
     }
     name.replace("__", "__underscores__")
