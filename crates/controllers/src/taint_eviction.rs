@@ -1,5 +1,6 @@
 //! Pods leave nodes with NoExecute taints that they do not tolerate, or no longer.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use api::{Fields, Value};
 use async_trait::async_trait;
 use client::when::Moment;
 use client::{Cache, EventType, Key, ObjectReference};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::model::{Node, Pod, Toleration};
@@ -27,6 +29,8 @@ pub const ROW: Row = Row {
 struct Controller {
     nodes: Arc<Cache<Node>>,
     pods: Arc<Cache<Pod>>,
+    /// Since when pods wait that have to leave some day: UIDs and times by key. Taints need not say when they came.
+    waiting: Mutex<HashMap<Key, (String, Moment)>>,
 }
 
 fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
@@ -58,18 +62,39 @@ fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
             queue.add(client::Object::key(&**pod));
         }
     });
-    Box::new(Controller { nodes, pods })
+    Box::new(Controller {
+        nodes,
+        pods,
+        waiting: Mutex::default(),
+    })
 }
 
 #[async_trait]
 impl Reconcile for Controller {
     async fn plan(&self, key: &Key, attempt: &Attempt) -> client::Result<Plan> {
         let Some(pod) = self.pods.get_key(key.as_str()) else {
+            self.waiting.lock().remove(key);
             return Ok(Plan::nothing());
         };
         let node = self.nodes.get("", &pod.spec.node_name);
         let taints = node.map(|node| strict_taints(&node)).unwrap_or_default();
-        Ok(plan(&pod, &taints, attempt.now))
+        let since = self.waits_since(key, &pod, attempt.now);
+        let plan = plan(&pod, &taints, since, attempt.now);
+        if plan.requeue.is_none() {
+            self.waiting.lock().remove(key);
+        }
+        Ok(plan)
+    }
+}
+
+impl Controller {
+    fn waits_since(&self, key: &Key, pod: &Pod, now: Moment) -> Moment {
+        let mut waiting = self.waiting.lock();
+        let entry = waiting.entry(key.clone()).or_default();
+        if entry.0 != pod.metadata.uid {
+            *entry = (pod.metadata.uid.clone(), now);
+        }
+        entry.1
     }
 }
 
@@ -81,14 +106,15 @@ fn strict_taints(node: &Node) -> Vec<Value> {
         .collect()
 }
 
-fn plan(pod: &Pod, taints: &[Value], now: Moment) -> Plan {
+/// `since` is when the pod was first seen to wait.
+fn plan(pod: &Pod, taints: &[Value], since: Moment, now: Moment) -> Plan {
     let mut plan = Plan::default();
     if pod.metadata.is_deleting() || taints.is_empty() {
         return plan;
     }
     let deadline = taints
         .iter()
-        .filter_map(|taint| deadline(taint, &pod.spec.tolerations, now))
+        .filter_map(|taint| deadline(taint, &pod.spec.tolerations, since, now))
         .min();
     match deadline {
         None => {}
@@ -99,14 +125,14 @@ fn plan(pod: &Pod, taints: &[Value], now: Moment) -> Plan {
 }
 
 /// When the pod must leave because of a taint; `None` when it may stay for good.
-fn deadline(taint: &Value, tolerations: &[Toleration], now: Moment) -> Option<Moment> {
+fn deadline(taint: &Value, tolerations: &[Toleration], since: Moment, now: Moment) -> Option<Moment> {
     let matching: Vec<&Toleration> = tolerations.iter().filter(|one| one.tolerates(taint)).collect();
     if matching.is_empty() {
         return Some(now);
     }
     // Of several tolerations the shortest counts; those without a time have no end.
     let seconds = matching.iter().filter_map(|one| one.toleration_seconds).min()?;
-    let since = Moment::parse(taint.text("timeAdded")).unwrap_or(now);
+    let since = Moment::parse(taint.text("timeAdded")).unwrap_or(since);
     Some(since.plus(Duration::from_secs(u64::try_from(seconds).unwrap_or(0))))
 }
 
@@ -147,7 +173,19 @@ mod tests {
         let added = Moment::from_seconds(noon().seconds() - seconds_ago);
         let taint =
             json!({"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": added.to_time()});
-        expected.assert_eq(&plan(&pod, &[taint], noon()).to_string());
+        expected.assert_eq(&plan(&pod, &[taint], noon(), noon()).to_string());
+    }
+
+    #[test]
+    fn the_wait_for_a_taint_without_a_time_begins_when_it_is_seen() {
+        let pod = object::<Pod>(
+            "{metadata: {name: web, uid: u}, spec: {tolerations: [{operator: Exists, tolerationSeconds: 60}]}}",
+        );
+        let taint = [json!({"key": "mine", "effect": "NoExecute"})];
+        let later = |seconds| Moment::from_seconds(noon().seconds() + seconds);
+        assert_eq!(plan(&pod, &taint, noon(), noon()).to_string(), "again after 60s\n");
+        assert_eq!(plan(&pod, &taint, noon(), later(59)).to_string(), "again after 1s\n");
+        assert_eq!(plan(&pod, &taint, noon(), later(60)).actions.len(), 3);
     }
 
     #[test]
