@@ -3,6 +3,7 @@
 # kube-scheduler, kubelet on containerd, kube-proxy, CoreDNS; TLS, RBAC, synced writes, leader election, iptables.
 #
 #   interop/upstream-cluster.sh start DIR     prints lines of "name value", times in ms from the first process's start
+#   interop/upstream-cluster.sh start-control DIR [NAME…]   etcd, kube-apiserver and these components, without a node
 #   interop/upstream-cluster.sh restart DIR   ends all but containerd and its pods, starts again, prints the times
 #   interop/upstream-cluster.sh swap DIR NAME ours|upstream   ends one component and starts the other side's in its place
 #   interop/upstream-cluster.sh measure DIR   prints "name pss_kb rss_kb cpu_ms" of each process
@@ -165,7 +166,8 @@ launch_controllers() {
 }
 
 kube-controller-manager_upstream() {
-  launch kube-controller-manager "$bin/kube-controller-manager" --kubeconfig="$dir/controller-manager.conf" \
+  # shellcheck disable=SC2046 # A list of flags.
+  launch kube-controller-manager "$bin/kube-controller-manager" $(request_limits) --kubeconfig="$dir/controller-manager.conf" \
     --authentication-kubeconfig="$dir/controller-manager.conf" --authorization-kubeconfig="$dir/controller-manager.conf" \
     --bind-address=127.0.0.1 --use-service-account-credentials=true --flex-volume-plugin-dir="$dir/volume-plugins" \
     --root-ca-file="$dir/pki/ca.crt" --service-account-private-key-file="$dir/pki/service-account.key" \
@@ -178,7 +180,8 @@ kube-controller-manager_ours() {
 }
 
 kube-scheduler_upstream() {
-  launch kube-scheduler "$bin/kube-scheduler" --kubeconfig="$dir/scheduler.conf" --bind-address=127.0.0.1 \
+  # shellcheck disable=SC2046 # A list of flags.
+  launch kube-scheduler "$bin/kube-scheduler" $(request_limits) --kubeconfig="$dir/scheduler.conf" --bind-address=127.0.0.1 \
     --authentication-kubeconfig="$dir/scheduler.conf" --authorization-kubeconfig="$dir/scheduler.conf"
 }
 
@@ -350,6 +353,35 @@ start_inside() {
   echo "cri $dir/cri/containerd.sock"
 }
 
+# A control plane for load: its components ask as often as they like.
+start_control() {
+  mkdir -p "$dir/own"
+  "$interop/build.sh" etcd kube-apiserver "$@" >/dev/null
+  touch "$dir/netns"
+  unshare --net="$dir/netns" true
+  exec nsenter --net="$dir/netns" "$interop/upstream-cluster.sh" start-control-inside "$dir" "$@"
+}
+
+start_control_inside() {
+  ip link set lo up
+  add_bridge "kvn$(tag)" "$node_address/32"
+  ip route add default dev "kvn$(tag)"
+  make_certificates
+  note requests unlimited
+  local began=$EPOCHREALTIME name
+  launch_apiserver
+  wait_for 60 kube-apiserver get /readyz
+  echo "readyz_ms $(milliseconds_since "$began")"
+  for name in "$@"; do
+    launch_component "$name"
+  done
+}
+
+# Flags by which a component of a control plane for load does not hold its requests back.
+request_limits() {
+  [[ $(fact requests limited) == limited ]] || echo "--kube-api-qps=10000 --kube-api-burst=10000"
+}
+
 launch_timed() {
   local began readyz node_ready pods_admitted
   since=$(date --utc +%Y-%m-%dT%H:%M:%S.%6NZ)
@@ -437,7 +469,7 @@ stop() {
   rm -rf "$dir/own"
 }
 
-[[ $# -ge 2 ]] || fail "usage: upstream-cluster.sh start|restart|swap|measure|stop DIR …"
+[[ $# -ge 2 ]] || fail "usage: upstream-cluster.sh start|start-control|restart|swap|measure|stop DIR …"
 verb=$1
 mkdir -p "$2"
 dir=$(cd "$2" && pwd)
@@ -445,6 +477,8 @@ shift 2
 bin=$("$interop/build.sh" --path)
 case $verb in
   start) start ;;
+  start-control) start_control "$@" ;;
+  start-control-inside) start_control_inside "$@" ;;
   restart) restart ;;
   start-inside) start_inside "$@" ;; # What start and restart run in the network namespace.
   restart-inside) launch_timed ;;
@@ -452,5 +486,5 @@ case $verb in
   swap-inside) swap "$@" ;;
   measure) measure ;;
   stop) stop ;;
-  *) fail "unknown verb '$verb'; there are start, restart, swap, measure and stop" ;;
+  *) fail "unknown verb '$verb'; there are start, start-control, restart, swap, measure and stop" ;;
 esac

@@ -11,15 +11,38 @@ use crate::tools::{self, cargo, run, target_dir};
 
 /// Builds the release binary into `target/dist/karve`.
 pub fn release() -> Result<PathBuf> {
-    let target = host_target()?;
-    run(cargo()
-        .args(["build", "--release", "--package", "karve", "--target", &target])
-        .env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
-    let built = target_dir().join(&target).join("release/karve");
+    build(&["karve"])?;
+    place("karve")
+}
+
+/// Builds the load generator of benchmarks into `target/dist/load`.
+pub fn load_generator() -> Result<PathBuf> {
+    build(&["load"])?;
+    place("load")
+}
+
+/// Builds both at once, so that what they share is compiled once.
+pub fn release_and_load_generator() -> Result<(PathBuf, PathBuf)> {
+    build(&["karve", "load"])?;
+    Ok((place("karve")?, place("load")?))
+}
+
+fn build(packages: &[&str]) -> Result<()> {
+    let mut command = cargo();
+    command.args(["build", "--release", "--target", &host_target()?]);
+    for package in packages {
+        command.args(["--package", package]);
+    }
+    run(command.env("RUSTFLAGS", "-C target-feature=+crt-static"))
+}
+
+/// Puts a program that was built where it is not in the way of the next build.
+fn place(program: &str) -> Result<PathBuf> {
+    let built = target_dir().join(host_target()?).join("release").join(program);
     let dist = target_dir().join("dist");
     fs::create_dir_all(&dist)?;
-    let placed = dist.join("karve");
-    let staged = dist.join("karve.new");
+    let placed = dist.join(program);
+    let staged = dist.join(format!("{program}.new"));
     fs::copy(&built, &staged).with_context(|| format!("cannot copy {}", built.display()))?;
     fs::rename(&staged, &placed)?;
     Ok(placed)

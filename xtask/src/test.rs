@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::tools::{self, cargo, is_on_path, is_root};
-use crate::{chaos, conformance, dist, e2e, interchange, peers};
+use crate::{bench, chaos, conformance, dist, e2e, interchange, peers};
 
 #[derive(Args)]
 pub struct TestArgs {
@@ -45,6 +45,7 @@ const STEPS: &[Step] = &[
     ("interchange", interchange::run_quick),
     ("chaos", chaos::run_quick),
     ("conformance", conformance::run_quick),
+    ("bench", bench::run_quick),
 ];
 
 /// What a full run of the steps leaves out, and the command for it.
@@ -62,7 +63,10 @@ const NOT_RUN: &[(&str, &str)] = &[
         "chaos for longer than a minute, and on etcd",
         "cargo xtask chaos --store etcd",
     ),
-    ("benchmarks", "cargo xtask bench"),
+    (
+        "benchmarks beside upstream, growth curves and the largest cluster; only smoke benchmarks of our side were run",
+        "cargo xtask bench",
+    ),
 ];
 
 fn run_steps(wanted: impl Fn(&str) -> bool) -> Result<()> {

@@ -34,11 +34,16 @@ fn a_crate_depends_only_on_crates_above_it() {
         if name == "xtask" {
             continue;
         }
-        let Some(own) = place.get(name) else {
+        // The load generator must know nothing of what it measures.
+        let above_all = &0;
+        let own = match name {
+            "load" => Some(above_all),
+            _ => place.get(name).inspect(|_| seen += 1),
+        };
+        let Some(own) = own else {
             wrong.push(format!("{name} is missing from ARCHITECTURE.md"));
             continue;
         };
-        seen += 1;
         for dependency in package["dependencies"].as_array().into_iter().flatten() {
             let is_development = dependency["kind"] == "dev";
             let dependency = dependency["name"].as_str().unwrap_or_default();

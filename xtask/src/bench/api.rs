@@ -53,10 +53,6 @@ impl Api {
         self.send("POST", path, &serde_json::to_vec(object)?).map(drop)
     }
 
-    pub fn replace(&self, path: &str, object: &Value) -> Result<()> {
-        self.send("PUT", path, &serde_json::to_vec(object)?).map(drop)
-    }
-
     pub fn delete(&self, path: &str) -> Result<()> {
         self.send(
             "DELETE",

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::figures::Side;
+use super::figures::{Side, ratio};
 
 /// One measure over growing sizes.
 pub struct Curve {
@@ -32,13 +32,13 @@ impl Curve {
         sizes
     }
 
-    /// A line per size: ours and upstream's, the ratio first.
+    /// A line per size: ours and upstream's, the ratio first. Where upstream has no figure it was not run.
     pub fn rows(&self) -> String {
         let mut text = String::new();
         for size in self.sizes() {
             let [ours, upstream] = [Side::Ours, Side::Upstream].map(|side| self.points.get(&(size, side)).copied());
             let ratio = match (ours, upstream) {
-                (Some(ours), Some(upstream)) if ours > 0.0 => format!("{:.1} ×", upstream / ours),
+                (Some(ours), Some(upstream)) => ratio(self.unit, ours, upstream),
                 _ => "–".to_owned(),
             };
             let cell = |value: Option<f64>| value.map_or("–".to_owned(), |value| format!("{value:.2} {}", self.unit));

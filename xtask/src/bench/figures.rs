@@ -19,6 +19,8 @@ pub enum Side {
 pub struct Figures {
     order: Vec<(&'static str, &'static str)>,
     samples: BTreeMap<(&'static str, Side), Vec<f64>>,
+    /// Why a side has no samples.
+    reasons: BTreeMap<(&'static str, Side), &'static str>,
 }
 
 impl Figures {
@@ -31,19 +33,56 @@ impl Figures {
         self.samples.entry((measure, side)).or_default().push(value);
     }
 
-    /// A table with the ratio first: how many times less ours takes, by the medians.
+    /// Says in the table why a side was not measured.
+    pub fn leave_out(&mut self, measure: &'static str, side: Side, reason: &'static str) {
+        self.reasons.insert((measure, side), reason);
+    }
+
+    /// The median of a side's samples.
+    pub fn median(&self, measure: &'static str, side: Side) -> Option<f64> {
+        self.samples.get(&(measure, side)).and_then(|samples| median(samples))
+    }
+
+    /// The measures with their units, in the order of the table.
+    pub fn measures(&self) -> &[(&'static str, &'static str)] {
+        &self.order
+    }
+
+    /// A table with the ratio first: how many times better ours is, by the medians.
     pub fn table(&self) -> String {
         let mut text = "| measure | ratio | Karve | upstream |\n|---|--:|--:|--:|\n".to_owned();
         for (measure, unit) in &self.order {
             let [ours, upstream] = [Side::Ours, Side::Upstream].map(|side| self.samples.get(&(*measure, side)));
             let ratio = match (ours.and_then(|s| median(s)), upstream.and_then(|s| median(s))) {
-                (Some(ours), Some(upstream)) if ours > 0.0 => format!("{:.1} ×", upstream / ours),
+                (Some(ours), Some(upstream)) => ratio(unit, ours, upstream),
                 _ => "–".to_owned(),
             };
-            let cell = |samples: Option<&Vec<f64>>| samples.map_or("–".to_owned(), |samples| spread(samples, unit));
-            text += &format!("| {measure} | {ratio} | {} | {} |\n", cell(ours), cell(upstream));
+            let cell = |side, samples: Option<&Vec<f64>>| match samples {
+                Some(samples) => spread(samples, unit),
+                None => self.reasons.get(&(*measure, side)).unwrap_or(&"–").to_string(),
+            };
+            let (ours, upstream) = (cell(Side::Ours, ours), cell(Side::Upstream, upstream));
+            text += &format!("| {measure} | {ratio} | {ours} | {upstream} |\n");
         }
         text
+    }
+}
+
+/// Of rates more is better, of everything else less.
+pub fn is_rate(unit: &str) -> bool {
+    unit.starts_with('/')
+}
+
+/// How many times better ours is.
+pub fn ratio(unit: &str, ours: f64, upstream: f64) -> String {
+    let (more, less) = if is_rate(unit) {
+        (ours, upstream)
+    } else {
+        (upstream, ours)
+    };
+    match less > 0.0 {
+        true => format!("{:.1} ×", more / less),
+        false => "–".to_owned(),
     }
 }
 
@@ -70,10 +109,10 @@ fn shown(value: f64, unit: &str) -> String {
 }
 
 fn number(value: f64) -> String {
-    if value < 10.0 {
-        format!("{value:.1}")
-    } else {
-        format!("{value:.0}")
+    match value {
+        small if small.abs() < 1.0 => format!("{small:.2}"),
+        below if below.abs() < 10.0 => format!("{below:.1}"),
+        _ => format!("{value:.0}"),
     }
 }
 
@@ -111,12 +150,16 @@ mod tests {
             figures.add("start", "ms", Side::Upstream, value);
         }
         figures.add("memory", "MB", Side::Ours, 5.25);
+        figures.leave_out("memory", Side::Upstream, "not run");
+        figures.add("GET", "/s", Side::Ours, 300.0);
+        figures.add("GET", "/s", Side::Upstream, 100.0);
         assert_eq!(
             figures.table(),
             "| measure | ratio | Karve | upstream |
 |---|--:|--:|--:|
 | start | 15.0 × | 100 ms (90–400) | 1500 ms (1000–2000) |
-| memory | – | 5.2 MB (5.2–5.2) | – |
+| memory | – | 5.2 MB (5.2–5.2) | not run |
+| GET | 3.0 × | 300 /s (300–300) | 100 /s (100–100) |
 "
         );
     }

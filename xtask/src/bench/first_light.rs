@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use super::BenchArgs;
+use super::Bench;
 use super::api::{Api, is};
-use super::figures::{Figures, Side, write_section};
+use super::figures::{Figures, Side};
+use super::pods::{self, PODS};
 use super::sides::{Cluster, StartTimes};
 use crate::cluster::Setup;
-use crate::signals;
-use crate::tools;
+use crate::{dist, peers, signals};
 
 /// What a cluster is given to settle before it is called idle.
 const SETTLE: Duration = Duration::from_secs(10);
@@ -21,30 +21,36 @@ const IDLE: Duration = Duration::from_secs(10);
 const REPEATS: usize = 3;
 const BURST: usize = 30;
 
-pub fn run(setup: &Setup, args: &BenchArgs) -> Result<()> {
-    let rounds = args.rounds;
-    let mut figures = Figures::default();
-    for round in 1..=rounds {
-        let mut order = [Side::Ours, Side::Upstream];
-        if round % 2 == 0 {
-            order.reverse();
-        }
-        for side in order {
-            println!("-- round {round} of {rounds}: {side:?}");
-            measure(side, setup, &mut figures)?;
-        }
-    }
-    let table = figures.table();
-    print!("{table}");
-    let content = format!(
-        "## First light\n\n{table}\nMedian (least–most) of {rounds} rounds, alternating, on {} cores; `cargo xtask bench first-light`, commit {}, {}.
-Both sides: TLS, RBAC, synced writes, one node, images present. Upstream's containerd runs before its clock starts. Memory is PSS of
-all processes without the pods'. Deployments and pods are timed from the request to the watch event, through `kubectl proxy`.\n",
-        std::thread::available_parallelism()?,
-        tools::commit()?,
-        tools::today(),
-    );
-    write_section("first-light", &content)
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    let mut figures = bench.alternate(|side, figures| measure(side, &bench.setup, figures))?;
+    figures.add(SIZE, "MB", Side::Ours, dist::megabytes(&bench.setup.binary)?);
+    figures.add(SIZE, "MB", Side::Upstream, upstream_megabytes()?);
+    bench.publish(
+        "first-light",
+        "First light",
+        &figures,
+        "Both sides: TLS, RBAC, synced writes, one node, images present, all cores. Upstream's containerd runs before its clock\n\
+         starts. Memory is PSS of all processes without the pods'. Deployments and pods are timed from the request to the watch\n\
+         event, through `kubectl proxy`. Memory per pod is that of 30 pause pods without their own processes: PSS of supervisors\n\
+         or shims, of the processes that hold the pods' namespaces, and what the other components grew by.",
+    )
+}
+
+const SIZE: &str = "size of all programs";
+
+/// What upstream's side of the table starts, but for Debian's containerd, its shim and runc.
+fn upstream_megabytes() -> Result<f64> {
+    let names = [
+        "etcd",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kubelet",
+        "kube-proxy",
+        "coredns",
+    ];
+    let programs = peers::build(&names.map(str::to_owned))?;
+    programs.iter().map(|path| dist::megabytes(path)).sum()
 }
 
 fn measure(side: Side, setup: &Setup, figures: &mut Figures) -> Result<()> {
@@ -57,7 +63,15 @@ fn measure(side: Side, setup: &Setup, figures: &mut Figures) -> Result<()> {
     figures.add("first start → node Ready", "ms", side, node_ready);
     idle(side, &mut cluster, figures)?;
     let scratch = tempfile::tempdir()?;
-    workloads(side, &cluster.api(scratch.path())?, figures)?;
+    let api = cluster.api(scratch.path())?;
+    workloads(side, &api, figures)?;
+    figures.add(
+        "memory per pod beyond its processes",
+        "MB",
+        side,
+        pods::memory_each(&mut cluster, &api)?,
+    );
+    drop(api);
     let StartTimes { readyz, node_ready } = cluster.restart()?;
     figures.add("restart → /readyz", "ms", side, readyz);
     figures.add("restart → node Ready", "ms", side, node_ready);
@@ -86,17 +100,22 @@ fn workloads(side: Side, api: &Api, figures: &mut Figures) -> Result<()> {
             milliseconds(deployment(api, number)?),
         );
     }
-    pods(api, "warm", 1)?;
+    pods::start(api, "warm", 1, pods::pause)?;
     for number in 1..=REPEATS {
-        let took = pods(api, &format!("one{number}"), 1)?;
+        let took = pods::start(api, &format!("one{number}"), 1, pods::pause)?;
         figures.add("create pod → Ready", "ms", side, milliseconds(took));
     }
-    figures.add(
-        "create 30 pods → all Ready",
-        "ms",
-        side,
-        milliseconds(pods(api, "burst", BURST)?),
-    );
+    for number in 1..=REPEATS {
+        let took = pods::start(api, &format!("probed{number}"), 1, pods::probed)?;
+        figures.add(
+            "create pod with an HTTP probe every second → Ready",
+            "ms",
+            side,
+            milliseconds(took),
+        );
+    }
+    let took = pods::start(api, "burst", BURST, pods::pause)?;
+    figures.add("create 30 pods → all Ready", "ms", side, milliseconds(took));
     Ok(())
 }
 
@@ -105,7 +124,6 @@ fn milliseconds(span: Duration) -> f64 {
 }
 
 const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
-const PODS: &str = "/api/v1/namespaces/default/pods";
 
 fn deployment(api: &Api, number: usize) -> Result<Duration> {
     let name = format!("web{number}");
@@ -131,51 +149,6 @@ fn deployment(api: &Api, number: usize) -> Result<Duration> {
     api.delete(&format!("{DEPLOYMENTS}/{name}"))?;
     gone.until(begun, |object, deleted| deleted && named(object, &name))?;
     Ok(took)
-}
-
-/// Creates so many pause pods at once; the time until the last one is Ready. They are gone when this returns.
-fn pods(api: &Api, prefix: &str, count: usize) -> Result<Duration> {
-    let names: Vec<String> = (0..count).map(|number| format!("{prefix}-{number}")).collect();
-    let mut watch = api.watch(PODS)?;
-    let begun = Instant::now();
-    std::thread::scope(|scope| {
-        let requests: Vec<_> = names
-            .iter()
-            .map(|name| scope.spawn(|| api.create(PODS, &pause(name))))
-            .collect();
-        requests
-            .into_iter()
-            .try_for_each(|request| request.join().expect("the request does not panic"))
-    })?;
-    let mut ready = std::collections::HashSet::new();
-    let took = watch.until(begun, |object, _| {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        if is(object, "Ready") && name.starts_with(prefix) {
-            ready.insert(name.to_owned());
-        }
-        ready.len() == count
-    })?;
-    for name in &names {
-        api.delete(&format!("{PODS}/{name}"))?;
-    }
-    let mut gone = 0;
-    watch.until(begun, |_, deleted| {
-        gone += usize::from(deleted);
-        gone == count
-    })?;
-    Ok(took)
-}
-
-fn pause(name: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
-        "spec": {
-            "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": true,
-            "containers": [{
-                "name": "pause", "image": "registry.k8s.io/pause:3.10.2", "imagePullPolicy": "IfNotPresent",
-            }],
-        },
-    })
 }
 
 /// An object, or a pod of the workload, of this name.

@@ -1,223 +1,163 @@
-//! How reads, writes, watches and memory grow with the number of objects and of watchers.
+//! How reads, writes, watches and memory grow with the number of objects, of watchers and of nodes.
 
 use std::fs;
-use std::sync::Barrier;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use serde_json::json;
+use anyhow::Result;
 
-use super::BenchArgs;
-use super::api::Api;
+use super::Bench;
 use super::curve::Curve;
-use super::figures::{Side, write_section};
-use super::sides::{Cluster, Usage};
-use crate::cluster::Setup;
+use super::figures::Side;
+use super::sides::{Cluster, Parts};
 use crate::signals;
 use crate::tools::{self, root};
 
-const COLLECTION: &str = "/api/v1/namespaces/default/configmaps";
-const WRITERS: usize = 16;
-const READS: usize = 100;
-const LISTS: usize = 3;
-const CHANGES: usize = 10;
-/// A ConfigMap of about a kibibyte.
-const PAYLOAD: usize = 900;
+/// Upstream is not run with more nodes: filling them takes it too long on one core.
+const UPSTREAM_NODES: usize = 1000;
 
-struct Curves {
-    create: Curve,
-    create_cpu: Curve,
-    get: Curve,
-    list: Curve,
-    memory: Curve,
-    delivery: Curve,
-}
+/// The curves by name, in the order in which they first got a point.
+#[derive(Default)]
+struct Curves(Vec<Curve>);
 
 impl Curves {
-    fn new() -> Self {
-        Self {
-            create: Curve::new("create by 16 clients, objects", "/s"),
-            create_cpu: Curve::new("server CPU per create, objects", "µs"),
-            get: Curve::new("GET, objects", "ms"),
-            list: Curve::new("LIST of all, objects", "ms"),
-            memory: Curve::new("memory, objects", "MB"),
-            delivery: Curve::new("change to the last watcher, watchers", "ms"),
-        }
-    }
-
-    fn all(&self) -> [&Curve; 6] {
-        [
-            &self.create,
-            &self.create_cpu,
-            &self.get,
-            &self.list,
-            &self.memory,
-            &self.delivery,
-        ]
+    fn add(&mut self, measure: &'static str, unit: &'static str, size: usize, side: Side, value: f64) {
+        let place = self
+            .0
+            .iter()
+            .position(|curve| curve.measure == measure)
+            .unwrap_or_else(|| {
+                self.0.push(Curve::new(measure, unit));
+                self.0.len() - 1
+            });
+        self.0[place].add(size, side, value);
     }
 }
 
-pub fn run(setup: &Setup, args: &BenchArgs) -> Result<()> {
-    let mut curves = Curves::new();
+pub fn run(bench: &Bench<'_>) -> Result<()> {
+    let mut curves = Curves::default();
     for side in [Side::Ours, Side::Upstream] {
         println!("-- growth: {side:?}");
-        measure(side, setup, args, &mut curves)?;
+        objects(bench, side, &mut curves)?;
+        watchers(bench, side, &mut curves)?;
+        nodes(bench, side, &mut curves)?;
     }
-    write(&curves)
+    write(bench, &curves)
 }
 
-fn measure(side: Side, setup: &Setup, args: &BenchArgs, curves: &mut Curves) -> Result<()> {
-    let (mut cluster, _) = match side {
-        Side::Ours => Cluster::start_ours(setup)?,
-        Side::Upstream => Cluster::start_upstream()?,
-    };
-    let scratch = tempfile::tempdir()?;
-    let api = cluster.api(scratch.path())?;
-    api.create(COLLECTION, &config_map("changed"))?;
-    for &watchers in &args.watchers {
-        signals::check()?;
-        curves
-            .delivery
-            .add(watchers, side, milliseconds(deliver(&api, watchers)?));
-    }
+fn objects(bench: &Bench<'_>, side: Side, curves: &mut Curves) -> Result<()> {
+    let mut cluster = Cluster::start(side, Parts::Server, &bench.setup)?;
     let mut stored = 0;
-    for &size in &args.objects {
+    for &size in &bench.args.objects {
         signals::check()?;
-        let before = cluster.usage()?;
-        let took = fill(&api, stored, size)?;
-        let after = cluster.usage()?;
-        let made = (size - stored) as f64;
-        curves.create.add(size, side, made / took.as_secs_f64());
-        curves.create_cpu.add(size, side, cpu(before, after) * 1e3 / made);
+        let filled = bench.load(&mut cluster, &format!("create --from {stored} --to {size}"))?;
         stored = size;
-        let get = format!("{COLLECTION}/object-{}", size / 2);
-        curves
-            .get
-            .add(size, side, milliseconds(median(READS, || api.get(&get))?));
-        curves
-            .list
-            .add(size, side, milliseconds(median(LISTS, || api.get(COLLECTION))?));
-        curves.memory.add(size, side, cluster.usage()?.pss_mb);
+        curves.add(
+            "create by 64 clients, objects",
+            "/s",
+            size,
+            side,
+            filled.number("rate")?,
+        );
+        curves.add("server CPU per create, objects", "µs", size, side, filled.cpu_each()?);
+        let read = bench.load(&mut cluster, "get --clients 1 --seconds 1")?;
+        curves.add("GET by one client, objects", "ms", size, side, read.number("p50_ms")?);
+        let listed = bench.load(&mut cluster, "list --times 3")?;
+        curves.add("LIST of all, objects", "ms", size, side, listed.number("p50_ms")?);
+        curves.add("memory, objects", "MB", size, side, listed.before.pss_mb);
+        let factor = listed.before.pss_mb * 1e6 / listed.number("bytes")?;
+        curves.add("memory in all ÷ stored bytes, objects", "×", size, side, factor);
     }
     Ok(())
 }
 
-fn cpu(before: Usage, after: Usage) -> f64 {
-    after.cpu_ms - before.cpu_ms
-}
-
-fn config_map(name: &str) -> serde_json::Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name},
-        "data": {"payload": "x".repeat(PAYLOAD)},
-    })
-}
-
-/// Creates the objects from number `from` up to `to`.
-fn fill(api: &Api, from: usize, to: usize) -> Result<Duration> {
-    let next = AtomicUsize::new(from);
-    let begun = Instant::now();
-    std::thread::scope(|scope| {
-        let writers: Vec<_> = (0..WRITERS)
-            .map(|_| scope.spawn(|| write_some(api, &next, to)))
-            .collect();
-        writers
-            .into_iter()
-            .try_for_each(|writer| writer.join().ok().context("a writer panicked")?)
-    })?;
-    Ok(begun.elapsed())
-}
-
-fn write_some(api: &Api, next: &AtomicUsize, to: usize) -> Result<()> {
-    let mut connection = api.connection()?;
-    loop {
-        let number = next.fetch_add(1, Ordering::Relaxed);
-        if number >= to {
-            return Ok(());
-        }
-        let body = serde_json::to_vec(&config_map(&format!("object-{number}")))?;
-        let response = connection.request("POST", COLLECTION, &body)?;
-        anyhow::ensure!(
-            response.status == 201,
-            "create: {} {}",
-            response.status,
-            String::from_utf8_lossy(&response.body)
+fn watchers(bench: &Bench<'_>, side: Side, curves: &mut Curves) -> Result<()> {
+    let mut cluster = Cluster::start(side, Parts::Server, &bench.setup)?;
+    for &size in &bench.args.watchers {
+        signals::check()?;
+        let outcome = bench.load(&mut cluster, &format!("fanout --watchers {size}"))?;
+        curves.add(
+            "change to the last watcher, watchers",
+            "ms",
+            size,
+            side,
+            outcome.number("p50_ms")?,
         );
+        let each = outcome.cpu_each()? / size as f64;
+        curves.add("server CPU per delivery, watchers", "µs", size, side, each);
+        curves.add("memory, watchers", "MB", size, side, outcome.after.pss_mb);
     }
+    Ok(())
 }
 
-/// The median time until every one of so many watchers has seen a change.
-fn deliver(api: &Api, watchers: usize) -> Result<Duration> {
-    let one = format!("{COLLECTION}?fieldSelector=metadata.name%3Dchanged");
-    let ready = Barrier::new(watchers + 1);
-    let seen = Barrier::new(watchers + 1);
-    std::thread::scope(|scope| {
-        let running: Vec<_> = (0..watchers)
-            .map(|_| {
-                scope.spawn(|| -> Result<()> {
-                    let watch = api.watch(&one);
-                    ready.wait();
-                    let mut watch = watch?;
-                    for _ in 0..CHANGES {
-                        watch.until(Instant::now(), |_, _| true)?;
-                        seen.wait();
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        ready.wait();
-        let mut times = Vec::new();
-        for change in 0..CHANGES {
-            let mut object = config_map("changed");
-            object["data"]["change"] = json!(format!("{watchers}-{change}"));
-            let begun = Instant::now();
-            api.replace(&format!("{COLLECTION}/changed"), &object)?;
-            seen.wait();
-            times.push(begun.elapsed());
-        }
-        running
-            .into_iter()
-            .try_for_each(|watcher| watcher.join().ok().context("a watcher panicked")?)?;
-        times.sort();
-        Ok(times[CHANGES / 2])
-    })
-}
-
-fn median<T>(count: usize, mut ask: impl FnMut() -> Result<T>) -> Result<Duration> {
-    let mut times = Vec::new();
-    for _ in 0..count {
-        let begun = Instant::now();
-        ask()?;
-        times.push(begun.elapsed());
+fn nodes(bench: &Bench<'_>, side: Side, curves: &mut Curves) -> Result<()> {
+    let fits = |size: &usize| side == Side::Ours || *size <= UPSTREAM_NODES;
+    let sizes: Vec<usize> = bench.args.nodes.iter().copied().filter(fits).collect();
+    let words: Vec<String> = sizes.iter().map(ToString::to_string).collect();
+    let mut cluster = Cluster::start(side, Parts::ControlPlane, &bench.setup)?;
+    let arguments = format!(
+        "hollow --nodes {} --pods-per-node 2 --churn 10 --seconds 12",
+        words.join(",")
+    );
+    let mut load = bench.begin(&cluster, &arguments)?;
+    for size in sizes {
+        signals::check()?;
+        let grown = load.next(&mut cluster)?;
+        let steady = load.next(&mut cluster)?;
+        curves.add("pods started, nodes", "/s", size, side, grown.number("start_rate")?);
+        curves.add("pod to Ready, nodes", "ms", size, side, steady.number("ready_p50_ms")?);
+        curves.add(
+            "heartbeat p99, nodes",
+            "ms",
+            size,
+            side,
+            steady.number("heartbeat_p99_ms")?,
+        );
+        let cpu = (steady.after.cpu_ms - steady.before.cpu_ms) / steady.number("seconds")?;
+        curves.add("CPU per second, nodes", "ms", size, side, cpu);
+        curves.add("memory, nodes", "MB", size, side, steady.after.pss_mb);
     }
-    times.sort();
-    Ok(times[count / 2])
+    Ok(())
 }
 
-fn milliseconds(span: Duration) -> f64 {
-    span.as_secs_f64() * 1e3
-}
-
-fn write(curves: &Curves) -> Result<()> {
+fn write(bench: &Bench<'_>, curves: &Curves) -> Result<()> {
     let mut content = "## Growth\n\n| measure | size | ratio | Karve | upstream |\n|---|--:|--:|--:|--:|\n".to_owned();
     let mut plots = String::new();
-    for curve in curves.all() {
+    for curve in &curves.0 {
         content += &curve.rows();
-        let words: Vec<&str> = curve.measure.split(|c: char| !c.is_alphanumeric()).collect();
-        let file = format!("growth-{}.svg", words.join("-").to_lowercase().replace("--", "-"));
-        fs::write(root().join("docs").join(&file), curve.svg())?;
+        let file = format!("growth-{}.svg", file_name(curve.measure));
+        if bench.args.record {
+            fs::write(root().join("docs").join(&file), curve.svg())?;
+        }
         plots += &format!("![{}]({file})\n", curve.measure);
     }
     print!("{content}");
     content += &format!(
-        "\nOne run through `kubectl proxy` on {} cores; `cargo xtask bench growth`, commit {}, {}. The ratio is upstream's\nfigure by ours, so that it is below one where more is better.\n\n{plots}",
-        std::thread::available_parallelism()?,
+        "\nOne run, server and load on a core each; `cargo xtask bench growth`, commit {}, {}. A ratio above one is in our\n\
+         favour. Objects are ConfigMaps of 1 KiB. Watchers share one object, 100 on a connection. Nodes are hollow, with two pods\n\
+         each, ten pods a second replaced. Upstream is not run with more than {UPSTREAM_NODES} nodes, which takes it too long on one core.\n\n{plots}",
         tools::commit()?,
         tools::today(),
     );
-    write_section("growth", &content)
+    bench.write("growth", &content)
+}
+
+/// "server CPU per create, objects" → "server-cpu-per-create-objects"
+fn file_name(measure: &str) -> String {
+    let words: Vec<&str> = measure
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .collect();
+    words.join("-").to_lowercase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_named_by_words() {
+        assert_eq!(
+            file_name("memory in all ÷ stored bytes, objects"),
+            "memory-in-all-stored-bytes-objects"
+        );
+    }
 }

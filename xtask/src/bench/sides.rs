@@ -1,6 +1,6 @@
 //! Both clusters, started and timed in the same way.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -9,6 +9,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::api::{self, Api};
+use super::figures::Side;
+use super::load::Access;
+use super::pin::{self, Role};
 use crate::cluster::{Karve, Kubectl, Setup, Upstream};
 use crate::signals::wait_for;
 use crate::{peers, tools};
@@ -25,10 +28,24 @@ pub struct StartTimes {
 }
 
 /// Memory and processor time of all processes of a cluster, without its pods.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {
     pub pss_mb: f64,
+    /// The most that was resident since [`Cluster::forget_peak`].
+    pub peak_mb: f64,
+    pub rss_mb: f64,
     pub cpu_ms: f64,
+}
+
+/// How much of a cluster a benchmark needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Parts {
+    /// The API server and its store.
+    Server,
+    /// With controllers and scheduler.
+    ControlPlane,
+    /// With a node.
+    Node,
 }
 
 pub enum Cluster {
@@ -55,6 +72,14 @@ impl Cluster {
         Ok((Self::Upstream(upstream), times))
     }
 
+    /// A cluster whose start is not timed, on the server's core.
+    pub fn start(side: Side, parts: Parts, setup: &Setup) -> Result<Self> {
+        pin::on(Role::Server, || match side {
+            Side::Ours => start_ours(parts, setup).map(|karve| Self::Ours(Box::new(karve))),
+            Side::Upstream => start_upstream(parts).map(Self::Upstream),
+        })
+    }
+
     /// Ends the processes and starts them again on what they stored.
     pub fn restart(&mut self) -> Result<StartTimes> {
         match self {
@@ -77,9 +102,60 @@ impl Cluster {
     }
 
     pub fn usage(&mut self) -> Result<Usage> {
+        let all: Result<Vec<Usage>> = self.processes()?.into_iter().map(usage_of).collect();
+        let sum = |of: fn(&Usage) -> f64| all.as_ref().map_or(0.0, |all| all.iter().map(of).sum());
+        let total = Usage {
+            pss_mb: sum(|usage| usage.pss_mb),
+            peak_mb: sum(|usage| usage.peak_mb),
+            rss_mb: sum(|usage| usage.rss_mb),
+            cpu_ms: sum(|usage| usage.cpu_ms),
+        };
+        all.map(|_| total)
+    }
+
+    /// Lets the peak begin at what is resident now.
+    pub fn forget_peak(&mut self) {
+        for pid in self.processes().unwrap_or_default() {
+            // Without the right to do so, peaks are of the whole life.
+            let _ = std::fs::write(format!("/proc/{pid}/clear_refs"), "5");
+        }
+    }
+
+    fn processes(&mut self) -> Result<Vec<u32>> {
         match self {
-            Self::Ours(karve) => usage_of(karve.process().context("karve does not run")?.pid()),
-            Self::Upstream(upstream) => upstream.usage().map(|(pss_mb, cpu_ms)| Usage { pss_mb, cpu_ms }),
+            Self::Ours(karve) => Ok(vec![karve.process().context("karve does not run")?.pid()]),
+            Self::Upstream(upstream) => upstream.processes(),
+        }
+    }
+
+    /// What every process of the cluster, pods' included, can be known by.
+    pub fn marks(&self) -> Result<Vec<String>> {
+        match self {
+            Self::Ours(karve) => Ok(vec![karve.data_dir().display().to_string(), karve.name()]),
+            Self::Upstream(upstream) => upstream.marks(),
+        }
+    }
+
+    /// How a load generator reaches it.
+    pub fn access(&self) -> Result<Access> {
+        match self {
+            Self::Ours(karve) => {
+                let [authority, certificate, key] = credentials(karve)?;
+                Ok(Access {
+                    server: format!("127.0.0.1:{}", karve.port()),
+                    authority,
+                    certificate,
+                    key,
+                    network: karve.network().map(Path::to_owned),
+                })
+            }
+            Self::Upstream(upstream) => Ok(Access {
+                server: "127.0.0.1:6443".to_owned(),
+                authority: upstream.path("pki/ca.crt"),
+                certificate: upstream.path("pki/admin.crt"),
+                key: upstream.path("pki/admin.key"),
+                network: Some(upstream.network()),
+            }),
         }
     }
 
@@ -91,6 +167,23 @@ impl Cluster {
     }
 }
 
+fn start_ours(parts: Parts, setup: &Setup) -> Result<Karve> {
+    let nodes = usize::from(parts == Parts::Node);
+    let setup = Setup { nodes, ..setup.clone() };
+    match parts {
+        Parts::Server => Karve::start_server(&setup),
+        Parts::ControlPlane | Parts::Node => Karve::start(&setup),
+    }
+}
+
+fn start_upstream(parts: Parts) -> Result<Upstream> {
+    match parts {
+        Parts::Server => Upstream::start_control(&[]),
+        Parts::ControlPlane => Upstream::start_control(&["kube-controller-manager", "kube-scheduler"]),
+        Parts::Node => Upstream::start(&["pause"]),
+    }
+}
+
 /// Starts Karve and asks with curl until it is ready, as upstream-cluster.sh does for the other side.
 fn up(karve: &mut Karve) -> Result<StartTimes> {
     let since = tools::now();
@@ -99,8 +192,8 @@ fn up(karve: &mut Karve) -> Result<StartTimes> {
     let result = wait_for("/readyz", PATIENCE, || curl(karve, &["--insecure"], "/readyz"));
     result.with_context(|| karve.last_words())?;
     let readyz = begun.elapsed().as_secs_f64() * 1e3;
-    let credentials = credentials(karve)?;
-    let credentials: Vec<&str> = credentials.iter().map(String::as_str).collect();
+    let files = credentials(karve)?.map(|path| path.display().to_string());
+    let credentials = ["--cacert", &files[0], "--cert", &files[1], "--key", &files[2]];
     let ready = wait_for("a Ready node", PATIENCE, || {
         let nodes: Value = serde_json::from_slice(&curl(karve, &credentials, "/api/v1/nodes")?).ok()?;
         let node = nodes["items"].as_array()?.iter().find(|node| api::is(node, "Ready"))?;
@@ -129,43 +222,44 @@ fn curl(karve: &Karve, credentials: &[&str], path: &str) -> Option<Vec<u8>> {
     output.status.success().then_some(output.stdout)
 }
 
-/// curl's arguments for the administrator's certificate, which the kubeconfig holds.
-fn credentials(karve: &Karve) -> Result<Vec<String>> {
+/// The files of the authority, the administrator's certificate and its key, which the kubeconfig holds.
+fn credentials(karve: &Karve) -> Result<[PathBuf; 3]> {
     let config = std::fs::read_to_string(karve.kubeconfig())?;
-    let mut arguments = Vec::new();
-    for (field, flag) in [
-        ("certificate-authority-data", "--cacert"),
-        ("client-certificate-data", "--cert"),
-        ("client-key-data", "--key"),
-    ] {
+    let place = |field: &str| {
         let marked = format!("{field}: ");
         let data = config.lines().find_map(|line| line.trim().strip_prefix(&marked));
         let pem = STANDARD.decode(data.with_context(|| format!("the kubeconfig has no {field}"))?)?;
         let path = karve.scratch(&format!("{field}.pem"));
         std::fs::write(&path, pem)?;
-        arguments.extend([flag.to_owned(), path.display().to_string()]);
-    }
-    Ok(arguments)
+        anyhow::Ok(path)
+    };
+    Ok([
+        place("certificate-authority-data")?,
+        place("client-certificate-data")?,
+        place("client-key-data")?,
+    ])
 }
 
 fn usage_of(pid: u32) -> Result<Usage> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
-    let pss = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
-    let pss_kb: f64 = pss
-        .and_then(|rest| rest.split_whitespace().next())
-        .context("no Pss")?
-        .parse()?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // Ticks of 10 ms in user and kernel mode, counted after the command's name.
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-    let ticks: f64 = fields
-        .get(11..13)
-        .context("no times")?
-        .iter()
-        .filter_map(|t| t.parse::<f64>().ok())
-        .sum();
+    let times = fields.get(11..13).context("no times")?;
+    let ticks: f64 = times.iter().filter_map(|ticks| ticks.parse::<f64>().ok()).sum();
     Ok(Usage {
-        pss_mb: pss_kb / 1e3,
+        pss_mb: megabytes(&rollup, "Pss:")?,
+        peak_mb: megabytes(&status, "VmHWM:")?,
+        rss_mb: megabytes(&status, "VmRSS:")?,
         cpu_ms: ticks * 10.0,
     })
+}
+
+/// A figure in kB of a file of the kernel.
+pub fn megabytes(text: &str, name: &str) -> Result<f64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
+    let number = line.and_then(|rest| rest.split_whitespace().next());
+    let kilobytes: f64 = number.with_context(|| format!("no {name}"))?.parse()?;
+    Ok(kilobytes / 1e3)
 }

@@ -41,6 +41,17 @@ impl Upstream {
         Ok(cluster)
     }
 
+    /// A store, an API server and some components, without a node.
+    pub fn start_control(components: &[&str]) -> Result<Self> {
+        let mut cluster = Self {
+            facts: HashMap::new(),
+            dir: WorkDir::create()?,
+        };
+        let printed = tools::output(cluster.script("start-control").args(components))?;
+        cluster.note(&printed);
+        Ok(cluster)
+    }
+
     /// The same with components of ours.
     pub fn start_mixed(images: &[&str], mixture: &Mixture<'_>) -> Result<Self> {
         let mut cluster = Self {
@@ -96,12 +107,25 @@ impl Upstream {
         value.parse().with_context(|| format!("{name} is {value:?}"))
     }
 
-    /// What all processes take together: PSS in MB and processor time in ms.
-    pub fn usage(&self) -> Result<(f64, f64)> {
-        let printed = tools::output(&mut self.script("measure"))?;
-        let column = |line: &str, place| line.split(' ').nth(place).and_then(|word| word.parse::<f64>().ok());
-        let sum = |place| printed.lines().filter_map(|line| column(line, place)).sum::<f64>();
-        Ok((sum(1) / 1e3, sum(3)))
+    /// All processes but those of pods.
+    pub fn processes(&self) -> Result<Vec<u32>> {
+        let mut pids = Vec::new();
+        for dir in ["own/pids", "cri/own/pids"] {
+            let entries = std::fs::read_dir(self.path(dir)).into_iter().flatten();
+            for entry in entries {
+                let text = std::fs::read_to_string(entry?.path())?;
+                pids.push(text.split(' ').next().unwrap_or_default().parse()?);
+            }
+        }
+        Ok(pids)
+    }
+
+    /// What processes of pods can be known by, too: the directory, and the cgroup that is named by its checksum.
+    pub fn marks(&self) -> Result<Vec<String>> {
+        let dir = self.cluster_dir().display().to_string();
+        let mut command = Command::new("sh");
+        command.args(["-c", "printf %s \"$0\" | sha256sum | cut -c1-8", &dir]);
+        Ok(vec![format!("/kv{}", tools::output(&mut command)?.trim()), dir])
     }
 
     pub fn kubectl(&self) -> Result<Kubectl> {
@@ -116,7 +140,7 @@ impl Upstream {
         self.path("netns")
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.cluster_dir().join(name)
     }
 
