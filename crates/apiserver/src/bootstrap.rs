@@ -1,10 +1,8 @@
 //! The objects every cluster begins with. Written in few large batches, because readiness waits for them.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 
 use api::{Error, Resource, Value, kinds};
-use auth::User;
 use serde_json::json;
 use store::{Compare, Outcome, Transaction, Write};
 
@@ -105,7 +103,7 @@ impl Registry {
 impl Registry {
     /// Creates objects, or brings those that exist up to date.
     pub async fn seed_current(&self, seeds: Vec<Seed>) -> Result<(), Error> {
-        let options = WriteOptions::internal(Arc::new(User::system("system:apiserver", &["system:masters"])));
+        let options = WriteOptions::own();
         for Seed { resource, value } in seeds {
             let served = self.served(resource)?.clone();
             let text = |field: &str| value["metadata"][field].as_str().unwrap_or_default().to_owned();

@@ -48,8 +48,8 @@ pub async fn answer(server: &ApiServer, endpoint: &str, check: &[&str], query: &
         let name = check.join("/");
         let (_, look) = checks.into_iter().find(|(found, _)| *found == name)?;
         return Some(match passes(server, *look).await {
-            true => text(StatusCode::OK, "ok"),
-            false => text(
+            true => respond::text(StatusCode::OK, "ok"),
+            false => respond::text(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "internal server error: reason withheld\n",
             ),
@@ -69,11 +69,11 @@ pub async fn answer(server: &ApiServer, endpoint: &str, check: &[&str], query: &
     }
     let verbose = query.first("verbose").is_some();
     Some(match passed {
-        true if !verbose => text(StatusCode::OK, "ok"),
-        true => text(StatusCode::OK, &format!("{report}{endpoint} check passed\n")),
-        false => text(
+        true if !verbose => respond::text(StatusCode::OK, "ok"),
+        true => respond::text(StatusCode::OK, format!("{report}{endpoint} check passed\n")),
+        false => respond::text(
             StatusCode::INTERNAL_SERVER_ERROR,
-            &format!("{report}{endpoint} check failed\n"),
+            format!("{report}{endpoint} check failed\n"),
         ),
     })
 }
@@ -87,8 +87,4 @@ async fn passes(server: &ApiServer, look: Look) -> bool {
             asked.is_ok_and(|answer| answer.is_ok())
         }
     }
-}
-
-fn text(code: StatusCode, text: &str) -> Response<Body> {
-    respond::bytes(code, "text/plain; charset=utf-8", text.to_owned())
 }

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use crate::body::Body;
 use crate::request::{Query, RequestInfo};
+use crate::verbs::not_served;
 use crate::{ApiServer, discovery, health, openapi, respond};
 
 /// The version of the API this server implements.
@@ -32,16 +33,16 @@ pub async fn run(
         ["version"] => Ok(version()),
         [endpoint @ ("healthz" | "livez" | "readyz"), check @ ..] => health::answer(server, endpoint, check, query)
             .await
-            .ok_or_else(not_found),
+            .ok_or_else(not_served),
         ["api"] => Ok(discovery::core(server, headers)),
         ["apis"] => Ok(discovery::groups(server, headers)),
-        ["api", version] => discovery::resources(server, "", version).ok_or_else(not_found),
-        ["apis", group] => discovery::group(server, group).ok_or_else(not_found),
-        ["apis", group, version] => discovery::resources(server, group, version).ok_or_else(not_found),
+        ["api", version] => discovery::resources(server, "", version).ok_or_else(not_served),
+        ["apis", group] => discovery::group(server, group).ok_or_else(not_served),
+        ["apis", group, version] => discovery::resources(server, group, version).ok_or_else(not_served),
         ["openapi", "v3"] => Ok(openapi::index(server).await),
         ["openapi", "v3", rest @ ..] => openapi::document(server, &rest.join("/"), query, headers)
             .await
-            .ok_or_else(not_found)?,
+            .ok_or_else(not_served)?,
         ["openapi", "v2"] => openapi::v2(server, headers).await,
         [".well-known", "openid-configuration"] => {
             let metadata = server.gate.issuer_metadata(&server.advertised_address());
@@ -52,17 +53,14 @@ pub async fn run(
             "application/jwk-set+json",
             server.gate.key_set().to_string(),
         )),
-        ["metrics"] => Ok(text(StatusCode::OK, &server.metrics.text(&server.fairness.report()))),
+        ["metrics"] => Ok(respond::text(
+            StatusCode::OK,
+            server.metrics.text(&server.fairness.report()),
+        )),
         ["debug", "karve", "backup"] => crate::backup::stream(server).await,
         ["debug", "karve", "marks"] => Ok(marks(query)),
-        _ => Err(not_found()),
+        _ => Err(not_served()),
     }
-}
-
-fn not_found() -> Error {
-    let mut error = Error::new(Reason::NotFound, "the server could not find the requested resource");
-    error.details();
-    error
 }
 
 fn paths(server: &ApiServer) -> Response<Body> {
@@ -150,8 +148,4 @@ pub fn absorb_marks(body: &[u8]) -> Result<Response<Body>, Error> {
     let count = marks.len();
     trace::absorb(marks);
     Ok(respond::json(StatusCode::OK, &json!({ "absorbed": count })))
-}
-
-fn text(code: StatusCode, text: &str) -> Response<Body> {
-    respond::bytes(code, "text/plain; charset=utf-8", text.to_owned())
 }

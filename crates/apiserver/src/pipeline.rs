@@ -4,7 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use api::{Error, Reason};
+use api::Error;
 use auth::User;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -15,7 +15,7 @@ use crate::body::{self, Body, RequestBody};
 use crate::fairness::{self, Class};
 use crate::negotiate::{self, Encoding};
 use crate::request::{Query, RequestInfo};
-use crate::verbs::{Call, with_warnings};
+use crate::verbs::{Call, not_served, with_warnings};
 use crate::{ApiServer, gate, remarks, respond};
 
 /// Where a request came from.
@@ -154,12 +154,6 @@ fn told_class(mut response: Response<Body>, class: &Class) -> Response<Body> {
         }
     }
     response
-}
-
-fn not_served() -> Error {
-    let mut error = Error::new(Reason::NotFound, "the server could not find the requested resource");
-    error.details();
-    error
 }
 
 fn error_encoding(request: &Request<RequestBody>) -> Encoding {

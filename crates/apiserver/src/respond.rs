@@ -13,7 +13,7 @@ use crate::body::{self, Body};
 use crate::negotiate::{Encoding, Shape, Wanted};
 use crate::registry::Served;
 use crate::table::{self, IncludeObject};
-use crate::watch::{Change, Transition};
+use crate::watch::{Change, Format, Transition};
 
 /// Presents objects of one resource as one client wants them.
 #[derive(Clone)]
@@ -42,6 +42,11 @@ pub fn bytes(code: StatusCode, media_type: &'static str, bytes: impl Into<Bytes>
         .headers_mut()
         .insert(CACHE_CONTROL, http::HeaderValue::from_static("no-cache, private"));
     response
+}
+
+/// Plain text, for people and for probes.
+pub fn text(code: StatusCode, text: impl Into<String>) -> Response<Body> {
+    bytes(code, "text/plain; charset=utf-8", text.into())
 }
 
 /// A failure as a Status object.
@@ -190,10 +195,21 @@ impl FrameEncoder {
         if self.0.is_verbatim() {
             return change.json_frame(transition).clone();
         }
-        self.object(transition, change.bytes(transition), change.event.revision)
+        let format = Format {
+            resource: self.0.resource(),
+            wanted: self.0.wanted,
+            include_object: self.0.include_object,
+            transition,
+        };
+        change.frame(format, || {
+            self.object(transition, change.bytes(transition), change.event.revision)
+        })
     }
 
     pub fn object(&self, transition: Transition, stored: &Bytes, revision: Revision) -> Bytes {
+        if self.0.is_verbatim() {
+            return transition.json_frame(stored, revision);
+        }
         match self.0.served.decode_stored(stored, revision) {
             Ok(value) => self.frame(transition.name(), value),
             Err(error) => self.error(&error),

@@ -309,6 +309,13 @@ impl Call<'_> {
     }
 }
 
+/// What is asked for has no place in the API.
+pub fn not_served() -> Error {
+    let mut error = Error::new(Reason::NotFound, "the server could not find the requested resource");
+    error.details();
+    error
+}
+
 pub fn method_not_allowed() -> Error {
     Error::new(
         Reason::MethodNotAllowed,

@@ -12,6 +12,7 @@ mod join;
 mod kubeconfig;
 mod layout;
 mod leftovers;
+mod memory;
 mod node;
 mod pki;
 mod routes;

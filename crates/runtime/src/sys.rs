@@ -265,6 +265,11 @@ pub fn set_not_dumpable() -> io::Result<()> {
     prctl(libc::PR_SET_DUMPABLE, 0, 0)
 }
 
+/// Lets the kernel give this process huge pages again, which the supervisor does without.
+pub fn allow_huge_pages() -> io::Result<()> {
+    prctl(libc::PR_SET_THP_DISABLE, 0, 0)
+}
+
 /// Makes this process the parent of its descendants' orphans.
 pub fn set_subreaper() -> io::Result<()> {
     prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0)

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use api::custom::{CLEANUP_FINALIZER, Definition, naming};
 use api::{Error, Reason, Value, kinds};
-use auth::User;
 use store::Revision;
 use tracing::warn;
 
@@ -43,25 +42,24 @@ pub async fn follow(server: Arc<ApiServer>, hub: Arc<Hub>) -> Result<impl Future
         .registry
         .served(&kinds::custom_resource_definition::CUSTOM_RESOURCE_DEFINITION)?
         .clone();
-    let user = Arc::new(User::system("system:apiserver", &["system:masters"]));
     let mut controller = Controller {
         server,
         hub,
         served,
-        options: WriteOptions::internal(user),
+        options: WriteOptions::own(),
         known: HashMap::new(),
         read: HashMap::new(),
     };
-    let mut signal = controller.served.ring.subscribe();
-    signal.borrow_and_update();
+    let mut follower = controller
+        .served
+        .follow(controller.server.registry.store.snapshot().revision());
     let mut unfinished = controller.sync().await;
     Ok(async move {
         loop {
             tokio::select! {
-                changed = signal.changed() => if changed.is_err() { return },
+                () = follower.changed() => {}
                 () = tokio::time::sleep(AGAIN), if unfinished => {}
             }
-            signal.borrow_and_update();
             unfinished = controller.sync().await;
         }
     })

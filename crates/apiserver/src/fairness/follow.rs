@@ -4,8 +4,6 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use api::{Error, Resource, Value, kinds};
-use auth::User;
-use futures_util::future::select_all;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tracing::warn;
@@ -58,7 +56,7 @@ impl ApiServer {
         };
         let written = self
             .registry
-            .update(&served, "", name, Scope::Main, &own_writes(), &mut change)
+            .update(&served, "", name, Scope::Main, &WriteOptions::own(), &mut change)
             .await;
         written.map(drop)
     }
@@ -78,7 +76,14 @@ impl ApiServer {
             }
             let mut change = |current: &Value| Ok(with(current, &condition));
             self.registry
-                .update(&served, "", &metadata.name, Scope::Status, &own_writes(), &mut change)
+                .update(
+                    &served,
+                    "",
+                    &metadata.name,
+                    Scope::Status,
+                    &WriteOptions::own(),
+                    &mut change,
+                )
                 .await?;
         }
         Ok(())
@@ -87,19 +92,18 @@ impl ApiServer {
 
 /// Takes in changes for ever.
 pub async fn follow(server: Arc<ApiServer>) {
-    let rings =
-        [SCHEMAS, LEVELS].map(|resource| server.registry.served(resource).map(|served| served.ring.subscribe()));
-    let Ok(mut signals) = rings.into_iter().collect::<Result<Vec<_>, _>>() else {
+    let (Ok(schemas), Ok(levels)) = (server.registry.served(SCHEMAS), server.registry.served(LEVELS)) else {
         return;
     };
+    let from = server.registry.store.snapshot().revision();
+    let (mut schemas, mut levels) = (schemas.follow(from), levels.follow(from));
     loop {
-        signals.iter_mut().for_each(|signal| drop(signal.borrow_and_update()));
         if let Err(error) = catch_up(&server).await {
             warn!(%error, "flow schemas and priority levels could not be followed; the next change tries again");
         }
-        let changes = signals.iter_mut().map(|signal| Box::pin(signal.changed()));
-        if select_all(changes).await.0.is_err() {
-            return;
+        tokio::select! {
+            () = schemas.changed() => {}
+            () = levels.changed() => {}
         }
     }
 }
@@ -108,10 +112,6 @@ async fn catch_up(server: &ApiServer) -> Result<(), Error> {
     server.load_fairness()?;
     server.keep_defaults().await?;
     server.tell_dangling().await
-}
-
-fn own_writes() -> WriteOptions {
-    WriteOptions::internal(Arc::new(User::system("system:apiserver", &["system:masters"])))
 }
 
 /// All objects of a resource; one that does not fit its projection is left out and told of.

@@ -1,6 +1,7 @@
 //! Keeps the authorizers' view of roles, bindings and pods current.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::{Error, Resource, Value, kinds};
 use store::{Event, Revision};
@@ -23,6 +24,9 @@ static FOLLOWED: [&Resource; 9] = [
     &kinds::resource_slice::RESOURCE_SLICE,
     &kinds::volume_attachment::VOLUME_ATTACHMENT,
 ];
+
+/// How soon loading is tried again when it failed.
+const AGAIN: Duration = Duration::from_millis(500);
 
 impl Gate {
     /// Takes in everything there is; returns the revision this is complete to.
@@ -72,24 +76,19 @@ async fn follow_one(server: &Arc<ApiServer>, resource: &'static Resource, from: 
     let Ok(served) = server.registry.served(resource) else {
         return;
     };
-    let mut signal = served.ring.subscribe();
-    let mut at = from;
+    let mut follower = served.follow(from);
     loop {
-        signal.borrow_and_update();
-        match served.ring.read(at) {
-            Read::Changes { changes, complete_to } => {
-                changes
-                    .iter()
-                    .for_each(|change| server.gate.take(served, &change.event));
-                at = at.max(complete_to);
-            }
+        match follower.next().await {
+            Read::Changes(changes) => changes
+                .iter()
+                .for_each(|change| server.gate.take(served, &change.event)),
             Read::Behind => match server.gate.load(&server.registry) {
-                Ok(revision) => at = revision,
-                Err(error) => warn!(%error, "the authorizers' view could not be loaded anew"),
+                Ok(revision) => follower.restart(revision),
+                Err(error) => {
+                    warn!(%error, "the authorizers' view could not be loaded anew");
+                    tokio::time::sleep(AGAIN).await;
+                }
             },
-        }
-        if signal.changed().await.is_err() {
-            return;
         }
     }
 }

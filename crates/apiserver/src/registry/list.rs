@@ -58,10 +58,15 @@ impl ListRequest {
     ) -> Result<ListRequest, Error> {
         let labels = selector::parse_labels(query.first("labelSelector").unwrap_or_default())
             .map_err(|error| Error::bad_request(format!("unable to parse requirement: {error}")))?;
-        let fields = selector::parse_fields(query.first("fieldSelector").unwrap_or_default())
+        let mut fields = selector::parse_fields(query.first("fieldSelector").unwrap_or_default())
             .map_err(|error| Error::bad_request(format!("invalid field selector: {error}")))?;
         check_fields(served, &fields)?;
         let (key, exact_key) = key_range(registry, served, namespace, name, &fields);
+        if exact_key {
+            fields
+                .requirements
+                .retain(|requirement| !is_in_key(requirement, served, &key));
+        }
         let limit = number(query, "limit")?.unwrap_or(0) as usize;
         let continuation = query.text("continue").map(Continuation::decode).transpose()?;
         let resource_version = number(query, "resourceVersion")?;
@@ -298,6 +303,17 @@ fn key_range(registry: &Registry, served: &Served, namespace: &str, name: &str, 
         (true, "", _) | (false, _, "") => (served.prefix.clone(), false),
         (true, namespace, "") => (format!("{}{namespace}/", served.prefix), false),
         (_, namespace, name) => (registry.key(served, namespace, name).to_string(), true),
+    }
+}
+
+/// Whether every object of this one key meets the requirement, so that nobody need look inside.
+fn is_in_key(requirement: &Requirement, served: &Served, key: &str) -> bool {
+    let mut parts = key[served.prefix.len()..].rsplit('/');
+    let (name, namespace) = (parts.next(), parts.next());
+    match requirement {
+        Requirement::Equals(path, value) if path == "metadata.name" => name == Some(value),
+        Requirement::Equals(path, value) if path == "metadata.namespace" => namespace == Some(value),
+        _ => false,
     }
 }
 

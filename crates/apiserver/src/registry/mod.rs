@@ -24,7 +24,7 @@ use schema::TypeRef;
 use store::{Entry, Revision, Snapshot, Store, StoreError};
 
 use crate::custom::{Custom, Customs};
-use crate::watch::{Hub, Ring};
+use crate::watch::{Follower, Hub, IndexedField, Ring, Topic};
 
 pub use delete::{DeleteOptions, Deleted};
 pub use list::{ListBody, ListRequest, equal_to, list_metadata};
@@ -156,7 +156,7 @@ impl Served {
             Some((group, version)) => format!("{group}/{version}"),
         };
         Served {
-            ring: hub.ring(&prefix),
+            ring: hub.ring(&prefix, IndexedField::of_storage(resource.storage)),
             prefix,
             custom: None,
             ty: types.kind(resource.group, resource.version, resource.kind),
@@ -172,7 +172,7 @@ impl Served {
         let prefix = format!("{root}/{}/", resource.storage);
         let storage = &custom.definition.storage;
         Served {
-            ring: hub.ring(&prefix),
+            ring: hub.ring(&prefix, None),
             prefix,
             ty: None,
             list_ty: None,
@@ -181,6 +181,11 @@ impl Served {
             resource,
             custom: Some(custom),
         }
+    }
+
+    /// Every change of its objects after a revision.
+    pub fn follow(&self, after: Revision) -> Follower {
+        Follower::new(self.ring.clone(), Topic::Everything, after)
     }
 
     pub fn address(&self) -> (&'static str, &'static str, &'static str) {

@@ -79,6 +79,11 @@ impl Scope {
 
 impl WriteOptions {
     /// The server's own writes: nothing is ignored.
+    pub fn own() -> WriteOptions {
+        WriteOptions::internal(Arc::new(User::system("system:apiserver", &["system:masters"])))
+    }
+
+    /// A write that the server makes on behalf of somebody.
     pub fn internal(user: Arc<User>) -> WriteOptions {
         WriteOptions {
             user,

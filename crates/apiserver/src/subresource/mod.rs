@@ -5,7 +5,7 @@ mod eviction;
 mod scale;
 mod token;
 
-use api::{Error, Reason, Subresource, Value};
+use api::{Error, Subresource, Value};
 use http::{Response, StatusCode};
 
 pub use binding::bind;
@@ -13,7 +13,7 @@ pub use binding::bind;
 use crate::body::Body;
 use crate::decode;
 use crate::registry::{PatchType, Scope, Tracking};
-use crate::verbs::{Call, method_not_allowed};
+use crate::verbs::{Call, method_not_allowed, not_served};
 
 /// Subresources whose body is the parent itself, with the parts of it that they may change.
 const PARTS: &[(&str, &[&[&str]])] = &[
@@ -28,7 +28,7 @@ const PARTS: &[(&str, &[&[&str]])] = &[
 
 pub async fn run(call: &Call<'_>, name: &str) -> Result<Response<Body>, Error> {
     let Some(subresource) = call.served.resource.subresource(name) else {
-        return Err(not_found());
+        return Err(not_served());
     };
     check_verb(subresource, call.info.verb)?;
     match (name, call.info.verb) {
@@ -42,7 +42,7 @@ pub async fn run(call: &Call<'_>, name: &str) -> Result<Response<Body>, Error> {
         (_, "get") => call.get().await,
         (name, _) => match PARTS.iter().find(|(part, _)| *part == name) {
             Some((name, parts)) => change_parts(call, name, parts).await,
-            None => Err(not_found()),
+            None => Err(not_served()),
         },
     }
 }
@@ -52,10 +52,6 @@ fn check_verb(subresource: &Subresource, verb: &str) -> Result<(), Error> {
         true => Ok(()),
         false => Err(method_not_allowed()),
     }
-}
-
-fn not_found() -> Error {
-    Error::new(Reason::NotFound, "the server could not find the requested resource")
 }
 
 /// Takes some parts of the written object and leaves the rest as it is.

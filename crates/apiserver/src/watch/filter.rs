@@ -7,9 +7,10 @@ use std::sync::Arc;
 use api::selector::{Requirement, Selector};
 use bytes::Bytes;
 use serde::Deserialize;
-use store::Event;
+use store::{Event, Revision};
 
-use crate::registry::Served;
+use super::Topic;
+use crate::registry::{Served, equal_to};
 
 /// What happened from one watcher's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,17 @@ pub struct Filter {
 }
 
 impl Transition {
+    /// A frame of a watch that shows the object as it is stored.
+    pub fn json_frame(self, stored: &[u8], revision: Revision) -> Bytes {
+        let mut frame = Vec::with_capacity(stored.len() + 64);
+        frame.extend_from_slice(b"{\"type\":\"");
+        frame.extend_from_slice(self.name().as_bytes());
+        frame.extend_from_slice(b"\",\"object\":");
+        schema::write_with_resource_version(&mut frame, stored, revision);
+        frame.extend_from_slice(b"}\n");
+        frame.into()
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Transition::Added => "ADDED",
@@ -69,6 +81,21 @@ impl Filter {
 
     pub fn matches(&self, object: &Bytes) -> bool {
         self.labels_match(object) && self.fields_match(object)
+    }
+
+    /// The narrowest topic that has all events which may concern this watcher.
+    pub fn topic(&self) -> Topic {
+        if self.exact {
+            return Topic::Place(self.key.as_str().into());
+        }
+        let field = self.served.ring.indexed_field();
+        if let Some(value) = field.and_then(|path| equal_to(&self.fields, path)) {
+            return Topic::Field(value.into());
+        }
+        match self.key == self.served.prefix {
+            true => Topic::Everything,
+            false => Topic::Place(self.key.as_str().into()),
+        }
     }
 
     /// `None` when the event does not concern this watcher.

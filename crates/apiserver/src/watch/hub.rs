@@ -10,6 +10,7 @@ use store::{Event, EventBatch, Revision, Store, StoreError};
 use tracing::{error, warn};
 
 use super::Ring;
+use super::index::IndexedField;
 
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -31,13 +32,13 @@ impl Hub {
     }
 
     /// The ring for keys below `prefix`, made on first use.
-    pub fn ring(&self, prefix: &str) -> Arc<Ring> {
+    pub fn ring(&self, prefix: &str, field: Option<&'static IndexedField>) -> Arc<Ring> {
         let mut rings = self.rings.write();
         // A ring made later knows nothing of what was delivered before it.
         let start = self.delivered.load(Ordering::Relaxed);
         rings
             .entry(prefix.to_owned())
-            .or_insert_with(|| Arc::new(Ring::new(start)))
+            .or_insert_with(|| Arc::new(Ring::new(start, field)))
             .clone()
     }
 
@@ -76,7 +77,6 @@ impl Hub {
 
     fn deliver(&self, batch: EventBatch) {
         let rings = self.rings.read();
-        let mut touched: Vec<*const Ring> = Vec::new();
         let mut events = batch.events.into_iter().peekable();
         while let Some(event) = events.next() {
             let Some(ring) = ring_of(&rings, &event) else { continue };
@@ -87,10 +87,9 @@ impl Hub {
                 run.push(next);
             }
             ring.append(run.into_iter());
-            touched.push(Arc::as_ptr(ring));
         }
         for ring in rings.values() {
-            ring.advance(batch.complete_to, touched.contains(&Arc::as_ptr(ring)));
+            ring.advance(batch.complete_to);
         }
         self.delivered.store(batch.complete_to, Ordering::Relaxed);
     }

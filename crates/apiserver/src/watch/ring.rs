@@ -1,140 +1,155 @@
 //! The recent events of one resource, held once for all its watchers.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use store::{Event, Revision};
-use tokio::sync::watch;
 
-use super::filter::Transition;
+use super::change::Change;
+use super::index::{Index, IndexedField};
 
 /// Events a ring remembers. Watchers further behind catch up from the store's own history.
-const CAPACITY: usize = 4096;
+pub const CAPACITY: usize = 4096;
 
-/// One event, with the frames that were already made of it.
-pub struct Change {
-    pub event: Event,
-    frames: [OnceLock<Bytes>; 3],
-}
+/// Bytes of objects a ring remembers, at most; the newest event always stays.
+const CAPACITY_BYTES: usize = 16 << 20;
 
 pub struct Ring {
-    changes: RwLock<Changes>,
-    /// The revision up to which the ring is complete; also the signal that wakes watchers.
-    complete_to: watch::Sender<Revision>,
+    recent: RwLock<Recent>,
+    /// What came since the last [`Ring::advance`].
+    fresh: Mutex<Vec<Arc<Change>>>,
+    /// The revision up to which all events are in the ring.
+    complete_to: AtomicU64,
+    /// The revision up to which all watchers have been told of what concerns them; never ahead of `complete_to`.
+    told_to: AtomicU64,
+    pub(super) index: Index,
 }
 
-struct Changes {
+struct Recent {
     items: VecDeque<Arc<Change>>,
+    bytes: usize,
     /// All events after this revision are in `items`.
     after: Revision,
 }
 
-/// What a cursor finds when it looks.
-pub enum Read {
-    Changes {
-        changes: Vec<Arc<Change>>,
-        complete_to: Revision,
-    },
-    /// The cursor's revision has left the ring.
-    Behind,
-}
-
-impl Change {
-    pub fn new(event: Event) -> Change {
-        Change {
-            event,
-            frames: Default::default(),
-        }
-    }
-
-    /// The JSON frame for this transition, made on first use.
-    pub fn json_frame(&self, transition: Transition) -> &Bytes {
-        self.frames[transition as usize].get_or_init(|| {
-            let stored = self.bytes(transition);
-            let mut frame = Vec::with_capacity(stored.len() + 64);
-            frame.extend_from_slice(b"{\"type\":\"");
-            frame.extend_from_slice(transition.name().as_bytes());
-            frame.extend_from_slice(b"\",\"object\":");
-            schema::write_with_resource_version(&mut frame, stored, self.event.revision);
-            frame.extend_from_slice(b"}\n");
-            frame.into()
-        })
-    }
-
-    /// The state the event shows: the last one known when the object left.
-    pub fn bytes(&self, transition: Transition) -> &Bytes {
-        let entry = match transition {
-            Transition::Deleted => self.event.previous.as_ref(),
-            _ => self.event.current.as_ref(),
-        };
-        static NOTHING: Bytes = Bytes::new();
-        entry.map_or(&NOTHING, |entry| &entry.value)
-    }
-}
+/// The ring begins after the revision that was asked for.
+pub(super) struct Behind;
 
 impl Ring {
-    pub fn new(after: Revision) -> Ring {
+    pub fn new(after: Revision, field: Option<&'static IndexedField>) -> Ring {
         Ring {
-            changes: RwLock::new(Changes {
+            recent: RwLock::new(Recent {
                 items: VecDeque::new(),
+                bytes: 0,
                 after,
             }),
-            complete_to: watch::Sender::new(after),
+            fresh: Mutex::default(),
+            complete_to: AtomicU64::new(after),
+            told_to: AtomicU64::new(after),
+            index: Index::new(field),
         }
     }
 
-    /// Adds events in order. Watchers are woken by the following [`Ring::advance`].
+    /// Adds events in order. Watchers hear of them by the following [`Ring::advance`].
     pub fn append(&self, events: impl Iterator<Item = Event>) {
-        let mut changes = self.changes.write();
+        let mut recent = self.recent.write();
+        let mut fresh = self.fresh.lock();
         for event in events {
-            if changes.items.len() == CAPACITY
-                && let Some(dropped) = changes.items.pop_front()
-            {
-                changes.after = dropped.event.revision;
-            }
-            changes.items.push_back(Arc::new(Change::new(event)));
+            let change = Arc::new(Change::new(event));
+            recent.push(change.clone());
+            fresh.push(change);
         }
     }
 
-    /// Declares the ring complete up to `revision`. Wakes watchers only when there is something new for them, so that
-    /// a write to one resource does not stir the watchers of all others.
-    pub fn advance(&self, revision: Revision, wake: bool) {
-        self.complete_to.send_if_modified(|current| {
-            *current = revision;
-            wake
-        });
+    /// Declares the ring complete up to `revision`, and wakes those whom the new events may concern: a write stirs
+    /// neither the watchers of other resources nor those of other objects.
+    pub fn advance(&self, revision: Revision) {
+        self.complete_to.store(revision, Ordering::Release);
+        let fresh = std::mem::take(&mut *self.fresh.lock());
+        if !fresh.is_empty() {
+            self.index.tell(&fresh);
+        }
+        self.told_to.store(revision, Ordering::Release);
     }
 
-    /// Empties the ring, for instance after the store's history was lost; every cursor falls behind.
+    /// Empties the ring, for instance after the store's history was lost; every watcher falls behind.
     pub fn reset(&self, revision: Revision) {
-        let mut changes = self.changes.write();
-        changes.items.clear();
-        changes.after = revision;
-        drop(changes);
-        self.advance(revision, true);
+        {
+            let mut recent = self.recent.write();
+            recent.items.clear();
+            recent.bytes = 0;
+            recent.after = revision;
+        }
+        self.fresh.lock().clear();
+        self.complete_to.store(revision, Ordering::Release);
+        self.index.lose_all();
+        self.told_to.store(revision, Ordering::Release);
     }
 
-    pub fn subscribe(&self) -> watch::Receiver<Revision> {
-        self.complete_to.subscribe()
+    /// The field by whose value watchers are indexed, if there is one.
+    pub fn indexed_field(&self) -> Option<&'static str> {
+        self.index.field()
     }
 
-    /// The events after `revision`.
-    pub fn read(&self, after: Revision) -> Read {
-        let complete_to = *self.complete_to.borrow();
-        let changes = self.changes.read();
-        if after < changes.after {
-            return Read::Behind;
+    pub(super) fn told_to(&self) -> Revision {
+        self.told_to.load(Ordering::Acquire)
+    }
+
+    /// Whether all events after a revision are there.
+    pub(super) fn holds(&self, after: Revision) -> bool {
+        after >= self.recent.read().after
+    }
+
+    /// All events after a revision, and the revision they are complete to.
+    pub(super) fn scan(&self, after: Revision) -> Result<(Vec<Arc<Change>>, Revision), Behind> {
+        let complete_to = self.complete_to.load(Ordering::Acquire);
+        let recent = self.recent.read();
+        if after < recent.after {
+            return Err(Behind);
         }
-        let start = changes.items.partition_point(|change| change.event.revision <= after);
-        let end = changes
-            .items
-            .partition_point(|change| change.event.revision <= complete_to);
-        let found = changes.items.range(start..end.max(start)).cloned().collect();
-        Read::Changes {
-            changes: found,
-            complete_to,
+        let (start, end) = (recent.position(after), recent.position(complete_to));
+        let found = recent.items.range(start..end.max(start)).cloned().collect();
+        Ok((found, complete_to))
+    }
+
+    /// The events of these revisions, which are in order.
+    pub(super) fn pick(&self, revisions: &[Revision]) -> Result<Vec<Arc<Change>>, Behind> {
+        let recent = self.recent.read();
+        let mut found = Vec::with_capacity(revisions.len());
+        for &revision in revisions {
+            if revision <= recent.after {
+                return Err(Behind);
+            }
+            let start = recent.position(revision - 1);
+            let same = |change: &&Arc<Change>| change.event.revision == revision;
+            found.extend(recent.items.range(start..).take_while(same).cloned());
+        }
+        Ok(found)
+    }
+}
+
+impl Recent {
+    fn push(&mut self, change: Arc<Change>) {
+        self.bytes += size(&change);
+        self.items.push_back(change);
+        while self.items.len() > CAPACITY || (self.items.len() > 1 && self.bytes > CAPACITY_BYTES) {
+            let Some(dropped) = self.items.pop_front() else { return };
+            self.bytes -= size(&dropped);
+            self.after = dropped.event.revision;
         }
     }
+
+    /// How many events there are up to a revision.
+    fn position(&self, revision: Revision) -> usize {
+        self.items.partition_point(|change| change.event.revision <= revision)
+    }
+}
+
+/// What came before is counted with the event that brought it.
+fn size(change: &Change) -> usize {
+    let event = &change.event;
+    let shown = event.current.as_ref().or(event.previous.as_ref());
+    event.key.len() + shown.map_or(0, |entry| entry.value.len())
 }

@@ -12,7 +12,7 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
 use super::filter::{Filter, Transition};
-use super::ring::{Change, Read, Ring};
+use super::{Change, Follower, Read, Ring};
 use crate::body::BoxError;
 use crate::respond::FrameEncoder;
 
@@ -35,9 +35,7 @@ pub struct WatchRequest {
 
 struct Watcher {
     request: WatchRequest,
-    ring: Arc<Ring>,
-    signal: Receiver<Revision>,
-    at: Revision,
+    follower: Follower,
     initial: Option<Initial>,
     catch_up: Option<Box<dyn EventStream>>,
     pending: VecDeque<Bytes>,
@@ -57,35 +55,35 @@ pub async fn stream(
     ring: Arc<Ring>,
     request: WatchRequest,
 ) -> Result<impl Stream<Item = Result<Bytes, BoxError>> + Send + use<>, Error> {
+    let topic = request.filter.topic();
+    let (mut initial, mut catch_up) = (None, None);
+    let follower = match request.after {
+        None => {
+            let snapshot = store.latest().await.map_err(unavailable)?;
+            let follower = Follower::new(ring, topic, snapshot.revision());
+            let next_key = Some(request.filter.key.clone());
+            initial = Some(Initial { next_key, snapshot });
+            follower
+        }
+        Some(after) => {
+            let follower = Follower::new(ring, topic, after);
+            if follower.is_behind() {
+                catch_up = Some(store.watch(after).await.map_err(too_old)?);
+            }
+            follower
+        }
+    };
     let now = Instant::now();
-    let mut watcher = Watcher {
-        signal: ring.subscribe(),
-        at: 0,
-        initial: None,
-        catch_up: None,
+    let watcher = Watcher {
+        follower,
+        initial,
+        catch_up,
         pending: VecDeque::new(),
         ends: now + request.timeout,
         next_bookmark: now + BOOKMARK_EVERY.min(request.timeout / 2),
         ended: false,
-        ring,
         request,
     };
-    match watcher.request.after {
-        None => {
-            let snapshot = store.latest().await.map_err(unavailable)?;
-            watcher.at = snapshot.revision();
-            watcher.initial = Some(Initial {
-                next_key: Some(watcher.request.filter.key.clone()),
-                snapshot,
-            });
-        }
-        Some(after) => {
-            watcher.at = after;
-            if matches!(watcher.ring.read(after), Read::Behind) {
-                watcher.catch_up = Some(store.watch(after).await.map_err(too_old)?);
-            }
-        }
-    }
     Ok(stream::unfold(watcher, |mut watcher| async move {
         let chunk = watcher.next().await?;
         Some((Ok(chunk), watcher))
@@ -132,7 +130,8 @@ impl Watcher {
         let Some(from) = initial.next_key.take() else {
             self.initial = None;
             if self.request.announce_initial_end {
-                self.pending.push_back(self.request.encoder.bookmark(self.at, true));
+                self.pending
+                    .push_back(self.request.encoder.bookmark(self.follower.at(), true));
             }
             return;
         };
@@ -158,12 +157,12 @@ impl Watcher {
         let Some(events) = &mut self.catch_up else { return };
         match events.next().await {
             Ok(batch) => {
-                self.at = batch.complete_to;
+                self.follower.restart(batch.complete_to);
+                if !self.follower.is_behind() {
+                    self.catch_up = None;
+                }
                 for event in batch.events {
                     self.push(&Change::new(event));
-                }
-                if matches!(self.ring.read(self.at), Read::Changes { .. }) {
-                    self.catch_up = None;
                 }
             }
             Err(error) => {
@@ -174,22 +173,6 @@ impl Watcher {
     }
 
     async fn fill_from_ring(&mut self) {
-        self.signal.borrow_and_update();
-        match self.ring.read(self.at) {
-            Read::Behind => self.ended = true,
-            Read::Changes { changes, complete_to } => {
-                self.at = self.at.max(complete_to);
-                for change in &changes {
-                    self.push(change);
-                }
-                if self.pending.is_empty() {
-                    self.wait().await;
-                }
-            }
-        }
-    }
-
-    async fn wait(&mut self) {
         let deadline = self.ends.min(self.next_bookmark);
         let retired = &mut self.request.retired;
         let retirement = async {
@@ -199,16 +182,30 @@ impl Watcher {
             }
         };
         tokio::select! {
+            read = self.follower.next() => self.take(read),
             () = retirement => self.ended = true,
-            changed = self.signal.changed() => self.ended = changed.is_err(),
-            () = sleep_until(deadline) => {
-                if self.request.bookmarks {
-                    self.pending.push_back(self.request.encoder.bookmark(self.at, false));
-                }
-                self.next_bookmark = Instant::now() + BOOKMARK_EVERY;
-                self.ended = Instant::now() >= self.ends;
-            }
+            () = sleep_until(deadline) => self.mark_progress(),
         }
+    }
+
+    fn take(&mut self, read: Read) {
+        match read {
+            Read::Behind => self.ended = true,
+            Read::Changes(changes) => changes.iter().for_each(|change| self.push(change)),
+        }
+    }
+
+    /// A bookmark tells how far the watch has come, also when nothing concerned it.
+    fn mark_progress(&mut self) {
+        let read = self.follower.read();
+        self.take(read);
+        let now = Instant::now();
+        if self.request.bookmarks && !self.ended {
+            self.pending
+                .push_back(self.request.encoder.bookmark(self.follower.at(), false));
+        }
+        self.next_bookmark = now + BOOKMARK_EVERY;
+        self.ended |= now >= self.ends;
     }
 
     fn push(&mut self, change: &Change) {

@@ -190,6 +190,7 @@ fn become_program(process: &Process, stdio: &ChildStdio, channel: &OwnedFd) -> R
     }
     sys::close_on_exec_from(3).stage("closing what is not the container's")?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    sys::allow_huge_pages().stage("allowing huge pages")?;
     credentials::assume(process)?;
     std::env::set_current_dir(&process.cwd).stage_with(|| format!("changing to directory {}", process.cwd))?;
     sys::reset_signals();
