@@ -16,6 +16,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
+use store::Store;
 
 /// Nothing here waits longer than this for what should come at once.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -37,6 +38,10 @@ impl Cluster {
 
     /// A server on which some admission plugins are switched off.
     pub async fn start_without(plugins: &[&str]) -> Cluster {
+        Cluster::start_on(store::memory::open(), plugins).await
+    }
+
+    pub async fn start_on(store: Arc<dyn Store>, plugins: &[&str]) -> Cluster {
         let (signing, _) = SigningKey::generate().expect("a key can be made");
         let issuer = vec!["https://issuer.example".to_owned()];
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -47,7 +52,7 @@ impl Cluster {
             .with_no_client_auth();
         let tls = Arc::new(tls);
         let server = ApiServer::start(Options {
-            store: store::memory::open(),
+            store,
             admission: AdmissionOptions {
                 disable: plugins.iter().map(|plugin| (*plugin).to_owned()).collect(),
                 ..AdmissionOptions::default()
@@ -95,10 +100,11 @@ impl Cluster {
             .method(method)
             .uri(path)
             .header("content-type", "application/json");
-        self.transport
-            .send(request.body(body).expect("a request"))
-            .await
-            .expect("an answer")
+        self.send_whole(request.body(body).expect("a request")).await
+    }
+
+    pub async fn send_whole(&self, request: Request<Bytes>) -> Response<Body> {
+        self.transport.send(request).await.expect("an answer")
     }
 
     /// Any request; gives the warnings of the answer too.
