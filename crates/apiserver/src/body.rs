@@ -1,6 +1,7 @@
 //! Bodies in and out.
 
 use std::convert::Infallible;
+use std::time::Duration;
 
 use api::{Error, Reason};
 use bytes::{Bytes, BytesMut};
@@ -28,8 +29,16 @@ pub fn empty() -> Body {
     full(Bytes::new())
 }
 
-/// Reads a body to its end, or fails as upstream does when it is too large or breaks off.
-pub async fn read(mut body: RequestBody) -> Result<Bytes, Error> {
+/// How long a client may take to send the body of a write, as long as upstream gives a whole request.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Reads a body to its end, or fails as upstream does when it is too large, too slow or breaks off.
+pub async fn read(body: RequestBody) -> Result<Bytes, Error> {
+    let read = tokio::time::timeout(PATIENCE, collect(body)).await;
+    read.unwrap_or_else(|_| Err(Error::new(Reason::Timeout, "the request's body did not arrive in time")))
+}
+
+async fn collect(mut body: RequestBody) -> Result<Bytes, Error> {
     let mut collected = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Error::bad_request(format!("the request's body broke off: {error}")))?;

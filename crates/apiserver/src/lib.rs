@@ -31,6 +31,7 @@ mod request;
 mod respond;
 mod reviews;
 mod server;
+mod stall;
 mod subresource;
 mod table;
 mod transport;
@@ -88,6 +89,7 @@ pub struct ApiServer {
     insecure_tls: Arc<ClientConfig>,
     facts: ClusterFacts,
     ready: AtomicBool,
+    stalls: Arc<stall::Stalls>,
     tasks: parking_lot::Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -95,7 +97,7 @@ impl ApiServer {
     /// Opens the server on its store: first objects written, rights loaded, changes flowing. Ready when it returns.
     pub async fn start(options: Options) -> Result<Arc<ApiServer>, Error> {
         let store = options.store;
-        let hub = Arc::new(watch::Hub::new(store.snapshot().revision()));
+        let hub = Arc::new(watch::Hub::new(store.clone()));
         let gate = Gate::new(options.gate);
         let settings = admission::plugins::Settings {
             authorizer: gate.authorizer(),
@@ -115,10 +117,13 @@ impl ApiServer {
             insecure_tls: options.insecure_tls,
             facts: options.facts,
             ready: AtomicBool::new(false),
+            stalls: Arc::default(),
             tasks: parking_lot::Mutex::default(),
         });
-        let (feeding, fed) = (store.clone(), hub.clone());
-        server.spawn(async move { fed.run(feeding).await });
+        let fed = hub.clone();
+        server.spawn(async move { fed.run().await });
+        let stalls = server.stalls.clone();
+        server.spawn(async move { stalls.run().await });
         server.bootstrap().await?;
         let loaded = server.gate.load(&server.registry)?;
         server.spawn(gate::follow(server.clone(), loaded));

@@ -85,7 +85,8 @@ impl ApiServer {
         let user = gate::impersonate(&self.gate, user, &parts.headers)?;
 
         // Too much at once waits its turn or is turned away before it costs anything.
-        let (class, ticket) = self.fairness.enter(&user, info).await;
+        let width = fairness::width(info, &query, |info| self.stored_objects(info));
+        let (class, ticket) = self.fairness.enter(&user, info, width).await;
         let answer = match ticket {
             Ok(_held) => {
                 self.pass_gate(Request::from_parts(parts, body), info, query, user)
@@ -94,6 +95,12 @@ impl ApiServer {
             Err(error) => Err(error),
         };
         Ok(told_class(self.or_status(answer, encoding), &class))
+    }
+
+    /// About how many objects there are of what a request asks for.
+    fn stored_objects(&self, info: &RequestInfo) -> usize {
+        let served = self.registry.find(&info.group, &info.version, &info.resource);
+        served.map_or(0, |served| served.ring.objects())
     }
 
     async fn pass_gate(

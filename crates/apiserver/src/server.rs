@@ -23,6 +23,7 @@ use tracing::{debug, warn};
 
 use crate::body::BoxError;
 use crate::pipeline::Peer;
+use crate::stall::{PATIENCE, PatientStream};
 use crate::{ApiServer, gate};
 
 /// The 64 KB that HTTP/2 begins with stall watches.
@@ -103,7 +104,7 @@ async fn connection(
     watcher: hyper_util::server::graceful::Watcher,
 ) -> Result<(), BoxError> {
     stream.set_nodelay(true)?;
-    let stream = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
+    let stream = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(PatientStream::new(stream, PATIENCE))).await??;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let peer = Peer::Tls {
         user: certificate.and_then(|certificate| gate::certificate_user(certificate)),

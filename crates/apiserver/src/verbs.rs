@@ -113,7 +113,11 @@ impl Call<'_> {
         let request = self.list_request()?;
         if presenter.is_verbatim() && request.is_whole() {
             let snapshot = registry.list_snapshot(&request).await?;
-            let mut response = Response::new(ListBody::new(snapshot, request.filter).boxed_unsync());
+            let mut response = Response::new(
+                self.server
+                    .stalls
+                    .guard(ListBody::new(snapshot, request.filter).boxed_unsync()),
+            );
             response
                 .headers_mut()
                 .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -157,7 +161,7 @@ impl Call<'_> {
         let body = StreamBody::new(futures_util::StreamExt::map(frames, |chunk| {
             chunk.map(http_body::Frame::data)
         }));
-        let mut response = Response::new(body.boxed_unsync());
+        let mut response = Response::new(self.server.stalls.guard(body.boxed_unsync()));
         response
             .headers_mut()
             .insert(CONTENT_TYPE, HeaderValue::from_static(media_type));

@@ -1,14 +1,15 @@
 //! Which requests are handled now, which wait and which are turned away, as FlowSchemas and
 //! PriorityLevelConfigurations say.
 //!
-//! `plan` finds the schema and level of a request, `seats` gives out the places of a level fairly among its flows,
-//! `follow` keeps both in step with the objects, `defaults` are the objects every cluster begins with.
+//! `plan` finds the schema and level of a request, `work` how many seats it is worth, `seats` gives out the
+//! places of a level fairly among its flows, `follow` keeps both in step with the objects, `defaults` are the objects every cluster begins with.
 
 mod defaults;
 mod follow;
 mod plan;
 mod seats;
 mod shuffle;
+mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ pub use follow::follow;
 pub use plan::Plan;
 use seats::{Entry, Seats};
 pub use seats::{LevelReport, Ticket};
+pub use work::width;
 
 /// Upstream's defaults; their sum is the number of seats that all priority levels share.
 pub const MAX_READS_IN_FLIGHT: usize = 400;
@@ -58,8 +60,8 @@ impl Fairness {
         self.plan.store(Arc::new(plan));
     }
 
-    /// Finds the class of a request, and holds a seat for as long as the ticket lives. Long-running requests hold none.
-    pub async fn enter(&self, user: &User, info: &RequestInfo) -> (Class, Result<Option<Ticket>, Error>) {
+    /// Finds the class of a request, and holds as many seats as it is wide for as long as the ticket lives. Long-running requests hold none.
+    pub async fn enter(&self, user: &User, info: &RequestInfo, width: usize) -> (Class, Result<Option<Ticket>, Error>) {
         let (class, entry) = {
             let plan = self.plan.load();
             let Some(found) = plan.classify(user, info) else {
@@ -67,7 +69,7 @@ impl Fairness {
             };
             let entry = match is_long_running(info) {
                 true => Entry::Free,
-                false => self.seats.enter(found.level, found.flow),
+                false => self.seats.enter(found.level, found.flow, width),
             };
             (found.class, entry)
         };

@@ -174,8 +174,9 @@ impl Plan {
             })
             .collect();
         ordered.sort_by(|one, other| {
-            let key = |schema: &Schema| (schema.spec.matching_precedence, schema.name.clone());
-            key(one).cmp(&key(other))
+            let precedence = |schema: &Schema| schema.spec.matching_precedence;
+            let by_precedence = precedence(one).cmp(&precedence(other));
+            by_precedence.then_with(|| one.name.cmp(&other.name))
         });
         Plan {
             schemas: ordered,

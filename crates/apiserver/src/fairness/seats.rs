@@ -2,7 +2,7 @@
 //!
 //! A level owns a share of the server's seats and may borrow the lendable ones that others leave idle; an owner that
 //! comes back need not wait for borrowers. Within a level, the queue that was served least goes first, where service is
-//! the time its requests took.
+//! the time its requests took, times the seats they held.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -44,11 +44,12 @@ pub enum Entry {
     Full,
 }
 
-/// A held seat. Dropping it lets the next one in.
+/// Held seats. Dropping it lets the next one in.
 pub struct Ticket {
     seats: Arc<Seats>,
     level: Arc<str>,
     queue: Option<usize>,
+    width: usize,
     begun: Instant,
 }
 
@@ -77,9 +78,15 @@ struct Level {
     rejected: u64,
 }
 
+/// A request in a queue, and how many seats it needs.
+struct Waiting {
+    turn: oneshot::Sender<Ticket>,
+    width: usize,
+}
+
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<oneshot::Sender<Ticket>>,
+    waiting: VecDeque<Waiting>,
     executing: usize,
     served: Duration,
 }
@@ -105,18 +112,22 @@ impl Seats {
         }
     }
 
-    pub fn enter(self: &Arc<Self>, name: &Arc<str>, flow: u64) -> Entry {
+    /// `width` is how many seats the request takes; never more than the level owns.
+    pub fn enter(self: &Arc<Self>, name: &Arc<str>, flow: u64, width: usize) -> Entry {
         let mut book = self.book.lock();
-        let has_seat = has_seat(&book, name);
+        let width = book
+            .get(name)
+            .map_or(width, |level| width.clamp(1, level.nominal.max(1)));
+        let has_seats = has_seats(&book, name, width);
         let Some(level) = book.get_mut(name).filter(|level| !level.settings.exempt) else {
             return Entry::Free;
         };
         let queue = level.choose(flow);
-        if level.waiting == 0 && has_seat {
-            level.start(queue);
-            return Entry::Now(self.ticket(name, queue));
+        if level.waiting == 0 && has_seats {
+            level.start(queue, width);
+            return Entry::Now(self.ticket(name, queue, width));
         }
-        match queue.and_then(|queue| level.join(queue)) {
+        match queue.and_then(|queue| level.join(queue, width)) {
             Some(turn) => Entry::Later(turn),
             None => {
                 level.rejected += 1;
@@ -139,11 +150,12 @@ impl Seats {
         levels
     }
 
-    fn ticket(self: &Arc<Self>, level: &Arc<str>, queue: Option<usize>) -> Ticket {
+    fn ticket(self: &Arc<Self>, level: &Arc<str>, queue: Option<usize>, width: usize) -> Ticket {
         Ticket {
             seats: self.clone(),
             level: level.clone(),
             queue,
+            width,
             begun: Instant::now(),
         }
     }
@@ -158,13 +170,19 @@ impl Seats {
             .collect();
         for name in waiting {
             loop {
-                let has_seat = has_seat(book, &name);
-                let Some(level) = book.get_mut(&name).filter(|_| has_seat) else {
+                // Whoever is next waits for as many seats as it needs; nobody narrower goes past it for ever.
+                let Some(width) = book.get_mut(&name).and_then(Level::next_width) else {
                     break;
                 };
-                let Some((queue, turn)) = level.next() else { break };
-                level.start(Some(queue));
-                if let Err(ticket) = turn.send(self.ticket(&name, Some(queue))) {
+                let has_seats = has_seats(book, &name, width);
+                let Some(level) = book.get_mut(&name).filter(|_| has_seats) else {
+                    break;
+                };
+                let Some((queue, Waiting { turn, width })) = level.next() else {
+                    break;
+                };
+                level.start(Some(queue), width);
+                if let Err(ticket) = turn.send(self.ticket(&name, Some(queue), width)) {
                     unclaimed.push(ticket);
                     break;
                 }
@@ -174,10 +192,12 @@ impl Seats {
     }
 }
 
-/// Whether one more request of a level may run, on a seat of its own or a borrowed one.
-fn has_seat(book: &Book, name: &Arc<str>) -> bool {
+/// Whether one more request of a level may run, on seats of the level's own or on borrowed ones.
+fn has_seats(book: &Book, name: &Arc<str>, width: usize) -> bool {
     book.get(name).is_some_and(|level| {
-        level.executing < level.nominal || (level.executing < level.limit && borrowable(book, name) > 0)
+        let taken = level.executing + width;
+        let lacking = taken.saturating_sub(level.executing.max(level.nominal));
+        taken <= level.nominal || (taken <= level.limit && borrowable(book, name) >= lacking)
     })
 }
 
@@ -200,7 +220,7 @@ impl Drop for Ticket {
         let unclaimed = {
             let mut book = self.seats.book.lock();
             if let Some(level) = book.get_mut(&self.level) {
-                level.finish(self.queue, self.begun.elapsed());
+                level.finish(self.queue, self.width, self.begun.elapsed());
             }
             self.seats.hand_out(&mut book)
         };
@@ -252,12 +272,12 @@ impl Level {
         })
     }
 
-    fn join(&mut self, queue: usize) -> Option<oneshot::Receiver<Ticket>> {
+    fn join(&mut self, queue: usize, width: usize) -> Option<oneshot::Receiver<Ticket>> {
         let limit = self.settings.queuing?.queue_length_limit;
         let queue = self.queues.get_mut(queue)?;
         if queue.waiting.len() >= limit {
             let before = queue.waiting.len();
-            queue.waiting.retain(|turn| !turn.is_closed());
+            queue.waiting.retain(|waiting| !waiting.turn.is_closed());
             self.waiting -= before - queue.waiting.len();
         }
         if queue.waiting.len() >= limit {
@@ -267,13 +287,29 @@ impl Level {
             queue.served = queue.served.max(self.clock);
         }
         let (turn, receiver) = oneshot::channel();
-        queue.waiting.push_back(turn);
+        queue.waiting.push_back(Waiting { turn, width });
         self.waiting += 1;
         Some(receiver)
     }
 
+    /// How many seats the next request needs.
+    fn next_width(&mut self) -> Option<usize> {
+        let queue = self.next_queue()?;
+        self.queues[queue].waiting.front().map(|waiting| waiting.width)
+    }
+
     /// The next request, from the queue that was served least.
-    fn next(&mut self) -> Option<(usize, oneshot::Sender<Ticket>)> {
+    fn next(&mut self) -> Option<(usize, Waiting)> {
+        let at = self.next_queue()?;
+        let queue = &mut self.queues[at];
+        self.clock = self.clock.max(queue.served);
+        let waiting = queue.waiting.pop_front()?;
+        self.waiting -= 1;
+        Some((at, waiting))
+    }
+
+    /// The queue that was served least, once those who went away are out of it.
+    fn next_queue(&mut self) -> Option<usize> {
         loop {
             let (at, queue) = self
                 .queues
@@ -281,32 +317,31 @@ impl Level {
                 .enumerate()
                 .filter(|(_, queue)| !queue.waiting.is_empty())
                 .min_by_key(|(_, queue)| queue.served)?;
-            self.clock = self.clock.max(queue.served);
-            let turn = queue.waiting.pop_front()?;
-            self.waiting -= 1;
-            if !turn.is_closed() {
-                return Some((at, turn));
+            if queue.waiting.front().is_some_and(|waiting| !waiting.turn.is_closed()) {
+                return Some(at);
             }
+            queue.waiting.pop_front();
+            self.waiting -= 1;
         }
     }
 
-    fn start(&mut self, queue: Option<usize>) {
-        self.executing += 1;
+    fn start(&mut self, queue: Option<usize>, width: usize) {
+        self.executing += width;
         self.dispatched += 1;
         if let Some(queue) = queue.and_then(|queue| self.queues.get_mut(queue)) {
             if queue.executing == 0 && queue.waiting.is_empty() {
                 queue.served = queue.served.max(self.clock);
             }
-            queue.executing += 1;
-            queue.served += EXPECTED;
+            queue.executing += width;
+            queue.served += EXPECTED * width as u32;
         }
     }
 
-    fn finish(&mut self, queue: Option<usize>, took: Duration) {
-        self.executing = self.executing.saturating_sub(1);
+    fn finish(&mut self, queue: Option<usize>, width: usize, took: Duration) {
+        self.executing = self.executing.saturating_sub(width);
         if let Some(queue) = queue.and_then(|queue| self.queues.get_mut(queue)) {
-            queue.executing = queue.executing.saturating_sub(1);
-            queue.served = (queue.served + took).saturating_sub(EXPECTED);
+            queue.executing = queue.executing.saturating_sub(width);
+            queue.served = (queue.served + took * width as u32).saturating_sub(EXPECTED * width as u32);
         }
     }
 }
@@ -338,14 +373,14 @@ mod tests {
     }
 
     fn now(seats: &Arc<Seats>, level: &str, flow: u64) -> Ticket {
-        match seats.enter(&level.into(), flow) {
+        match seats.enter(&level.into(), flow, 1) {
             Entry::Now(ticket) => ticket,
             _ => panic!("no seat for flow {flow} in {level}"),
         }
     }
 
     fn later(seats: &Arc<Seats>, level: &str, flow: u64) -> oneshot::Receiver<Ticket> {
-        match seats.enter(&level.into(), flow) {
+        match seats.enter(&level.into(), flow, 1) {
             Entry::Later(turn) => turn,
             _ => panic!("flow {flow} need not wait in {level}"),
         }
@@ -369,7 +404,7 @@ mod tests {
     fn a_level_without_queues_turns_away_what_finds_no_seat() {
         let seats = seats(1, &[("only", limited(1, 0, None))]);
         let held = now(&seats, "only", 1);
-        assert!(matches!(seats.enter(&"only".into(), 2), Entry::Full));
+        assert!(matches!(seats.enter(&"only".into(), 2, 1), Entry::Full));
         drop(held);
         now(&seats, "only", 2);
         assert_eq!(seats.report()[0].rejected, 1);
@@ -382,7 +417,7 @@ mod tests {
         let held = now(&seats, "only", greedy);
         let mut waiting: Vec<_> = (0..6).map(|_| later(&seats, "only", greedy)).collect();
         assert!(
-            matches!(seats.enter(&"only".into(), greedy), Entry::Full),
+            matches!(seats.enter(&"only".into(), greedy, 1), Entry::Full),
             "its two queues are full"
         );
         let mut other = later(&seats, "only", modest);
@@ -432,6 +467,37 @@ mod tests {
         let mut turn = later(&seats, "only", 1);
         seats.configure(std::iter::empty());
         assert!(matches!(turn.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+        drop(held);
+    }
+
+    #[test]
+    fn a_wide_request_takes_many_seats_and_is_not_passed_by_narrow_ones() {
+        let queuing = Queuing {
+            queues: 1,
+            hand_size: 1,
+            queue_length_limit: 3,
+        };
+        let seats = seats(4, &[("only", limited(1, 0, Some(queuing)))]);
+        let narrow = now(&seats, "only", 1);
+        let Entry::Later(mut wide) = seats.enter(&"only".into(), 2, 4) else {
+            panic!("three seats are not four");
+        };
+        let mut behind = later(&seats, "only", 2);
+        drop(narrow);
+        let held = wide.try_recv().expect("all four seats are free");
+        assert_eq!(seats.report()[0].executing, 4);
+        assert!(behind.try_recv().is_err());
+        drop(held);
+        assert!(behind.try_recv().is_ok());
+    }
+
+    #[test]
+    fn no_request_needs_more_seats_than_its_level_owns() {
+        let seats = seats(2, &[("only", limited(1, 0, QUEUES))]);
+        let Entry::Now(held) = seats.enter(&"only".into(), 1, 10) else {
+            panic!("an idle level takes every request");
+        };
+        assert_eq!(seats.report()[0].executing, 2);
         drop(held);
     }
 }

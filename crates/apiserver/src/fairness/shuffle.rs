@@ -4,14 +4,14 @@
 pub fn deal(flow: u64, deck: usize, hand: usize) -> Vec<usize> {
     let mut rest = spread(flow);
     let mut dealt: Vec<usize> = Vec::with_capacity(hand);
+    let mut sorted: Vec<usize> = Vec::with_capacity(hand);
     for taken in 0..hand.min(deck) {
         let left = (deck - taken) as u64;
         let mut card = (rest % left) as usize;
         rest = spread((rest / left) ^ flow.rotate_left(taken as u32 + 1));
         // The card counts among those not dealt yet.
-        let mut before = dealt.clone();
-        before.sort_unstable();
-        before.iter().for_each(|&other| card += usize::from(card >= other));
+        sorted.iter().for_each(|&other| card += usize::from(card >= other));
+        sorted.insert(sorted.partition_point(|&other| other < card), card);
         dealt.push(card);
     }
     dealt

@@ -16,6 +16,7 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Routes events to the ring of their resource by the longest matching key prefix.
 pub struct Hub {
+    store: Arc<dyn Store>,
     rings: RwLock<BTreeMap<String, Arc<Ring>>>,
     start: Revision,
     /// Everything up to this revision has been delivered. Changes only while `rings` is locked for reading.
@@ -23,8 +24,10 @@ pub struct Hub {
 }
 
 impl Hub {
-    pub fn new(start: Revision) -> Hub {
+    pub fn new(store: Arc<dyn Store>) -> Hub {
+        let start = store.snapshot().revision();
         Hub {
+            store,
             rings: RwLock::new(BTreeMap::new()),
             start,
             delivered: AtomicU64::new(start),
@@ -38,12 +41,17 @@ impl Hub {
         let start = self.delivered.load(Ordering::Relaxed);
         rings
             .entry(prefix.to_owned())
-            .or_insert_with(|| Arc::new(Ring::new(start, field)))
+            .or_insert_with(|| {
+                let ring = Ring::new(start, field);
+                ring.count_objects(self.store.snapshot().count(prefix));
+                Arc::new(ring)
+            })
             .clone()
     }
 
     /// Reads the store for ever; when its history is lost all cursors fall behind and clients list again.
-    pub async fn run(&self, store: Arc<dyn Store>) {
+    pub async fn run(&self) {
+        let store = &self.store;
         let mut at = self.start;
         loop {
             match store.watch(at).await {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use store::{Event, Revision};
@@ -24,6 +24,7 @@ pub struct Ring {
     complete_to: AtomicU64,
     /// The revision up to which all watchers have been told of what concerns them; never ahead of `complete_to`.
     told_to: AtomicU64,
+    objects: AtomicUsize,
     pub(super) index: Index,
 }
 
@@ -48,6 +49,7 @@ impl Ring {
             fresh: Mutex::default(),
             complete_to: AtomicU64::new(after),
             told_to: AtomicU64::new(after),
+            objects: AtomicUsize::new(0),
             index: Index::new(field),
         }
     }
@@ -57,6 +59,7 @@ impl Ring {
         let mut recent = self.recent.write();
         let mut fresh = self.fresh.lock();
         for event in events {
+            self.count(&event);
             let change = Arc::new(Change::new(event));
             recent.push(change.clone());
             fresh.push(change);
@@ -86,6 +89,25 @@ impl Ring {
         self.complete_to.store(revision, Ordering::Release);
         self.index.lose_all();
         self.told_to.store(revision, Ordering::Release);
+    }
+
+    /// About how many objects the resource has. Good enough to tell a large list from a small one.
+    pub fn objects(&self) -> usize {
+        self.objects.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn count_objects(&self, objects: usize) {
+        self.objects.store(objects, Ordering::Relaxed);
+    }
+
+    fn count(&self, event: &Event) {
+        let counted = |objects: usize| match (&event.previous, &event.current) {
+            (None, Some(_)) => objects + 1,
+            (Some(_), None) => objects.saturating_sub(1),
+            _ => objects,
+        };
+        // Only the hub writes here.
+        self.count_objects(counted(self.objects()));
     }
 
     /// The field by whose value watchers are indexed, if there is one.
