@@ -169,11 +169,8 @@ impl Seats {
             .map(|(name, _)| name.clone())
             .collect();
         for name in waiting {
-            loop {
-                // Whoever is next waits for as many seats as it needs; nobody narrower goes past it for ever.
-                let Some(width) = book.get_mut(&name).and_then(Level::next_width) else {
-                    break;
-                };
+            // Whoever is next waits for as many seats as it needs; nobody narrower goes past it for ever.
+            while let Some(width) = book.get_mut(&name).and_then(Level::next_width) {
                 let has_seats = has_seats(book, &name, width);
                 let Some(level) = book.get_mut(&name).filter(|_| has_seats) else {
                     break;
