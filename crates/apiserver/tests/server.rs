@@ -1,8 +1,10 @@
 //! The API server as its clients see it, on the memory engine and without sockets.
 
+mod beside;
 mod cluster;
 mod custom;
 mod ownership;
+mod serving;
 
 use cluster::{Cluster, json_of};
 use http::StatusCode;

@@ -85,6 +85,10 @@ impl Cluster {
         Cluster { server, transport }
     }
 
+    pub fn server(&self) -> Arc<ApiServer> {
+        self.server.clone()
+    }
+
     /// The same server asked by somebody without special rights.
     pub fn as_user(&self, name: &str) -> Cluster {
         let transport = InProcess::new(self.server.clone(), User::system(name, &[]));

@@ -1,0 +1,123 @@
+//! Connections, as a client on the network has them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use apiserver::ServingTls;
+use http::StatusCode;
+use rcgen::{CertificateParams, KeyPair};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_pki_types::{PrivateKeyDer, ServerName};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::cluster::Cluster;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A server on loopback.
+struct Serving {
+    address: std::net::SocketAddr,
+    connector: TlsConnector,
+    stop: watch::Sender<bool>,
+    task: tokio::task::JoinHandle<std::io::Result<()>>,
+}
+
+impl Serving {
+    async fn start(cluster: &Cluster) -> Serving {
+        let key = KeyPair::generate().expect("a key");
+        let certificate = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
+        let certificate = certificate.self_signed(&key).expect("a certificate");
+        let mut trusted = RootCertStore::empty();
+        trusted.add(certificate.der().clone()).expect("an authority");
+        let tls = ServingTls {
+            certificates: vec![certificate.der().clone()],
+            key: PrivateKeyDer::try_from(key.serialize_der()).expect("a key"),
+            client_authorities: RootCertStore::empty(),
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let client = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .expect("protocols are known")
+            .with_root_certificates(trusted)
+            .with_no_client_auth();
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (stop, stopped) = watch::channel(false);
+        let tls = tls.config().expect("a configuration");
+        Serving {
+            address,
+            connector: TlsConnector::from(Arc::new(client)),
+            task: tokio::spawn(apiserver::serve(cluster.server(), listener, tls, stopped)),
+            stop,
+        }
+    }
+
+    async fn connect(&self) -> TlsStream<TcpStream> {
+        let stream = TcpStream::connect(self.address).await.expect("a connection");
+        let name = ServerName::try_from("localhost").expect("a name");
+        self.connector.connect(name, stream).await.expect("a handshake")
+    }
+}
+
+/// Everything up to the end of the connection.
+async fn read_all(stream: &mut TlsStream<TcpStream>) -> String {
+    let mut read = Vec::new();
+    // Whether the end is announced is the peer's affair.
+    let _ = timeout(PATIENCE, stream.read_to_end(&mut read)).await.expect("an end");
+    String::from_utf8_lossy(&read).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutdown_lets_a_running_request_finish_and_takes_no_new_ones() {
+    let cluster = Cluster::start().await;
+    let binding = json!({
+        "metadata": {"name": "everybody"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:anonymous"}],
+    });
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    assert_eq!(cluster.post(bindings, &binding).await.0, StatusCode::CREATED);
+    cluster
+        .as_user("system:anonymous")
+        .get_until_allowed("/api/v1/pods")
+        .await;
+    let serving = Serving::start(&cluster).await;
+    let mut idle = serving.connect().await;
+    let mut running = serving.connect().await;
+    let body = r#"{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}"#;
+    let head = format!(
+        "POST /apis/authentication.k8s.io/v1/selfsubjectreviews HTTP/1.1\r\nhost: localhost\r\n\
+         content-type: application/json\r\nexpect: 100-continue\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    running.write_all(head.as_bytes()).await.expect("a head");
+    // The server asks for the body, so it is in the middle of the request.
+    let mut asked = [0; 25];
+    let read = timeout(PATIENCE, running.read_exact(&mut asked))
+        .await
+        .expect("in time");
+    read.expect("an answer");
+    assert!(
+        asked.starts_with(b"HTTP/1.1 100"),
+        "{}",
+        String::from_utf8_lossy(&asked)
+    );
+    serving.stop.send_replace(true);
+    assert_eq!(read_all(&mut idle).await, "", "an idle connection is closed");
+    assert!(!serving.task.is_finished(), "somebody is still being answered");
+    running.write_all(body.as_bytes()).await.expect("a body");
+    let answer = read_all(&mut running).await;
+    assert!(answer.starts_with("HTTP/1.1 201"), "{answer}");
+    let ended = timeout(PATIENCE, serving.task).await.expect("serving ends");
+    ended.expect("no panic").expect("no failure");
+    assert!(
+        TcpStream::connect(serving.address).await.is_err(),
+        "nobody listens any more"
+    );
+}
