@@ -73,6 +73,9 @@ macro_rules! deadline {
     (none, $request:ident) => {
         Some(CALL_TIMEOUT)
     };
+    (stream, $request:ident) => {
+        Some(CALL_TIMEOUT)
+    };
     (timeout, $request:ident) => {
         extended($request.timeout)
     };

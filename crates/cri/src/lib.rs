@@ -15,7 +15,7 @@ mod stream;
 pub use client::{connect, connect_with};
 pub use error::{Code, Error, Result};
 pub use methods::Runtime;
-pub use server::serve;
+pub use server::{StreamUrls, serve, serve_with_streams};
 pub use stream::{Duplex, EventStream, ExecStatus, PortTarget, Reader, StreamTarget, Streams, TerminalSize, Writer};
 
 /// The messages of `runtime.v1`, as prost generates them from `proto/`.

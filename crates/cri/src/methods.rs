@@ -8,7 +8,8 @@ use crate::{Error, Result, v1};
 /// Hands the table of unary calls to a macro: `service method(Request) -> Response, seconds of the caller's own wait;`.
 ///
 /// The last column is what a call may take beyond the ordinary deadline, because the caller asked it to wait: `none`
-/// where there is no such wait, `unbounded` where there is no deadline at all.
+/// where there is no such wait, `unbounded` where there is no deadline at all. `stream` has no such wait either, and says
+/// that the answer is a URL.
 macro_rules! with_methods {
     ($then:ident) => {
         $then! {
@@ -35,9 +36,9 @@ macro_rules! with_methods {
             runtime checkpoint_container(CheckpointContainerRequest) -> CheckpointContainerResponse, timeout;
 
             runtime exec_sync(ExecSyncRequest) -> ExecSyncResponse, timeout;
-            runtime exec(ExecRequest) -> ExecResponse, none;
-            runtime attach(AttachRequest) -> AttachResponse, none;
-            runtime port_forward(PortForwardRequest) -> PortForwardResponse, none;
+            runtime exec(ExecRequest) -> ExecResponse, stream;
+            runtime attach(AttachRequest) -> AttachResponse, stream;
+            runtime port_forward(PortForwardRequest) -> PortForwardResponse, stream;
 
             runtime container_stats(ContainerStatsRequest) -> ContainerStatsResponse, none;
             runtime list_container_stats(ListContainerStatsRequest) -> ListContainerStatsResponse, none;

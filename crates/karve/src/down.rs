@@ -38,9 +38,10 @@ pub async fn down(layout: &Layout) -> Result<()> {
 
 /// Stops the cluster and removes everything it ever stored.
 pub async fn reset(layout: &Layout) -> Result<()> {
+    // Only directories that are evidently ours: a mistyped --data-dir must not cost anyone their files. A runtime that
+    // ran alone has no certificates.
+    let is_ours = layout.pki().join("ca.crt").exists() || RunFile::read(layout)?.is_some();
     down(layout).await?;
-    // Only directories that are evidently ours: a mistyped --data-dir must not cost anyone their files.
-    let is_ours = layout.pki().join("ca.crt").exists();
     if !is_ours {
         if layout.root.exists() {
             bail!("{} does not hold a cluster; nothing was removed", layout.root.display());

@@ -109,6 +109,10 @@ enum Command {
     ///
     /// Example: karve kube-proxy --kubeconfig proxy.conf
     KubeProxy(component::proxy::ProxyArgs),
+    /// Run the container runtime alone, behind a CRI socket
+    ///
+    /// Example: karve runtime --listen unix:///run/karve.sock --pod-cidr 10.244.0.0/24
+    Runtime(component::runtime::RuntimeArgs),
 
     /// Sleep until a signal comes, as containers of the built-in image do by default
     ///
@@ -201,6 +205,7 @@ async fn dispatch(layout: Layout, command: Command) -> Result<()> {
         Command::KubeScheduler(args) => component::scheduler::run(layout.kubeconfig(), args).await,
         Command::Kubelet(args) => component::kubelet::run(&layout, *args).await,
         Command::KubeProxy(args) => component::proxy::run(args).await,
+        Command::Runtime(args) => component::runtime::run(&layout, args).await,
         Command::Pause => Ok(()),
         Command::Serve(args) => builtin::serve(args).await,
     }

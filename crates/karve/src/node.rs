@@ -164,6 +164,17 @@ pub struct NodeClients {
 
 impl NodeFootprint {
     pub fn new(layout: &Layout, args: &NodeArgs, network: &ClusterNetwork) -> NodeFootprint {
+        let runtime = Self::of_runtime(layout, args.pod_cidr, network.cluster_cidr, network.service_cidr);
+        NodeFootprint {
+            node_name: args.hostname_override.clone().unwrap_or_else(host_name),
+            runtime_endpoint: args.container_runtime_endpoint.clone(),
+            bridge: args.bridge.clone().unwrap_or(runtime.bridge),
+            ..runtime
+        }
+    }
+
+    /// That of the embedded runtime and its network alone.
+    pub fn of_runtime(layout: &Layout, pod_cidr: Option<Cidr>, cluster_cidr: Cidr, service_cidr: Cidr) -> Self {
         let is_default = layout.name == "karve";
         let suffix = if is_default {
             String::new()
@@ -171,16 +182,16 @@ impl NodeFootprint {
             format!("-{}", layout.name)
         };
         NodeFootprint {
-            node_name: args.hostname_override.clone().unwrap_or_else(host_name),
-            runtime_endpoint: args.container_runtime_endpoint.clone(),
-            bridge: args.bridge.clone().unwrap_or_else(|| bridge_name(&layout.name)),
+            node_name: host_name(),
+            runtime_endpoint: None,
+            bridge: bridge_name(&layout.name),
             proxy_table: format!("{}{suffix}", proxy::DEFAULT_TABLE),
             cgroup_root: format!("/karve{suffix}"),
             root_dir: layout.node(),
             state_dir: Path::new("/run/karve").join(&layout.name),
-            pod_cidr: args.pod_cidr.map(|cidr| cidr.to_string()).unwrap_or_default(),
-            cluster_cidr: network.cluster_cidr.to_string(),
-            service_cidr: network.service_cidr.to_string(),
+            pod_cidr: pod_cidr.map(|cidr| cidr.to_string()).unwrap_or_default(),
+            cluster_cidr: cluster_cidr.to_string(),
+            service_cidr: service_cidr.to_string(),
         }
     }
 

@@ -5,6 +5,7 @@ pub mod controllers;
 pub mod kubelet;
 mod marks;
 pub mod proxy;
+pub mod runtime;
 pub mod scheduler;
 
 use std::path::Path;

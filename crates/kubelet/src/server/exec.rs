@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cri::{StreamTarget, Streams, TerminalSize, v1};
+use cri::{Runtime, StreamTarget, Streams, TerminalSize, v1};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -56,6 +56,29 @@ impl Options {
         }
         Ok(options)
     }
+
+    /// As a kubelet asks a runtime.
+    pub fn of_exec(request: &v1::ExecRequest) -> Options {
+        Options {
+            exec: true,
+            command: request.cmd.clone(),
+            stdin: request.stdin,
+            stdout: request.stdout,
+            stderr: request.stderr && !request.tty,
+            tty: request.tty,
+        }
+    }
+
+    pub fn of_attach(request: &v1::AttachRequest) -> Options {
+        Options {
+            exec: false,
+            command: Vec::new(),
+            stdin: request.stdin,
+            stdout: request.stdout,
+            stderr: request.stderr && !request.tty,
+            tty: request.tty,
+        }
+    }
 }
 
 /// A command that runs, or a container that is attached to, and waits for its client's connection.
@@ -67,27 +90,32 @@ pub struct Command {
 /// Starts the command or attaches.
 pub async fn open(shared: &Arc<Shared>, pod: &Pod, container: &str, options: Options) -> Result<Command, Refusal> {
     let id = running(shared, pod, container).await?;
+    open_by_id(&*shared.runtime, id, options).await
+}
+
+/// The same for a container that is known by the runtime's own name for it.
+pub async fn open_by_id(runtime: &dyn Runtime, container_id: String, options: Options) -> Result<Command, Refusal> {
     let target = match options.exec {
         true => {
             let request = v1::ExecRequest {
-                container_id: id,
+                container_id,
                 cmd: options.command.clone(),
                 tty: options.tty,
                 stdin: options.stdin,
                 stdout: options.stdout,
                 stderr: options.stderr,
             };
-            shared.runtime.open_exec(request).await
+            runtime.open_exec(request).await
         }
         false => {
             let request = v1::AttachRequest {
-                container_id: id,
+                container_id,
                 stdin: options.stdin,
                 tty: options.tty,
                 stdout: options.stdout,
                 stderr: options.stderr,
             };
-            shared.runtime.open_attach(request).await
+            runtime.open_attach(request).await
         }
     };
     match target.map_err(|error| Refusal::internal(error.to_string()))? {

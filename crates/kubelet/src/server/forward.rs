@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use cri::{Duplex, PortTarget, v1};
+use cri::{Duplex, PortTarget, Runtime, v1};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::mpsc;
 
@@ -22,7 +22,7 @@ const MAX_PORTS: usize = 100;
 
 /// A pod whose ports are to be reached.
 pub struct Forward {
-    shared: Arc<Shared>,
+    runtime: Arc<dyn Runtime>,
     sandbox: String,
     /// The ports that were asked for beforehand; over SPDY each stream names its own.
     ports: Vec<u16>,
@@ -33,11 +33,8 @@ pub async fn open(shared: &Arc<Shared>, pod: &Pod, query: &Query, by_channel: bo
         true => ports(query)?,
         false => Vec::new(),
     };
-    Ok(Forward {
-        shared: shared.clone(),
-        sandbox: sandbox(shared, pod).await?,
-        ports,
-    })
+    let sandbox = sandbox(shared, pod).await?;
+    Ok(Forward::new(shared.runtime.clone(), sandbox, ports))
 }
 
 fn ports(query: &Query) -> Result<Vec<u16>, Refusal> {
@@ -85,6 +82,14 @@ pub async fn sandbox(shared: &Shared, pod: &Pod) -> Result<String, Refusal> {
 struct Block(u8, Vec<u8>);
 
 impl Forward {
+    pub fn new(runtime: Arc<dyn Runtime>, sandbox: String, ports: Vec<u16>) -> Forward {
+        Forward {
+            runtime,
+            sandbox,
+            ports,
+        }
+    }
+
     /// Each port has two channels: its data, and what went wrong with it. Both begin with the port's number.
     pub async fn run(self, channels: Channels) {
         let Channels {
@@ -102,8 +107,8 @@ impl Forward {
             }
             let (input, received) = mpsc::channel(BLOCKS);
             inputs.push(Some(input));
-            let (shared, sandbox) = (self.shared.clone(), self.sandbox.clone());
-            tokio::spawn(forward(shared, sandbox, *port, data, received, blocks.clone()));
+            let (runtime, sandbox) = (self.runtime.clone(), self.sandbox.clone());
+            tokio::spawn(forward(runtime, sandbox, *port, data, received, blocks.clone()));
         }
         drop(blocks);
         loop {
@@ -145,13 +150,13 @@ impl Forward {
                 continue;
             };
             let (data, errors) = if is_data { (stream, other) } else { (other, stream) };
-            tokio::spawn(forward_stream(self.shared.clone(), self.sandbox.clone(), data, errors));
+            tokio::spawn(forward_stream(self.runtime.clone(), self.sandbox.clone(), data, errors));
         }
         drop(session);
     }
 }
 
-async fn forward_stream(shared: Arc<Shared>, sandbox: String, data: spdy::Stream, mut errors: spdy::Stream) {
+async fn forward_stream(runtime: Arc<dyn Runtime>, sandbox: String, data: spdy::Stream, mut errors: spdy::Stream) {
     let port = data
         .header("port")
         .and_then(|port| port.parse::<u16>().ok())
@@ -159,7 +164,7 @@ async fn forward_stream(shared: Arc<Shared>, sandbox: String, data: spdy::Stream
     let spdy::Stream {
         mut reader, mut writer, ..
     } = data;
-    match connect(&shared, &sandbox, port).await {
+    match connect(&*runtime, &sandbox, port).await {
         Ok(stream) => {
             let (mut from_pod, mut to_pod) = tokio::io::split(stream);
             let feeding = tokio::spawn(async move {
@@ -188,14 +193,14 @@ async fn forward_stream(shared: Arc<Shared>, sandbox: String, data: spdy::Stream
 }
 
 async fn forward(
-    shared: Arc<Shared>,
+    runtime: Arc<dyn Runtime>,
     sandbox: String,
     port: u16,
     channel: u8,
     input: mpsc::Receiver<bytes::Bytes>,
     blocks: mpsc::Sender<Block>,
 ) {
-    match connect(&shared, &sandbox, port).await {
+    match connect(&*runtime, &sandbox, port).await {
         Ok(stream) => {
             let (reader, writer) = tokio::io::split(stream);
             let feeding = tokio::spawn(feed(writer, input));
@@ -210,8 +215,8 @@ async fn forward(
 }
 
 /// A connection to a port on the pod's loopback address.
-pub async fn connect(shared: &Shared, sandbox: &str, port: u16) -> Result<Box<dyn Duplex>, String> {
-    match shared.runtime.open_port_forward(sandbox, port).await {
+pub async fn connect(runtime: &dyn Runtime, sandbox: &str, port: u16) -> Result<Box<dyn Duplex>, String> {
+    match runtime.open_port_forward(sandbox, port).await {
         Ok(PortTarget::Native(stream)) => Ok(stream),
         Ok(PortTarget::Url(url)) => remote::port(&url, port).await,
         Err(error) => Err(error.to_string()),

@@ -12,6 +12,7 @@ mod query;
 mod remote;
 mod serve;
 mod stats;
+mod streaming;
 mod upgrade;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ use query::Query;
 
 pub use auth::{Access, ApiAuth, Authenticator, Authorizer, User};
 pub use serve::{ServeError, listen, serve};
+pub use streaming::StreamServer;
 
 pub struct Server {
     shared: Arc<Shared>,

@@ -16,7 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::auth::Access;
-use super::{Refusal, Server, User, upgrade};
+use super::upgrade::{self, Opened};
+use super::{Refusal, Server, User};
 use crate::options::ServerOptions;
 
 /// Nothing the kubelet is asked has a body of any size.
@@ -150,12 +151,16 @@ async fn switch(request: Request<Incoming>, server: &Arc<Server>) -> Response<Bo
     let (parts, body) = request.into_parts();
     let mut head = Request::from_parts(parts.clone(), Bytes::new());
     *head.extensions_mut() = http::Extensions::new();
-    let opened = match upgrade::open(server, &head).await {
-        Ok(opened) => opened,
-        Err(refusal) => return refusal.response(),
-    };
+    match upgrade::open(server, &head).await {
+        Ok(opened) => hand_over(opened, Request::from_parts(parts, body)),
+        Err(refusal) => refusal.response(),
+    }
+}
+
+/// Answers that protocols are switched, and gives the connection to the stream.
+pub fn hand_over(opened: Opened, request: Request<Incoming>) -> Response<Body> {
     let response = opened.response().map(|()| client::body_from_bytes(Bytes::new()));
-    let upgraded = hyper::upgrade::on(Request::from_parts(parts, body));
+    let upgraded = hyper::upgrade::on(request);
     tokio::spawn(async move {
         match upgraded.await {
             Ok(stream) => opened.run(TokioIo::new(stream)).await,

@@ -1,9 +1,11 @@
 //! Requests that switch protocols: how the client wants to talk, and what about.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use cri::Runtime;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
@@ -144,6 +146,27 @@ pub async fn open(server: &Server, request: &Request<Bytes>) -> Result<Opened, R
             Work::Forward(forward::open(&server.shared, &pod, &query, by_channel).await?)
         }
         _ => return Err(Refusal::not_found("404 page not found")),
+    };
+    Ok(Opened { carrier, headers, work })
+}
+
+/// What a URL stands for that a runtime gave out.
+pub enum Offer {
+    Command { container_id: String, options: exec::Options },
+    Ports { sandbox: String, ports: Vec<u16> },
+}
+
+/// Grants a request at such a URL.
+pub async fn open_offer(runtime: &Arc<dyn Runtime>, offer: Offer, headers: &HeaderMap) -> Result<Opened, Refusal> {
+    let (carrier, headers) = negotiate(headers)?;
+    let work = match offer {
+        Offer::Command { .. } if carrier == Carrier::Tunnel => {
+            return Err(Refusal::bad_request("only ports are forwarded through a tunnel"));
+        }
+        Offer::Command { container_id, options } => {
+            Work::Command(exec::open_by_id(&**runtime, container_id, options).await?)
+        }
+        Offer::Ports { sandbox, ports } => Work::Forward(Forward::new(runtime.clone(), sandbox, ports)),
     };
     Ok(Opened { carrier, headers, work })
 }
