@@ -2,6 +2,7 @@
 # Runs a containerd of its own, apart from the machine's: for tests of a kubelet against a foreign container runtime.
 #
 #   interop/containerd.sh start DIR [ARCHIVE…]   prints the path of the CRI socket
+#   interop/containerd.sh restart DIR            ends containerd, but no pod, and starts it again
 #   interop/containerd.sh stop DIR               removes all pods, then containerd, and all of DIR but its logs
 #
 # Imports the given image archives, or pause, busybox and agnhost of images.sh. It pulls from nowhere: every registry
@@ -90,6 +91,12 @@ start() {
   echo "$dir/containerd.sock"
 }
 
+restart() {
+  end containerd
+  launch containerd containerd --config "$dir/containerd.toml"
+  wait_for 20 containerd ctr --address "$dir/containerd.sock" version
+}
+
 stop() {
   if is_running containerd; then
     "$("$interop/build.sh" cri-clean)" "$dir/containerd.sock" ||
@@ -119,13 +126,14 @@ end_shims() {
   done
 }
 
-[[ $# -ge 2 ]] || fail "usage: containerd.sh start DIR [ARCHIVE…] | stop DIR"
+[[ $# -ge 2 ]] || fail "usage: containerd.sh start DIR [ARCHIVE…] | restart DIR | stop DIR"
 verb=$1
 mkdir -p "$2"
 dir=$(cd "$2" && pwd)
 shift 2
 case $verb in
   start) start "$@" ;;
+  restart) restart ;;
   stop) stop ;;
-  *) fail "unknown verb '$verb'; there are start and stop" ;;
+  *) fail "unknown verb '$verb'; there are start, restart and stop" ;;
 esac

@@ -6,6 +6,9 @@
 #   interop/upstream-cluster.sh start-control DIR [NAME…]   etcd, kube-apiserver and these components, without a node
 #   interop/upstream-cluster.sh restart DIR   ends all but containerd and its pods, starts again, prints the times
 #   interop/upstream-cluster.sh swap DIR NAME ours|upstream   ends one component and starts the other side's in its place
+#   interop/upstream-cluster.sh bounce DIR NAME  ends one component, or the runtime, and starts the same one again
+#   interop/upstream-cluster.sh add-node DIR     a second node, of ours, in a network namespace of its own
+#   interop/upstream-cluster.sh lose-node DIR    ends everything on the second node at once and cuts its wire
 #   interop/upstream-cluster.sh measure DIR   prints "name pss_kb rss_kb cpu_ms" of each process
 #   interop/upstream-cluster.sh stop DIR      ends it, and removes all of DIR but the logs
 #
@@ -14,7 +17,8 @@
 # Needs root and the packages that containerd.sh names, openssl, curl and iptables.
 #
 #   IMAGES   archives of images.sh to import, by name (pause busybox agnhost)
-#   OURS     components that Karve stands in for from the start, by name (none)
+#   OURS     components that Karve stands in for from the start, by name (none); "runtime" is the container runtime, which
+#            cannot be swapped later, for containers do not change hands
 #   KARVE    Karve's binary, for OURS and swap
 #   STORE    embedded: an API server of ours keeps its objects itself (etcd)
 set -euo pipefail
@@ -22,7 +26,10 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 node=node-1
 node_address=10.99.0.1
+second_address=10.99.0.2
+all_pods=10.88.0.0/16
 pod_subnet=10.88.0.0/24
+second_subnet=10.88.1.0/24
 service_subnet=10.96.0.0/16
 kubernetes_service=10.96.0.1
 dns_service=10.96.0.10
@@ -90,7 +97,7 @@ failCgroupV1: false
 failSwapOn: false
 cgroupDriver: cgroupfs
 cgroupRoot: /kv$(tag)
-containerRuntimeEndpoint: unix://$dir/cri/containerd.sock
+containerRuntimeEndpoint: unix://$(cri_socket)
 authentication:
   x509: { clientCAFile: "$dir/pki/ca.crt" }
 authorization: { mode: Webhook }
@@ -189,6 +196,112 @@ kube-scheduler_ours() {
   launch kube-scheduler "$(fact karve)" kube-scheduler --kubeconfig "$dir/scheduler.conf" --data-dir "$dir/karve"
 }
 
+cri_socket() {
+  case $(fact side-runtime upstream) in
+    ours) echo "$dir/cri.sock" ;;
+    upstream) echo "$dir/cri/containerd.sock" ;;
+  esac
+}
+
+# start_runtime ARCHIVE…: the container runtime, with images.
+start_runtime() {
+  case $(fact side-runtime upstream) in
+    ours)
+      runtime_ours
+      our_images "kv$(tag)" "$dir/runtime" "$@"
+      ;;
+    upstream) POD_SUBNET=$pod_subnet "$interop/containerd.sh" start "$dir/cri" "$@" >/dev/null ;;
+  esac
+}
+
+runtime_ours() {
+  launch runtime "$(fact karve)" runtime --name "kv$(tag)" --data-dir "$dir/runtime" --listen "unix://$dir/cri.sock" \
+    --pod-cidr "$pod_subnet" --cluster-cidr "$all_pods" --service-cluster-ip-range "$service_subnet" \
+    --cgroup-parent "/kv$(tag)"
+  wait_for 20 runtime test -S "$dir/cri.sock"
+}
+
+# our_images NAME DATA-DIR ARCHIVE…
+our_images() {
+  local archive
+  for archive in "${@:3}"; do
+    "$(fact karve)" image import --name "$1" --data-dir "$2" "$archive" >"$dir/logs/import.log" 2>&1 ||
+      fail "$archive cannot be imported: $(tail -n 1 "$dir/logs/import.log")"
+  done
+}
+
+bounce() {
+  case $1-$(fact "side-$1" upstream) in
+    runtime-upstream) "$interop/containerd.sh" restart "$dir/cri" ;;
+    runtime-ours)
+      end runtime
+      runtime_ours
+      ;;
+    *)
+      end "$1" 2
+      launch_component "$1"
+      ;;
+  esac
+}
+
+# The second node is Karve's kubelet on Karve's runtime: what is looked at is how the cluster takes its loss.
+add_node() {
+  local archives
+  # shellcheck disable=SC2086 # A list of words.
+  mapfile -t archives < <("$interop/images.sh" ${IMAGES:-pause agnhost})
+  touch "$dir/netns-2"
+  unshare --net="$dir/netns-2" true
+  ip link add port2 type veth peer name uplink netns "$dir/netns-2"
+  ip link set port2 master "kvn$(tag)" up
+  ip route replace "$second_address/32" dev "kvn$(tag)"
+  ip route replace "$second_subnet" via "$second_address" onlink dev "kvn$(tag)"
+  (cd "$dir/pki" && certificate kubelet-2 /O=system:nodes/CN=system:node:node-2)
+  api=https://$node_address:6443 write_kubeconfig kubelet-2
+  exec nsenter --net="$dir/netns-2" "$interop/upstream-cluster.sh" second-inside "$dir" "${archives[@]}"
+}
+
+add_node_inside() {
+  local name
+  name=kv$(tag)-2
+  ip link set lo up
+  ip address add "$second_address/32" dev uplink
+  ip link set uplink up
+  ip route add "$node_address/32" dev uplink
+  ip route add default via "$node_address" onlink dev uplink
+  launch runtime-2 "$(fact karve)" runtime --name "$name" --data-dir "$dir/node-2" --listen "unix://$dir/cri-2.sock" \
+    --pod-cidr "$second_subnet" --cluster-cidr "$all_pods" --service-cluster-ip-range "$service_subnet"
+  wait_for 20 runtime-2 test -S "$dir/cri-2.sock"
+  our_images "$name" "$dir/node-2" "$@"
+  launch kubelet-2 "$(fact karve)" kubelet --kubeconfig "$dir/kubelet-2.conf" --name "$name" --data-dir "$dir/node-2" \
+    --container-runtime-endpoint "unix://$dir/cri-2.sock" --root-dir "$dir/node-2/kubelet" \
+    --pod-logs-dir "$dir/node-2/pod-logs" --cgroup-root "/karve-$name" --cluster-dns "$dns_service" \
+    --client-ca-file "$dir/pki/ca.crt" --hostname-override node-2 --node-ip "$second_address" \
+    --eviction-hard 'memory.available<100Mi,nodefs.available<1%,imagefs.available<1%'
+}
+
+# As a machine goes that loses its power: nobody says goodbye, and nothing of it answers any more.
+lose_node() {
+  local name pid
+  ip link delete port2 2>/dev/null || true
+  for name in kubelet-2 runtime-2; do
+    ! is_running "$name" || { read -r pid _ <"$dir/own/pids/$name" && kill -KILL "$pid"; }
+    end "$name" 0
+  done
+  remove_second_node
+}
+
+remove_second_node() {
+  local name
+  [[ -e $dir/netns-2 ]] || return 0
+  name=kv$(tag)-2
+  end kubelet-2
+  # It ends the pods that outlived the runtime.
+  nsenter --net="$dir/netns-2" "$(fact karve)" reset --name "$name" --data-dir "$dir/node-2" >>"$dir/logs/node-2.log" 2>&1 || true
+  umount "$dir/netns-2" 2>/dev/null || true
+  remove_cgroups "karve-$name"
+  rm -rf --one-file-system "$dir/netns-2" "$dir/node-2" "$dir/kubelet-2.conf" "$dir/cri-2.sock"
+}
+
 launch_node() {
   launch_component kubelet
   launch_component kube-proxy
@@ -201,7 +314,7 @@ kubelet_upstream() {
 
 kubelet_ours() {
   launch kubelet "$(fact karve)" kubelet --kubeconfig "$dir/kubelet.conf" --data-dir "$dir/karve" \
-    --container-runtime-endpoint "unix://$dir/cri/containerd.sock" --root-dir "$dir/kubelet" \
+    --container-runtime-endpoint "unix://$(cri_socket)" --root-dir "$dir/kubelet" \
     --pod-logs-dir "$dir/pod-logs" --cgroup-root "/kv$(tag)" --cluster-dns "$dns_service" \
     --client-ca-file "$dir/pki/ca.crt" --hostname-override "$node" --node-ip "$node_address" \
     --eviction-hard 'memory.available<100Mi,nodefs.available<1%,imagefs.available<1%'
@@ -345,12 +458,12 @@ start_inside() {
   write_kubelet_config
   make_cgroups
   note_machine_paths
-  POD_SUBNET=$pod_subnet "$interop/containerd.sh" start "$dir/cri" "$@" >/dev/null
+  start_runtime "$@"
   launch_timed
   publish_dns
   echo "kubeconfig $dir/admin.conf"
   echo "netns $dir/netns"
-  echo "cri $dir/cri/containerd.sock"
+  echo "cri $(cri_socket)"
 }
 
 # A control plane for load: its components ask as often as they like.
@@ -453,7 +566,12 @@ stop() {
   local inside=()
   ! mountpoint -q "$dir/netns" || inside=(nsenter --net="$dir/netns")
   end_processes node
+  remove_second_node
   [[ ! -e $dir/cri ]] || "${inside[@]}" "$interop/containerd.sh" stop "$dir/cri"
+  # It ends the runtime, too.
+  [[ ! -e $dir/runtime ]] ||
+    "${inside[@]}" "$(fact karve)" reset --name "kv$(tag)" --data-dir "$dir/runtime" >>"$dir/logs/runtime.log" 2>&1 || true
+  end runtime
   end_processes
   unmount_below "$dir"
   remove_cgroups "kv$(tag)"
@@ -469,7 +587,7 @@ stop() {
   rm -rf "$dir/own"
 }
 
-[[ $# -ge 2 ]] || fail "usage: upstream-cluster.sh start|start-control|restart|swap|measure|stop DIR …"
+[[ $# -ge 2 ]] || fail "usage: upstream-cluster.sh start|start-control|restart|swap|bounce|add-node|lose-node|measure|stop DIR …"
 verb=$1
 mkdir -p "$2"
 dir=$(cd "$2" && pwd)
@@ -482,9 +600,15 @@ case $verb in
   restart) restart ;;
   start-inside) start_inside "$@" ;; # What start and restart run in the network namespace.
   restart-inside) launch_timed ;;
-  swap) exec nsenter --net="$dir/netns" "$interop/upstream-cluster.sh" swap-inside "$dir" "$@" ;;
+  swap | bounce | add-node | lose-node)
+    exec nsenter --net="$dir/netns" "$interop/upstream-cluster.sh" "$verb-inside" "$dir" "$@"
+    ;;
   swap-inside) swap "$@" ;;
+  bounce-inside) bounce "$@" ;;
+  add-node-inside) add_node ;;
+  second-inside) add_node_inside "$@" ;; # What add-node runs in the second namespace.
+  lose-node-inside) lose_node ;;
   measure) measure ;;
   stop) stop ;;
-  *) fail "unknown verb '$verb'; there are start, start-control, restart, swap, measure and stop" ;;
+  *) fail "unknown verb '$verb'; there are start, start-control, restart, swap, bounce, add-node, lose-node, measure and stop" ;;
 esac

@@ -80,6 +80,21 @@ impl Upstream {
         run(self.script("swap").args([component, side]))
     }
 
+    /// Ends one component, or the runtime, and starts the same one again.
+    pub fn bounce(&self, component: &str) -> Result<()> {
+        run(self.script("bounce").arg(component))
+    }
+
+    /// A second node, which can be lost.
+    pub fn add_node(&self) -> Result<()> {
+        run(&mut self.script("add-node"))
+    }
+
+    /// The second node vanishes as a machine does that loses its power.
+    pub fn lose_node(&self) -> Result<()> {
+        run(&mut self.script("lose-node"))
+    }
+
     /// Where the components write what they have to say.
     pub fn logs(&self) -> PathBuf {
         self.path("logs")

@@ -2,9 +2,11 @@
 //!
 //! A cell is one component swapped on a running cluster that carries a [`workload`]. The swap may restart no container
 //! and start no rollout; then the workload is scaled, rolled out and run to its end; then the component is swapped back,
-//! under the same rule. What became of each cell is written by [`record`].
+//! under the same rule. Containers do not change hands between runtimes, so that a [`RUNTIME`] is there from the start,
+//! and is restarted instead. Where the controllers were swapped, a node is lost as well ([`node_loss`]). What became of
+//! each cell is written by [`record`].
 
-mod kinds;
+mod node_loss;
 mod record;
 mod workload;
 
@@ -17,7 +19,6 @@ use clap::Args;
 use crate::cluster::{Mixture, Side, Store, Upstream};
 use crate::tools::{self, is_on_path, is_root, target_dir};
 use crate::{dist, signals};
-use kinds::Kinds;
 use workload::Workload;
 
 #[derive(Args, Default)]
@@ -53,12 +54,22 @@ const COMPONENTS: &[&str] = &[
     "kube-proxy",
 ];
 
+/// The container runtime, behind its CRI socket.
+const RUNTIME: &str = "runtime";
+
+/// All rows of the table.
+const SUBJECTS: &[&str] = &[
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+    RUNTIME,
+];
+
 /// What a cell shows.
 enum Verdict {
-    Green {
-        /// Kinds of the workload that our controllers do not carry yet.
-        without: Vec<&'static str>,
-    },
+    Green,
     Failed(String),
 }
 
@@ -86,15 +97,15 @@ pub fn run_quick() -> Result<()> {
 
 pub fn run(args: &InterchangeArgs) -> Result<()> {
     for name in &args.components {
-        if !COMPONENTS.contains(&name.as_str()) {
-            bail!("there is no component {name:?}; there are {}", COMPONENTS.join(", "));
+        if !SUBJECTS.contains(&name.as_str()) {
+            bail!("there is no component {name:?}; there are {}", SUBJECTS.join(", "));
         }
     }
     let karve = match &args.karve {
         Some(path) => std::path::absolute(path)?,
         None => dist::release()?,
     };
-    let components: Vec<&'static str> = COMPONENTS
+    let components: Vec<&'static str> = SUBJECTS
         .iter()
         .filter(|name| args.components.is_empty() || args.components.iter().any(|wanted| wanted == *name))
         .copied()
@@ -160,7 +171,6 @@ impl Base {
 
 /// All cells of one base, on one cluster as long as it stays well.
 fn on_base(karve: &Path, base: Base, components: &[&'static str]) -> Result<Vec<Cell>> {
-    let ours = kinds::ours(karve)?;
     let mut cells = Vec::new();
     let mut standing: Option<Standing> = None;
     for component in components {
@@ -170,7 +180,7 @@ fn on_base(karve: &Path, base: Base, components: &[&'static str]) -> Result<Vec<
                 println!("-- {component} in {}: not possible: {reason}", base.describe());
                 Verdict::Failed(reason.to_owned())
             }
-            None => one_cell(karve, base, component, &ours, &mut standing)?,
+            None => one_cell(karve, base, component, &mut standing)?,
         };
         cells.push(Cell {
             base,
@@ -188,24 +198,18 @@ struct Standing {
     cluster: Upstream,
 }
 
-fn one_cell(
-    karve: &Path,
-    base: Base,
-    component: &str,
-    ours: &Kinds,
-    standing: &mut Option<Standing>,
-) -> Result<Verdict> {
+fn one_cell(karve: &Path, base: Base, component: &str, standing: &mut Option<Standing>) -> Result<Verdict> {
     let begun = Instant::now();
-    let everything = kinds::all();
-    let is_ours = base.own() == Side::Ours || component == "kube-controller-manager";
-    let carried = if is_ours { ours } else { &everything };
-    let without: Vec<&'static str> = everything.difference(carried).copied().collect();
     println!("-- {component} in {}", base.describe());
+    if component == RUNTIME && base == Base::Upstream {
+        // The one before runs on containerd.
+        *standing = None;
+    }
     let outcome = match standing.take() {
         Some(ready) => Ok(ready),
-        None => start(karve, base, if base.own() == Side::Ours { ours } else { &everything }),
+        None => start(karve, base, component),
     }
-    .and_then(|ready| match swap_and_use(&ready, base, component, carried) {
+    .and_then(|ready| match swap_and_use(&ready, base, component) {
         Ok(()) => {
             *standing = Some(ready);
             Ok(())
@@ -220,12 +224,8 @@ fn one_cell(
     let seconds = begun.elapsed().as_secs_f64();
     match outcome {
         Ok(()) => {
-            let left_out = match without.is_empty() {
-                true => String::new(),
-                false => format!(", without {}", without.join(", ")),
-            };
-            println!("-- {component} is green after {seconds:.0} s{left_out}");
-            Ok(Verdict::Green { without })
+            println!("-- {component} is green after {seconds:.0} s");
+            Ok(Verdict::Green)
         }
         Err(error) => {
             println!("-- {component} FAILED after {seconds:.0} s: {error:#}");
@@ -234,11 +234,13 @@ fn one_cell(
     }
 }
 
-fn start(karve: &Path, base: Base, kinds: &Kinds) -> Result<Standing> {
+/// Our clusters run on containerd, so that upstream's runtime is there for its cell.
+fn start(karve: &Path, base: Base, component: &str) -> Result<Standing> {
     let mixture = Mixture {
         karve,
         ours: match base.own() {
             Side::Ours => COMPONENTS,
+            Side::Upstream if component == RUNTIME => &[RUNTIME],
             Side::Upstream => &[],
         },
         store: match base {
@@ -247,7 +249,7 @@ fn start(karve: &Path, base: Base, kinds: &Kinds) -> Result<Standing> {
         },
     };
     let cluster = Upstream::start_mixed(IMAGES, &mixture).context("the cluster does not start")?;
-    let workload = Workload::apply(cluster.kubectl()?, kinds.clone());
+    let workload = Workload::apply(cluster.kubectl()?);
     match workload.and_then(|workload| workload.settle().map(|()| workload)) {
         Ok(workload) => Ok(Standing { workload, cluster }),
         Err(error) => {
@@ -257,12 +259,21 @@ fn start(karve: &Path, base: Base, kinds: &Kinds) -> Result<Standing> {
     }
 }
 
-fn swap_and_use(standing: &Standing, base: Base, component: &str, carried: &Kinds) -> Result<()> {
+fn swap_and_use(standing: &Standing, base: Base, component: &str) -> Result<()> {
     let Standing { workload, cluster } = standing;
     let before = workload.identity()?;
+    if component == RUNTIME {
+        cluster.bounce(component)?;
+        workload.unchanged(&before).context("after the restart")?;
+        return workload.exercise().context("with the other side's runtime");
+    }
     cluster.swap(component, base.other())?;
     workload.unchanged(&before).context("after the swap")?;
-    workload.exercise(carried).context("with the swapped component")?;
+    workload.exercise().context("with the swapped component")?;
+    if component == "kube-controller-manager" {
+        node_loss::survived(cluster).context("a node was lost")?;
+        workload.settle().context("after a node was lost")?;
+    }
     let before = workload.identity()?;
     cluster.swap(component, base.own())?;
     workload.unchanged(&before).context("after swapping back")?;

@@ -2,13 +2,14 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use super::kinds::Kinds;
 use crate::cluster::Kubectl;
 use crate::e2e::workload::{fetch, service_address};
+use crate::process::Process;
 use crate::signals::{self, wait_for};
 
 /// A leader that was killed is waited for; the longest lease is fifteen seconds.
@@ -42,9 +43,6 @@ metadata: { name: web }
 spec:
   selector: { app: web }
   ports: [{ port: 80, targetPort: http }]
-"#;
-
-const STATEFUL_SET: &str = r#"
 ---
 apiVersion: v1
 kind: Service
@@ -67,9 +65,6 @@ spec:
       terminationGracePeriodSeconds: 2
       containers:
       - { name: db, image: "registry.k8s.io/e2e-test-images/agnhost:2.63.0", imagePullPolicy: IfNotPresent, args: [pause] }
-"#;
-
-const DAEMON_SET: &str = r#"
 ---
 apiVersion: apps/v1
 kind: DaemonSet
@@ -93,34 +88,22 @@ pub struct Identity {
 
 pub struct Workload {
     kubectl: Kubectl,
-    /// What there is beside the Deployment and its Service.
-    kinds: Kinds,
     /// Makes names and values that were not there before.
     round: Cell<usize>,
 }
 
 impl Workload {
-    pub fn apply(kubectl: Kubectl, kinds: Kinds) -> Result<Self> {
-        let mut manifest = MANIFEST.to_owned();
-        for (kind, more) in [("StatefulSet", STATEFUL_SET), ("DaemonSet", DAEMON_SET)] {
-            if kinds.contains(kind) {
-                manifest.push_str(more);
-            }
-        }
-        kubectl.run_with(&["apply", "-f", "-"], &manifest)?;
+    pub fn apply(kubectl: Kubectl) -> Result<Self> {
+        kubectl.run_with(&["apply", "-f", "-"], MANIFEST)?;
         let round = Cell::new(0);
-        Ok(Self { kubectl, kinds, round })
+        Ok(Self { kubectl, round })
     }
 
     /// Waits until everything is as its objects say and the Service answers from every pod.
     pub fn settle(&self) -> Result<()> {
         self.status("deployment/web", "{.status.availableReplicas}", "2")?;
-        if self.kinds.contains("StatefulSet") {
-            self.status("statefulset/db", "{.status.readyReplicas}", "2")?;
-        }
-        if self.kinds.contains("DaemonSet") {
-            self.status("daemonset/agent", "{.status.numberReady}", "1")?;
-        }
+        self.status("statefulset/db", "{.status.readyReplicas}", "2")?;
+        self.status("daemonset/agent", "{.status.numberReady}", "1")?;
         self.answered_by(2)
     }
 
@@ -151,33 +134,51 @@ impl Workload {
         Ok(())
     }
 
-    /// What a cluster is for: scaling, a rollout, a job, ordered pods, a lost daemon; of the kinds that are carried.
-    pub fn exercise(&self, carried: &Kinds) -> Result<()> {
+    /// What a cluster is for: scaling, a rollout, a job, ordered pods, a lost daemon, looking inside.
+    pub fn exercise(&self) -> Result<()> {
         self.round.set(self.round.get() + 1);
         let round = self.round.get();
-        let wanted = |kind: &str| self.kinds.contains(kind) && carried.contains(kind);
         self.scale("deployment/web", 3)?;
         self.status("deployment/web", "{.status.availableReplicas}", "3")?;
         self.answered_by(3).context("after scaling")?;
         self.roll_out(round)?;
         self.answered_by(3).context("after the rollout")?;
-        if wanted("Job") {
-            self.finish_job(round)?;
-        }
-        if wanted("StatefulSet") {
-            self.scale("statefulset/db", 3)?;
-            self.status("statefulset/db", "{.status.readyReplicas}", "3")?;
-            self.scale("statefulset/db", 2)?;
-            self.status("statefulset/db", "{.status.replicas}", "2")?;
-        }
-        if wanted("DaemonSet") {
-            self.kubectl.run(&["delete", "pod", "-l", "app=agent", "--wait=true"])?;
-        }
+        self.look_inside(round)?;
+        self.finish_job(round)?;
+        self.scale("statefulset/db", 3)?;
+        self.status("statefulset/db", "{.status.readyReplicas}", "3")?;
+        self.scale("statefulset/db", 2)?;
+        self.status("statefulset/db", "{.status.replicas}", "2")?;
+        self.kubectl.run(&["delete", "pod", "-l", "app=agent", "--wait=true"])?;
         self.scale("deployment/web", 2)?;
         wait_for("two pods of the Deployment", PATIENCE, || {
             self.pods("web").ok().filter(|pods| pods.len() == 2).map(drop)
         })?;
         self.settle()
+    }
+
+    /// Through API server, kubelet and runtime: a command, its input and its end; logs; a port.
+    fn look_inside(&self, round: usize) -> Result<()> {
+        let pod = self.pods("web")?.pop_first().context("the Deployment has no pod")?;
+        let said = self.kubectl.run_with(&["exec", "-i", &pod, "--", "cat"], "hello")?;
+        ensure!(said == "hello", "exec answered {said:?}");
+        let failed = self.kubectl.run(&["exec", &pod, "--", "sh", "-c", "exit 7"]);
+        let told = failed.err().map(|error| error.to_string()).unwrap_or_default();
+        ensure!(told.ends_with("exit code 7"), "a failed command was told as {told:?}");
+        let logs = self.kubectl.run(&["logs", &pod])?;
+        ensure!(logs.contains("Started HTTP server"), "the log is {logs:?}");
+        let port = format!("{}", 18000 + round);
+        let mut command = self
+            .kubectl
+            .command(&["port-forward", &format!("pod/{pod}"), &format!("{port}:8080")]);
+        let _forward = Process::start(&mut command, Path::new("/dev/null"))?;
+        let address = format!("127.0.0.1:{port}");
+        wait_for("an answer through a forwarded port", PATIENCE, || {
+            fetch(&self.kubectl, &address)
+                .ok()
+                .filter(|answer| *answer == pod)
+                .map(drop)
+        })
     }
 
     fn scale(&self, object: &str, replicas: usize) -> Result<()> {
