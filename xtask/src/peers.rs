@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::tools::{output, root};
+use crate::tools::{is_on_path, output, root};
 
 /// What the end-to-end tests start.
 const NEEDED: &[&str] = &[
@@ -45,8 +45,19 @@ pub fn images(names: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(printed.lines().map(PathBuf::from).collect())
 }
 
+/// Installs the Python client unless it is in the cache, and returns the python that has it.
+pub fn python() -> Result<PathBuf> {
+    let printed = output(&mut Command::new(root().join("interop/python.sh")))?;
+    Ok(PathBuf::from(printed.trim()))
+}
+
 /// Everything that the end-to-end tests start.
 pub fn build_needed() -> Result<()> {
     build(&[])?;
-    images(IMAGES).map(drop)
+    images(IMAGES)?;
+    match is_on_path("python3") {
+        true => python().map(drop),
+        // The scenario that needs it says so.
+        false => Ok(()),
+    }
 }

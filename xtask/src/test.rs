@@ -28,6 +28,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("iptables", "iptables"),
     ("nftables", "nft"),
     ("openssl", "openssl"),
+    ("python3-venv", "python3"),
     ("runc", "runc"),
 ];
 

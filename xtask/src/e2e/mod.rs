@@ -6,6 +6,7 @@ mod components;
 mod crash;
 pub mod footprint;
 mod leftovers;
+mod python;
 mod tour;
 pub mod workload;
 
@@ -75,6 +76,11 @@ const SCENARIOS: &[Scenario] = &[
         name: "tour-etcd",
         needs: &["ip", "etcd"],
         run: |world| tour::on(world, Store::Etcd),
+    },
+    Scenario {
+        name: "python",
+        needs: &["ip", "nft", "python3"],
+        run: python::works,
     },
     Scenario {
         name: "upstream-controllers",

@@ -41,7 +41,8 @@ pub struct RuntimeArgs {
 pub async fn run(layout: &Layout, args: RuntimeArgs) -> Result<()> {
     RunFile::ensure_stopped(layout)?;
     layout.create()?;
-    let mut footprint = NodeFootprint::of_runtime(layout, args.pod_cidr, args.cluster_cidr, args.service_cluster_ip_range);
+    let mut footprint =
+        NodeFootprint::of_runtime(layout, args.pod_cidr, args.cluster_cidr, args.service_cluster_ip_range);
     if let Some(bridge) = args.bridge {
         footprint.bridge = bridge;
     }

@@ -152,8 +152,14 @@ pub async fn open(server: &Server, request: &Request<Bytes>) -> Result<Opened, R
 
 /// What a URL stands for that a runtime gave out.
 pub enum Offer {
-    Command { container_id: String, options: exec::Options },
-    Ports { sandbox: String, ports: Vec<u16> },
+    Command {
+        container_id: String,
+        options: exec::Options,
+    },
+    Ports {
+        sandbox: String,
+        ports: Vec<u16>,
+    },
 }
 
 /// Grants a request at such a URL.
