@@ -252,6 +252,14 @@ spec:
             let running = self.pods("web").ok()?;
             (running.len() == count && running.is_subset(&seen)).then_some(())
         });
-        all.with_context(|| format!("through the Service {seen:?} answered"))
+        all.with_context(|| {
+            let slices = ["get", "pods,endpointslices", "-l", "app=web", "-o", "wide"];
+            let objects = self.kubectl.run(&slices).unwrap_or_default();
+            let rules = self.kubectl.inside("nft").args(["list", "ruleset"]).output();
+            let rules = rules.map(|found| String::from_utf8_lossy(&found.stdout).into_owned());
+            let rules = rules.unwrap_or_default();
+            let about: Vec<&str> = rules.lines().filter(|line| line.contains(&address)).collect();
+            format!("through the Service {seen:?} answered; there are\n{objects}and rules\n{}", about.join("\n"))
+        })
     }
 }
