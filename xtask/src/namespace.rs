@@ -46,6 +46,12 @@ impl NetworkNamespace {
         Ok(namespace)
     }
 
+    /// Connects another node with the first one's wire, or cuts it off.
+    pub fn plug(&self, number: usize, connected: bool) -> Result<()> {
+        let state = if connected { "up" } else { "down" };
+        run(self.ip().args(["link", "set", &format!("port{number}"), state]))
+    }
+
     fn empty(file: &Path) -> Result<Self> {
         File::create(file).with_context(|| format!("cannot write {}", file.display()))?;
         run(Command::new("unshare").arg(hold(file)).arg("true"))?;

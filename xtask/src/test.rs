@@ -23,6 +23,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("containerd", "containerd"),
     ("containernetworking-plugins", ""),
     ("curl", "curl"),
+    ("e2fsprogs", "mkfs.ext4"),
     ("etcd-server", "etcd"),
     ("iproute2", "ip"),
     ("iptables", "iptables"),

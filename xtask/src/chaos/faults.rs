@@ -1,23 +1,27 @@
 //! What can go wrong, one row each. A fault ends with everything running again.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::disk::Disk;
 use super::link::Link;
 use super::random::Random;
 use crate::cluster::{Karve, Kubectl, Store};
-use crate::signals::{self, wait_for};
+use crate::signals;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A watch and its lists still get through, slowly.
 const SLOW_BYTES_PER_SECOND: u64 = 64 << 10;
-const DISK_MEGABYTES: usize = 64;
+/// How long a slow disk does not answer at a time, and how long it then does.
+const DISK_PAUSE: Duration = Duration::from_millis(300);
+const DISK_BREATH: Duration = Duration::from_millis(30);
+/// A machine counts as lost after fifty seconds without a word, and its pods are moved then.
+const MOVING: Duration = Duration::from_secs(150);
 
 pub struct World<'a> {
     pub cluster: &'a mut Karve,
@@ -32,6 +36,8 @@ pub struct Fault {
     pub name: &'static str,
     /// The store that it is about; any if there is none.
     pub store: Option<Store>,
+    /// Whether it takes so long that runs of a minute leave it out.
+    pub is_long: bool,
     pub run: fn(&mut World<'_>) -> Result<()>,
 }
 
@@ -43,20 +49,30 @@ pub const FAULTS: &[Fault] = &[
     any("slow all connections", slow_connections),
     any("stall the server", stall_server),
     any("kill the server during a rollout", kill_during_rollout),
+    any("lose the other machine for a moment", lose_machine),
     Fault {
-        name: "fill the store's disk",
-        store: Some(Store::Embedded),
-        run: fill_disk,
+        is_long: true,
+        ..any("lose the other machine until its work has moved", lose_machine_for_long)
     },
-    Fault {
-        name: "kill etcd",
-        store: Some(Store::Etcd),
-        run: kill_etcd,
-    },
+    about(Store::Embedded, "fill the store's disk", fill_disk),
+    about(Store::Embedded, "slow the store's disk", slow_disk),
+    about(Store::Etcd, "kill etcd", kill_etcd),
 ];
 
 const fn any(name: &'static str, run: fn(&mut World<'_>) -> Result<()>) -> Fault {
-    Fault { name, store: None, run }
+    Fault {
+        name,
+        store: None,
+        is_long: false,
+        run,
+    }
+}
+
+const fn about(store: Store, name: &'static str, run: fn(&mut World<'_>) -> Result<()>) -> Fault {
+    Fault {
+        store: Some(store),
+        ..any(name, run)
+    }
 }
 
 impl World<'_> {
@@ -155,6 +171,69 @@ fn fill_disk(world: &mut World<'_>) -> Result<()> {
     world.start_server()
 }
 
+/// Whatever is written waits most of the time; nothing fails.
+fn slow_disk(world: &mut World<'_>) -> Result<()> {
+    let disk = world.disk.context("the store is not on a disk of its own")?;
+    let until = Instant::now() + world.random.between(2000, 6000);
+    while Instant::now() < until {
+        let frozen = disk.freeze()?;
+        let waited = signals::sleep(DISK_PAUSE);
+        drop(frozen);
+        waited?;
+        signals::sleep(DISK_BREATH)?;
+    }
+    Ok(())
+}
+
+/// Without power: its wire is dead, and so is every process on it, containers and their supervisors included.
+fn lose_machine(world: &mut World<'_>) -> Result<()> {
+    take_power(world)?;
+    world.wait(1000, 5000)?;
+    give_power(world)
+}
+
+fn lose_machine_for_long(world: &mut World<'_>) -> Result<()> {
+    take_power(world)?;
+    let moved = all_on_first_node(world);
+    give_power(world)?;
+    moved
+}
+
+fn take_power(world: &mut World<'_>) -> Result<()> {
+    for number in 0..world.cluster.workers().len() {
+        world.cluster.plug(number, false)?;
+        world.cluster.workers()[number].kill_everything()?;
+    }
+    Ok(())
+}
+
+fn give_power(world: &mut World<'_>) -> Result<()> {
+    for number in 0..world.cluster.workers().len() {
+        world.cluster.plug(number, true)?;
+        world.cluster.workers()[number].up()?;
+    }
+    Ok(())
+}
+
+/// Endpoints that take traffic are all on the node that is left, and as many as there were.
+fn all_on_first_node(world: &World<'_>) -> Result<()> {
+    let path = r#"jsonpath={.items[*].endpoints[?(@.conditions.ready==true)].nodeName}"#;
+    let slices = [
+        "get",
+        "endpointslices",
+        "-l",
+        "kubernetes.io/service-name=web",
+        "-o",
+        path,
+    ];
+    let lost: Vec<String> = (2..=super::NODES).map(|number| format!("node-{number}")).collect();
+    let moved = world.kubectl.until("all work to move", MOVING, &slices, |nodes| {
+        let nodes: Vec<&str> = nodes.split_whitespace().collect();
+        nodes.len() == super::REPLICAS && !nodes.iter().any(|node| lost.iter().any(|gone| gone == node))
+    });
+    moved.map(drop)
+}
+
 /// Processes of a cluster's containers whose arguments contain a word.
 fn processes_in(cluster: &str, word: &str) -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
@@ -173,57 +252,4 @@ fn processes_in(cluster: &str, word: &str) -> Vec<i32> {
         .collect();
     found.sort_unstable();
     found
-}
-
-/// A small disk below the store, released when dropped.
-pub struct Disk {
-    path: PathBuf,
-}
-
-impl Disk {
-    pub fn mount(path: &Path) -> Result<Self> {
-        fs::create_dir_all(path)?;
-        let size = format!("size={DISK_MEGABYTES}m,mode=0700");
-        mount(
-            Some("tmpfs"),
-            path,
-            Some("tmpfs"),
-            MsFlags::empty(),
-            Some(size.as_str()),
-        )
-        .with_context(|| format!("cannot mount at {}", path.display()))?;
-        Ok(Self { path: path.to_owned() })
-    }
-
-    fn ballast(&self) -> PathBuf {
-        self.path.join("ballast")
-    }
-
-    fn fill(&self) -> Result<()> {
-        let mut file = fs::File::create(self.ballast())?;
-        let block = vec![1; 1 << 16];
-        loop {
-            if let Err(error) = std::io::Write::write_all(&mut file, &block) {
-                return match error.kind() {
-                    std::io::ErrorKind::StorageFull => Ok(()),
-                    _ => Err(error.into()),
-                };
-            }
-        }
-    }
-
-    fn make_room(&self) -> Result<()> {
-        Ok(fs::remove_file(self.ballast())?)
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let freed = wait_for("the store's disk to be free", Duration::from_secs(10), || {
-            umount2(&self.path, MntFlags::empty()).ok()
-        });
-        if freed.is_err() {
-            let _ = umount2(&self.path, MntFlags::MNT_DETACH);
-        }
-    }
 }

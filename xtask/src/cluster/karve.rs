@@ -247,6 +247,22 @@ impl Karve {
         &mut self.workers
     }
 
+    /// Connects the worker of this number, counted from zero, with the others, or cuts it off.
+    pub fn plug(&self, number: usize, connected: bool) -> Result<()> {
+        let first = self
+            .namespace
+            .as_ref()
+            .context("the cluster has no network of its own")?;
+        first.plug(number + 2, connected)
+    }
+
+    /// Where each node remembers the addresses of its pods.
+    pub fn address_journals(&self) -> Vec<PathBuf> {
+        let workers = self.workers.iter().map(|worker| worker.data_dir().to_owned());
+        let dirs = [self.data_dir()].into_iter().chain(workers);
+        dirs.map(|dir| dir.join("node/network/addresses")).collect()
+    }
+
     /// Ends etcd without warning and starts it again on what it stored.
     pub fn crash_etcd(&mut self) -> Result<()> {
         self.etcd.as_mut().context("etcd does not run")?.crash();

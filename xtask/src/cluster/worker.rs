@@ -1,11 +1,13 @@
 //! Another node of a cluster: in its own network namespace, joined by a token as another machine would be.
 
 use std::fs;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::{Karve, NO_PRESSURE};
 use crate::namespace::{NetworkNamespace, node_address};
@@ -85,6 +87,31 @@ impl Worker {
 
     pub fn process(&mut self) -> Option<&mut Process> {
         self.process.as_mut()
+    }
+
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// Ends every process of the node at once: the agent, the supervisors and all containers.
+    pub fn kill_everything(&mut self) -> Result<()> {
+        // What is not there any more makes nothing new.
+        self.process().context("the node does not run")?.crash();
+        let network = fs::metadata(self.namespace.file())?.ino();
+        for process in fs::read_dir("/proc")?.flatten() {
+            let Some(pid) = process.file_name().to_str().and_then(|name| name.parse().ok()) else {
+                continue;
+            };
+            let path = process.path();
+            // Supervisors share the node's network; containers are in its cgroups.
+            let shares_network = fs::metadata(path.join("ns/net")).is_ok_and(|found| found.ino() == network);
+            let cgroups = fs::read_to_string(path.join("cgroup")).unwrap_or_default();
+            if shares_network || cgroups.contains(&self.name) {
+                // It may have ended by itself just now.
+                let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            }
+        }
+        Ok(())
     }
 
     pub fn import(&self, archive: &Path) -> Result<()> {

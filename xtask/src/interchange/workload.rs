@@ -259,7 +259,10 @@ spec:
             let rules = rules.map(|found| String::from_utf8_lossy(&found.stdout).into_owned());
             let rules = rules.unwrap_or_default();
             let about: Vec<&str> = rules.lines().filter(|line| line.contains(&address)).collect();
-            format!("through the Service {seen:?} answered; there are\n{objects}and rules\n{}", about.join("\n"))
+            format!(
+                "through the Service {seen:?} answered; there are\n{objects}and rules\n{}",
+                about.join("\n")
+            )
         })
     }
 }
