@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use bytes::{Bytes, BytesMut};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
@@ -50,11 +50,23 @@ impl Pool {
 
     /// The whole answer; fails unless it is a success.
     pub async fn ask(&self, method: Method, path: &str, content_type: &str, body: Vec<u8>) -> Result<Bytes> {
+        self.ask_but(&[], method, path, content_type, body).await
+    }
+
+    /// The same for one that may also be answered with certain failures.
+    pub async fn ask_but(
+        &self,
+        tolerated: &[StatusCode],
+        method: Method,
+        path: &str,
+        content_type: &str,
+        body: Vec<u8>,
+    ) -> Result<Bytes> {
         let response = self.send(method.clone(), path, content_type, body).await?;
         let status = response.status();
         let body = response.into_body().collect().await?.to_bytes();
         ensure!(
-            status.is_success(),
+            status.is_success() || tolerated.contains(&status),
             "{method} {path}: {status} {}",
             String::from_utf8_lossy(&body)
         );

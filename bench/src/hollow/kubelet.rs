@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use http::Method;
+use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::http2::{JSON, Pool, STRATEGIC_PATCH};
@@ -55,6 +55,8 @@ pub struct Node {
     heartbeats: Arc<Heartbeats>,
 }
 
+/// What is said of a pod that went in the meantime.
+const GONE: &[StatusCode] = &[StatusCode::NOT_FOUND];
 /// After so many renewals a node writes its status, as kubelets do every five minutes.
 const RENEWALS_PER_STATUS: usize = 30;
 
@@ -138,13 +140,12 @@ impl Node {
     /// Takes each pod to Running, and away when it is deleted.
     pub async fn run(self, mut watch: PodWatch) {
         loop {
-            let outcome = match watch.next().await {
-                Ok(event) => self.follow(&event).await,
-                Err(error) => Err(error),
+            let event = match watch.next().await {
+                Ok(event) => event,
+                Err(error) => return self.heartbeats.fail(&error),
             };
-            if let Err(error) = outcome {
+            if let Err(error) = self.follow(&event).await {
                 self.heartbeats.fail(&error);
-                return;
             }
         }
     }
@@ -154,12 +155,14 @@ impl Node {
             Some(Deed::Start) => {
                 let path = format!("{PODS}/{}/status", event.object.metadata.name);
                 let body = self.running(&event.object).to_string().into_bytes();
-                self.requests.ask(Method::PATCH, &path, STRATEGIC_PATCH, body).await?;
+                self.requests
+                    .ask_but(GONE, Method::PATCH, &path, STRATEGIC_PATCH, body)
+                    .await?;
             }
             Some(Deed::Remove) => {
                 let path = format!("{PODS}/{}", event.object.metadata.name);
                 let body = br#"{"gracePeriodSeconds":0}"#.to_vec();
-                self.requests.ask(Method::DELETE, &path, JSON, body).await?;
+                self.requests.ask_but(GONE, Method::DELETE, &path, JSON, body).await?;
             }
             None => {}
         }

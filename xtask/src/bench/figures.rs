@@ -1,6 +1,6 @@
 //! Numbers of several rounds, and how they are shown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use anyhow::{Context, Result};
@@ -19,6 +19,7 @@ pub enum Side {
 pub struct Figures {
     order: Vec<(&'static str, &'static str)>,
     samples: BTreeMap<(&'static str, Side), Vec<f64>>,
+    neutral: BTreeSet<&'static str>,
     /// Why a side has no samples.
     reasons: BTreeMap<(&'static str, Side), &'static str>,
 }
@@ -31,6 +32,12 @@ impl Figures {
         }
         println!("   {measure}: {}", shown(value, unit));
         self.samples.entry((measure, side)).or_default().push(value);
+    }
+
+    /// A figure of which neither more nor less is better, so that it has no ratio.
+    pub fn state(&mut self, measure: &'static str, unit: &'static str, side: Side, value: f64) {
+        self.neutral.insert(measure);
+        self.add(measure, unit, side, value);
     }
 
     /// Says in the table why a side was not measured.
@@ -54,7 +61,7 @@ impl Figures {
         for (measure, unit) in &self.order {
             let [ours, upstream] = [Side::Ours, Side::Upstream].map(|side| self.samples.get(&(*measure, side)));
             let ratio = match (ours.and_then(|s| median(s)), upstream.and_then(|s| median(s))) {
-                (Some(ours), Some(upstream)) => ratio(unit, ours, upstream),
+                (Some(ours), Some(upstream)) if !self.neutral.contains(measure) => ratio(unit, ours, upstream),
                 _ => "–".to_owned(),
             };
             let cell = |side, samples: Option<&Vec<f64>>| match samples {

@@ -35,9 +35,11 @@ fn measure(bench: &Bench<'_>, side: Side, figures: &mut Figures) -> Result<()> {
     let filled = cluster.usage()?;
     let outcome = bench.load(&mut cluster, "list --times 5")?;
     let megabytes = outcome.number("bytes")? / 1e6;
-    figures.add("bytes of the LIST", "MB", side, megabytes);
+    figures.state("bytes of the LIST", "MB", side, megabytes);
     figures.add("LIST without gzip", "ms", side, outcome.number("p50_ms")?);
     figures.add("server CPU per LIST", "ms", side, outcome.cpu_each()? / 1e3);
+    figures.state("server's core in use, LIST", "%", side, outcome.server_busy);
+    figures.state("load's core in use, LIST", "%", side, outcome.load_busy);
     let growth = outcome.after.peak_mb - outcome.before.rss_mb;
     figures.add("memory growth by LIST", "MB", side, growth);
     let factor = (filled.pss_mb - empty.pss_mb) / megabytes;

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
 use super::pin::{self, Role};
-use super::sides::{Cluster, Usage};
+use super::sides::{Cluster, Usage, usage_of};
 use crate::namespace;
 
 /// How a load reaches a cluster.
@@ -32,6 +33,9 @@ pub struct Outcome {
     pub numbers: HashMap<String, f64>,
     pub before: Usage,
     pub after: Usage,
+    /// How busy the server and the generator were, in percent of a core. What is near 100 was the limit.
+    pub server_busy: f64,
+    pub load_busy: f64,
 }
 
 impl Load {
@@ -66,11 +70,20 @@ impl Load {
     /// Lets it go on, up to the end of its next stage.
     pub fn next(&mut self, cluster: &mut Cluster) -> Result<Outcome> {
         cluster.forget_peak();
-        let before = cluster.usage()?;
+        let (before, own_before) = (cluster.usage()?, usage_of(self.child.id())?);
+        let begun = Instant::now();
         self.input.as_mut().context("the load has ended")?.write_all(b"\n")?;
         let numbers = self.stage()?;
-        let after = cluster.usage()?;
-        Ok(Outcome { numbers, before, after })
+        let span_ms = begun.elapsed().as_secs_f64() * 1e3;
+        let (after, own_after) = (cluster.usage()?, usage_of(self.child.id())?);
+        let busy = |before: Usage, after: Usage| (after.cpu_ms - before.cpu_ms) / span_ms * 100.0;
+        Ok(Outcome {
+            numbers,
+            before,
+            after,
+            server_busy: busy(before, after),
+            load_busy: busy(own_before, own_after),
+        })
     }
 
     fn stage(&mut self) -> Result<HashMap<String, f64>> {

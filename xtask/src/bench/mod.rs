@@ -54,6 +54,9 @@ pub struct BenchArgs {
     /// The binary to measure; built when it is not given
     #[arg(long)]
     karve: Option<PathBuf>,
+    /// The load generator; built when it is not given
+    #[arg(long)]
+    load: Option<PathBuf>,
     /// How often each side is measured
     #[arg(long, default_value_t = 5)]
     rounds: usize,
@@ -118,9 +121,11 @@ pub fn run(args: &BenchArgs) -> Result<()> {
 
 impl<'a> Bench<'a> {
     fn new(args: &'a BenchArgs) -> Result<Self> {
-        let (binary, generator) = match &args.karve {
-            Some(path) => (std::path::absolute(path)?, dist::load_generator()?),
-            None => dist::release_and_load_generator()?,
+        let (binary, generator) = match (&args.karve, &args.load) {
+            (Some(karve), Some(load)) => (std::path::absolute(karve)?, std::path::absolute(load)?),
+            (Some(karve), None) => (std::path::absolute(karve)?, dist::load_generator()?),
+            (None, Some(load)) => (dist::release()?, std::path::absolute(load)?),
+            (None, None) => dist::release_and_load_generator()?,
         };
         let setup = Setup {
             binary,

@@ -16,7 +16,9 @@ pub const PODS: &str = "/api/v1/namespaces/default/pods";
 /// How many pods are weighed together.
 const WEIGHED: usize = 30;
 /// What memory is given to settle.
-const SETTLE: Duration = Duration::from_secs(3);
+const SETTLE: Duration = Duration::from_secs(2);
+const SETTLE_TRIES: usize = 8;
+const SETTLED_MB: f64 = 1.0;
 /// An argument that the image's program does not look at, by which its process is known.
 const WORKLOAD: &str = "workload";
 
@@ -29,11 +31,9 @@ pub fn start(api: &Api, prefix: &str, count: usize, pod: fn(&str) -> Value) -> R
 
 /// What a pod costs the node beside its own process.
 pub fn memory_each(cluster: &mut Cluster, api: &Api) -> Result<f64> {
-    signals::sleep(SETTLE)?;
-    let before = weigh(cluster)?;
+    let before = settled(cluster)?;
     let (_, names) = run(api, "weighed", WEIGHED, pause)?;
-    signals::sleep(SETTLE)?;
-    let after = weigh(cluster)?;
+    let after = settled(cluster)?;
     remove(api, &names)?;
     Ok((after - before) / WEIGHED as f64)
 }
@@ -100,6 +100,20 @@ fn remove(api: &Api, names: &[String]) -> Result<()> {
         gone == names.len()
     })?;
     Ok(())
+}
+
+/// The weight when it no longer changes: what goes with earlier pods may take a while.
+fn settled(cluster: &Cluster) -> Result<f64> {
+    let mut last = weigh(cluster)?;
+    for _ in 0..SETTLE_TRIES {
+        signals::sleep(SETTLE)?;
+        let now = weigh(cluster)?;
+        if (now - last).abs() < SETTLED_MB {
+            return Ok(now);
+        }
+        last = now;
+    }
+    Ok(last)
 }
 
 /// PSS of everything that belongs to a cluster but the workload itself, in MB.

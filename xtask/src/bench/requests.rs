@@ -13,6 +13,7 @@ struct Row {
     median: &'static str,
     cpu: &'static str,
     peak: &'static str,
+    busy: [&'static str; 2],
 }
 
 const ROWS: &[Row] = &[
@@ -22,6 +23,10 @@ const ROWS: &[Row] = &[
         median: "its median time",
         cpu: "server CPU per create, one client",
         peak: "peak memory, one client creating",
+        busy: [
+            "server's core in use, one client creating",
+            "load's core in use, one client creating",
+        ],
     },
     Row {
         load: "create --clients 64 --seconds 4 --prefix many",
@@ -29,6 +34,10 @@ const ROWS: &[Row] = &[
         median: "its median time with 64 clients",
         cpu: "server CPU per create, 64 clients",
         peak: "peak memory, 64 clients creating",
+        busy: [
+            "server's core in use, 64 clients creating",
+            "load's core in use, 64 clients creating",
+        ],
     },
     Row {
         load: "get --clients 64 --seconds 4",
@@ -36,6 +45,10 @@ const ROWS: &[Row] = &[
         median: "its median time on 64 connections",
         cpu: "server CPU per GET",
         peak: "peak memory, 64 clients reading",
+        busy: [
+            "server's core in use, 64 clients reading",
+            "load's core in use, 64 clients reading",
+        ],
     },
 ];
 
@@ -59,6 +72,8 @@ fn measure(bench: &Bench<'_>, side: Side, figures: &mut Figures) -> Result<()> {
         figures.add(row.median, "ms", side, outcome.number("p50_ms")?);
         figures.add(row.cpu, "µs", side, outcome.cpu_each()?);
         figures.add(row.peak, "MB", side, outcome.after.peak_mb);
+        figures.state(row.busy[0], "%", side, outcome.server_busy);
+        figures.state(row.busy[1], "%", side, outcome.load_busy);
     }
     Ok(())
 }

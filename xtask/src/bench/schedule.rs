@@ -38,6 +38,8 @@ fn measure(bench: &Bench<'_>, side: Side, figures: &mut Figures) -> Result<()> {
         side,
         outcome.after.peak_mb,
     );
+    figures.state("server's core in use, 500 nodes", "%", side, outcome.server_busy);
+    figures.state("load's core in use, 500 nodes", "%", side, outcome.load_busy);
     drop(cluster);
     if side == Side::Upstream {
         return Ok(());
@@ -52,5 +54,7 @@ fn measure(bench: &Bench<'_>, side: Side, figures: &mut Figures) -> Result<()> {
         side,
         outcome.after.peak_mb,
     );
+    figures.state("server's core in use, 5,000 nodes", "%", side, outcome.server_busy);
+    figures.state("load's core in use, 5,000 nodes", "%", side, outcome.load_busy);
     Ok(())
 }

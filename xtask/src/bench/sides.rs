@@ -240,7 +240,8 @@ fn credentials(karve: &Karve) -> Result<[PathBuf; 3]> {
     ])
 }
 
-fn usage_of(pid: u32) -> Result<Usage> {
+/// What one process uses.
+pub fn usage_of(pid: u32) -> Result<Usage> {
     let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"))?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;

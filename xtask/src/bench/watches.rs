@@ -37,6 +37,8 @@ fn measure(bench: &Bench<'_>, side: Side, figures: &mut Figures) -> Result<()> {
     figures.add("server CPU per change and delivery", "µs", side, outcome.cpu_each()?);
     let kilobytes = (opened.after.pss_mb - opened.before.pss_mb) * 1e3 / 10_000.0;
     figures.add("memory per watch", "kB", side, kilobytes);
+    figures.state("server's core in use, 10,000 watches", "%", side, outcome.server_busy);
+    figures.state("load's core in use, 10,000 watches", "%", side, outcome.load_busy);
     figures.add("peak memory with 10,000 watches", "MB", side, outcome.after.peak_mb);
     Ok(())
 }
