@@ -31,7 +31,8 @@ impl Codec for EtcdCodec {
             return present_version(key, value);
         }
         let object = schema::decode_object(schema::builtin(), value).map_err(|error| failed(key, error))?;
-        Ok(schema::encode_json(&object).into())
+        // Kept in memory: without the room that the buffer grew into.
+        Ok(Bytes::copy_from_slice(&schema::encode_json(&object)))
     }
 }
 

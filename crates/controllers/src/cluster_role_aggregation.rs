@@ -29,8 +29,8 @@ struct Controller {
 #[serde(default, rename_all = "camelCase")]
 struct ClusterRole {
     metadata: ObjectMeta,
-    /// As they are written, so that they are copied whole.
-    rules: Vec<Value>,
+    /// As they are written, so that they are copied whole; null until a role that is made of others has been filled.
+    rules: Option<Vec<Value>>,
     aggregation_rule: Option<AggregationRule>,
 }
 
@@ -75,13 +75,13 @@ fn plan(role: &ClusterRole, all: &[Arc<ClusterRole>]) -> Plan {
         let selected = all
             .iter()
             .filter(|other| other.metadata.name != role.metadata.name && selector.matches(&other.metadata.labels));
-        for rule in selected.flat_map(|other| &other.rules) {
+        for rule in selected.flat_map(|other| other.rules.iter().flatten()) {
             if !rules.contains(&rule) {
                 rules.push(rule);
             }
         }
     }
-    if !rules.iter().copied().eq(&role.rules) {
+    if !rules.iter().copied().eq(role.rules.iter().flatten()) {
         let patch = Patch::new(&CLUSTER_ROLE, &role.metadata, json!({"rules": rules}));
         plan.actions.push(Action::Patch(patch.at_revision(&role.metadata)));
     }
@@ -119,5 +119,10 @@ rules: [{resources: [nodes], verbs: [get]}]",
         "#]]
         .assert_eq(&plan(&object(SUM), &parts).to_string());
         assert_eq!(plan(&object(SUM), &[object(SUM)]).to_string(), "");
+        let unfilled = SUM.replace("rules: []", "rules: null");
+        assert_eq!(
+            plan(&object(&unfilled), &parts).to_string(),
+            plan(&object(SUM), &parts).to_string()
+        );
     }
 }

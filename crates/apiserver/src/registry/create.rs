@@ -30,8 +30,11 @@ impl Registry {
         let mut tries = if generated { MAX_NAME_RETRIES } else { 1 };
         loop {
             tries -= 1;
+            if tries == 0 {
+                return self.create_once(served, namespace, value, options).await;
+            }
             match self.create_once(served, namespace, value.clone(), options).await {
-                Err(error) if error.reason == api::Reason::AlreadyExists && tries > 0 => continue,
+                Err(error) if error.reason == api::Reason::AlreadyExists => {}
                 result => return result,
             }
         }

@@ -258,7 +258,8 @@ impl Served {
             None if self.converts() => api::convert(&mut value, &self.storage_api_version),
             None => {}
         }
-        Ok(schema::encode_json(&value).into())
+        // Kept for as long as the object is, so without the room that the buffer grew into.
+        Ok(Bytes::copy_from_slice(&schema::encode_json(&value)))
     }
 }
 
