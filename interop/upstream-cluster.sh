@@ -370,9 +370,10 @@ swap() {
   clean_after "$name" "$from"
 }
 
-# Upstream's leaders end when they lose their lease, and whatever manages the machine starts them again.
+# Upstream's leaders end when they lose their lease, and whatever manages the machine starts them again. They give up ten
+# seconds after they last could renew it.
 revive() {
-  local deadline=$((SECONDS + 60)) name
+  local deadline=$((SECONDS + 30)) name
   while [[ $SECONDS -lt $deadline ]]; do
     for name in kube-controller-manager kube-scheduler; do
       is_running "$name" || launch_component "$name"

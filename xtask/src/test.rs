@@ -60,7 +60,10 @@ const NOT_RUN: &[(&str, &str)] = &[
         "conformance on several nodes, containerd and etcd",
         "cargo xtask conformance --nodes 2",
     ),
-    ("upstream's components in our clusters", "cargo xtask interchange"),
+    (
+        "upstream's components in our clusters, and the loss of a node",
+        "cargo xtask interchange",
+    ),
     (
         "chaos for longer than a minute, and on etcd",
         "cargo xtask chaos --store etcd",

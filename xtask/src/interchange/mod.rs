@@ -13,7 +13,7 @@ mod workload;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use crate::cluster::{Mixture, Side, Store, Upstream};
@@ -34,6 +34,9 @@ pub struct InterchangeArgs {
     record: bool,
     /// Only these components; all when none is given
     components: Vec<String>,
+    /// Leave out the loss of a node, which takes more than a minute
+    #[arg(long)]
+    no_node_loss: bool,
 }
 
 /// Whose all the other components are.
@@ -91,11 +94,16 @@ pub fn run_quick() -> Result<()> {
     }
     run(&InterchangeArgs {
         base: Some(Base::Upstream),
+        no_node_loss: true,
         ..InterchangeArgs::default()
     })
 }
 
 pub fn run(args: &InterchangeArgs) -> Result<()> {
+    ensure!(
+        !(args.record && args.no_node_loss),
+        "cells are recorded with all that belongs to them: leave out --no-node-loss"
+    );
     for name in &args.components {
         if !SUBJECTS.contains(&name.as_str()) {
             bail!("there is no component {name:?}; there are {}", SUBJECTS.join(", "));
@@ -113,7 +121,7 @@ pub fn run(args: &InterchangeArgs) -> Result<()> {
     let mut cells = Vec::new();
     for base in [Base::Upstream, Base::Ours, Base::Embedded] {
         if args.base.is_none_or(|wanted| wanted == base) {
-            cells.extend(on_base(&karve, base, &components)?);
+            cells.extend(on_base(&karve, base, &components, !args.no_node_loss)?);
         }
     }
     if args.record {
@@ -170,7 +178,7 @@ impl Base {
 }
 
 /// All cells of one base, on one cluster as long as it stays well.
-fn on_base(karve: &Path, base: Base, components: &[&'static str]) -> Result<Vec<Cell>> {
+fn on_base(karve: &Path, base: Base, components: &[&'static str], loses_node: bool) -> Result<Vec<Cell>> {
     let mut cells = Vec::new();
     let mut standing: Option<Standing> = None;
     for component in components {
@@ -180,7 +188,10 @@ fn on_base(karve: &Path, base: Base, components: &[&'static str]) -> Result<Vec<
                 println!("-- {component} in {}: not possible: {reason}", base.describe());
                 Verdict::Failed(reason.to_owned())
             }
-            None => one_cell(karve, base, component, &mut standing)?,
+            None => {
+                let loses_node = loses_node && *component == "kube-controller-manager";
+                one_cell(karve, base, component, loses_node, &mut standing)?
+            }
         };
         cells.push(Cell {
             base,
@@ -198,7 +209,13 @@ struct Standing {
     cluster: Upstream,
 }
 
-fn one_cell(karve: &Path, base: Base, component: &str, standing: &mut Option<Standing>) -> Result<Verdict> {
+fn one_cell(
+    karve: &Path,
+    base: Base,
+    component: &str,
+    loses_node: bool,
+    standing: &mut Option<Standing>,
+) -> Result<Verdict> {
     let begun = Instant::now();
     println!("-- {component} in {}", base.describe());
     if component == RUNTIME && base == Base::Upstream {
@@ -209,7 +226,7 @@ fn one_cell(karve: &Path, base: Base, component: &str, standing: &mut Option<Sta
         Some(ready) => Ok(ready),
         None => start(karve, base, component),
     }
-    .and_then(|ready| match swap_and_use(&ready, base, component) {
+    .and_then(|ready| match swap_and_use(&ready, base, component, loses_node) {
         Ok(()) => {
             *standing = Some(ready);
             Ok(())
@@ -259,7 +276,7 @@ fn start(karve: &Path, base: Base, component: &str) -> Result<Standing> {
     }
 }
 
-fn swap_and_use(standing: &Standing, base: Base, component: &str) -> Result<()> {
+fn swap_and_use(standing: &Standing, base: Base, component: &str, loses_node: bool) -> Result<()> {
     let Standing { workload, cluster } = standing;
     let before = workload.identity()?;
     if component == RUNTIME {
@@ -270,7 +287,7 @@ fn swap_and_use(standing: &Standing, base: Base, component: &str) -> Result<()> 
     cluster.swap(component, base.other())?;
     workload.unchanged(&before).context("after the swap")?;
     workload.exercise().context("with the swapped component")?;
-    if component == "kube-controller-manager" {
+    if loses_node {
         node_loss::survived(cluster).context("a node was lost")?;
         workload.settle().context("after a node was lost")?;
     }
