@@ -70,7 +70,8 @@ daemon, exec, logs and port forwarding then worked with the swapped component, a
 
 The row `kube-controller-manager` has the loss of a node as well: a second node vanishes without a word, is found out,
 its pods are replaced on the first one and its addresses leave the EndpointSlices. It is not lost again in the other rows,
-where the same controllers would do the same.
+where the same controllers would do the same. Cells of 2026-11-15 were recorded without the loss of a node, and without
+exec, logs and port forwarding.
 
 Containers do not change hands between runtimes. In the row `runtime` the other side's runtime is there from the start
 (ours behind its CRI socket under upstream's kubelet, or containerd under ours), and is restarted instead of swapped.
