@@ -16,7 +16,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// Stops the cluster and everything that runs on its node. Its objects stay.
 pub async fn down(layout: &Layout) -> Result<()> {
     let Some(run) = RunFile::read(layout)? else {
-        println!("cluster {} is not running", layout.name);
+        println!("no cluster runs in {}", layout.root.display());
         return Ok(());
     };
     if run.is_running() {
@@ -28,11 +28,7 @@ pub async fn down(layout: &Layout) -> Result<()> {
             .context("the node could not be cleaned up; run `karve down` again")?;
     }
     remove_if_there(fs::remove_file(layout.run_file()))?;
-    println!(
-        "cluster {} is down; its objects are kept in {}",
-        layout.name,
-        layout.root.display()
-    );
+    println!("the cluster is down; its objects are kept in {}", layout.root.display());
     Ok(())
 }
 
@@ -59,7 +55,7 @@ pub async fn reset(layout: &Layout) -> Result<()> {
     if let Err(error) = fs::remove_dir(&layout.root) {
         println!("{} stays: {error}", layout.root.display());
     }
-    println!("cluster {} is removed", layout.name);
+    println!("the cluster in {} is removed", layout.root.display());
     Ok(())
 }
 
