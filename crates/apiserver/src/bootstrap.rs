@@ -53,7 +53,7 @@ pub fn seeds(registry: &Registry, facts: &ClusterFacts) -> Vec<Seed> {
     seeds.extend(crate::fairness::seeds());
     seeds.extend(own_service(registry, facts));
     seeds.push(service_network(registry));
-    seeds.push(authentication_config(facts));
+    seeds.extend(crate::aggregation::seeds());
     seeds
 }
 
@@ -221,16 +221,5 @@ fn service_network(registry: &Registry) -> Seed {
     Seed::new(
         &kinds::service_cidr::SERVICE_CIDR,
         json!({ "metadata": { "name": "kubernetes" }, "spec": { "cidrs": [cidr] } }),
-    )
-}
-
-/// How extension API servers recognise requests that come from this one.
-fn authentication_config(facts: &ClusterFacts) -> Seed {
-    Seed::new(
-        &kinds::config_map::CONFIG_MAP,
-        json!({
-            "metadata": { "name": "extension-apiserver-authentication", "namespace": "kube-system" },
-            "data": { "client-ca-file": facts.client_authority },
-        }),
     )
 }

@@ -15,12 +15,13 @@ use bytes::Bytes;
 use http::header::{CONNECTION, HOST, LOCATION, UPGRADE};
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tracing::debug;
 
-use dial::Connection;
-pub use dial::KubeletDialer;
+pub use dial::{Connection, KubeletDialer, tls_as};
 use target::Target;
+pub use target::percent_encode;
 
 use crate::ApiServer;
 use crate::body::{self, Body, BoxError, RequestBody};
@@ -83,14 +84,10 @@ pub async fn run(
     let mut response = send(connection, outgoing)
         .await
         .map_err(|error| unreachable_target(&target, error))?;
-    if response.status() == StatusCode::SWITCHING_PROTOCOLS
-        && let Some(client_side) = client_side
-    {
-        let node_side = hyper::upgrade::on(&mut response);
-        tokio::spawn(join(client_side, node_side));
-        let (parts, _) = response.into_parts();
-        return Ok(Response::from_parts(parts, body::empty()));
-    }
+    let client_side = match switched(&mut response, client_side) {
+        Ok(switched) => return Ok(switched),
+        Err(client_side) => client_side,
+    };
     if info.subresource == "log" && !response.status().is_success() {
         return Err(kubelet_error(response).await);
     }
@@ -133,7 +130,27 @@ fn proxy_prefix<'a>(path: &'a str, rest: &str) -> &'a str {
     path.strip_suffix(rest).unwrap_or(path).trim_end_matches('/')
 }
 
-async fn send(connection: Connection, request: Request<Full<Bytes>>) -> hyper::Result<Response<hyper::body::Incoming>> {
+/// Joins both sides when the other one agreed to switch protocols; otherwise gives the client's side back.
+pub fn switched(
+    response: &mut Response<hyper::body::Incoming>,
+    client_side: Option<OnUpgrade>,
+) -> Result<Response<Body>, Option<OnUpgrade>> {
+    match client_side {
+        Some(client_side) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+            tokio::spawn(join(client_side, hyper::upgrade::on(&mut *response)));
+            let mut switched = Response::new(body::empty());
+            *switched.status_mut() = response.status();
+            *switched.headers_mut() = std::mem::take(response.headers_mut());
+            Ok(switched)
+        }
+        other => Err(other),
+    }
+}
+
+pub async fn send(
+    connection: Connection,
+    request: Request<Full<Bytes>>,
+) -> hyper::Result<Response<hyper::body::Incoming>> {
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(connection)).await?;
     tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
@@ -144,7 +161,7 @@ async fn send(connection: Connection, request: Request<Full<Bytes>>) -> hyper::R
 }
 
 /// Copies bytes both ways until either side is done.
-async fn join(client: hyper::upgrade::OnUpgrade, node: hyper::upgrade::OnUpgrade) {
+async fn join(client: OnUpgrade, node: OnUpgrade) {
     let (client, node) = match tokio::try_join!(client, node) {
         Ok(both) => both,
         Err(error) => {
@@ -158,7 +175,7 @@ async fn join(client: hyper::upgrade::OnUpgrade, node: hyper::upgrade::OnUpgrade
     }
 }
 
-fn copy_headers(from: &HeaderMap, to: &mut HeaderMap, upgrade: bool) {
+pub fn copy_headers(from: &HeaderMap, to: &mut HeaderMap, upgrade: bool) {
     let hop = |name: &HeaderName| {
         NOT_FORWARDED.contains(&name.as_str())
             || name.as_str().starts_with("impersonate-")
@@ -193,7 +210,7 @@ fn unreachable_target(target: &Target, error: hyper::Error) -> Error {
 }
 
 /// A path and query that is known to be well formed because it was taken from a request.
-fn uri(path: &str, query: &str) -> Result<Uri, Error> {
+pub fn uri(path: &str, query: &str) -> Result<Uri, Error> {
     let text = if query.is_empty() {
         path.to_owned()
     } else {

@@ -1,5 +1,7 @@
 //! Discovery: which groups, versions and resources there are, in the aggregated and in the plain form.
 
+mod remote;
+
 use api::{Resource, Subresource, Value, Verb};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, VARY};
 use http::{HeaderMap, Response, StatusCode};
@@ -16,7 +18,8 @@ const AGGREGATED_V2BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2bet
 /// `/api`: the versions of the core group.
 pub fn core(server: &ApiServer, headers: &HeaderMap) -> Response<Body> {
     if let Some((media_type, version)) = aggregated_version(headers) {
-        return aggregated(&server.registry.customs.load(), media_type, version, &[""]);
+        let items = aggregated_items(&server.registry.customs.load(), &[""]);
+        return aggregated(media_type, version, items);
     }
     let address = server.advertised_address();
     plain(&json!({
@@ -29,22 +32,27 @@ pub fn core(server: &ApiServer, headers: &HeaderMap) -> Response<Body> {
 pub fn groups(server: &ApiServer, headers: &HeaderMap) -> Response<Body> {
     let customs = server.registry.customs.load();
     let names = group_names(&customs);
+    let table = server.aggregation.table();
     if let Some((media_type, version)) = aggregated_version(headers) {
-        return aggregated(&customs, media_type, version, &names);
+        let mut items = aggregated_items(&customs, &names);
+        remote::add_aggregated(&mut items, &table);
+        return aggregated(media_type, version, items);
     }
-    let groups: Vec<Value> = names.iter().map(|name| group_value(&customs, name)).collect();
+    let mut groups: Vec<Value> = names.iter().map(|name| group_value(&customs, name)).collect();
+    remote::add_plain(&mut groups, &table);
     plain(&json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups }))
 }
 
 /// `/apis/GROUP`.
 pub fn group(server: &ApiServer, name: &str) -> Option<Response<Body>> {
     let customs = server.registry.customs.load();
-    group_names(&customs).contains(&name).then(|| {
-        let mut value = group_value(&customs, name);
-        value["kind"] = "APIGroup".into();
-        value["apiVersion"] = "v1".into();
-        plain(&value)
-    })
+    let own = group_names(&customs).contains(&name);
+    let mut groups: Vec<Value> = own.then(|| group_value(&customs, name)).into_iter().collect();
+    remote::add_plain(&mut groups, &server.aggregation.table());
+    let mut value = groups.into_iter().find(|group| group["name"] == name)?;
+    value["kind"] = "APIGroup".into();
+    value["apiVersion"] = "v1".into();
+    Some(plain(&value))
 }
 
 /// `/api/v1` and `/apis/GROUP/VERSION`.
@@ -85,8 +93,8 @@ fn aggregated_version(headers: &HeaderMap) -> Option<(&'static str, &'static str
     first.flatten()
 }
 
-fn aggregated(customs: &Customs, media_type: &'static str, version: &str, groups: &[&str]) -> Response<Body> {
-    let items: Vec<Value> = groups
+fn aggregated_items(customs: &Customs, groups: &[&str]) -> Vec<Value> {
+    groups
         .iter()
         .map(|group| {
             let versions: Vec<Value> = versions(customs, group)
@@ -106,7 +114,10 @@ fn aggregated(customs: &Customs, media_type: &'static str, version: &str, groups
             };
             json!({ "metadata": metadata, "versions": versions })
         })
-        .collect();
+        .collect()
+}
+
+fn aggregated(media_type: &'static str, version: &str, items: Vec<Value>) -> Response<Body> {
     let mut response = plain(&json!({
         "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"),
         "metadata": {}, "items": items,

@@ -6,6 +6,7 @@
 //! Only the registry writes to the store. This crate must never depend on a component that is a client of it:
 //! controllers, scheduler, kubelet, proxy.
 
+mod aggregation;
 mod allocate;
 mod backup;
 mod body;
@@ -47,6 +48,7 @@ use rustls::ClientConfig;
 use store::Store;
 use tokio::task::JoinHandle;
 
+pub use aggregation::FrontProxy;
 pub use allocate::{ServiceNetwork, Services};
 pub use bootstrap::ClusterFacts;
 pub use codec::EtcdCodec;
@@ -67,6 +69,7 @@ pub struct Options {
     pub services: Services,
     pub facts: ClusterFacts,
     pub kubelet_tls: Arc<ClientConfig>,
+    pub front_proxy: FrontProxy,
     /// For pods and services behind `https:` in a proxy path, whose certificates nobody vouches for.
     pub insecure_tls: Arc<ClientConfig>,
     pub max_reads_in_flight: usize,
@@ -84,6 +87,7 @@ pub struct ApiServer {
     registry: registry::Registry,
     gate: Gate,
     fairness: fairness::Fairness,
+    aggregation: aggregation::Aggregation,
     metrics: Arc<metrics::Metrics>,
     kubelets: KubeletDialer,
     insecure_tls: Arc<ClientConfig>,
@@ -110,6 +114,7 @@ impl ApiServer {
             registry,
             gate,
             fairness: fairness::Fairness::new(options.max_reads_in_flight + options.max_writes_in_flight),
+            aggregation: aggregation::Aggregation::new(options.front_proxy),
             metrics: Arc::default(),
             kubelets: KubeletDialer {
                 tls: options.kubelet_tls,
@@ -130,6 +135,7 @@ impl ApiServer {
         server.load_fairness()?;
         server.spawn(fairness::follow(server.clone()));
         server.spawn(custom::follow(server.clone(), hub).await?);
+        server.spawn(aggregation::follow(server.clone()).await?);
         server.ready.store(true, Ordering::Release);
         Ok(server)
     }
@@ -138,7 +144,9 @@ impl ApiServer {
         self.registry
             .seed(bootstrap::seeds(&self.registry, &self.facts))
             .await?;
-        self.registry.seed_current(bootstrap::own_endpoints(&self.facts)).await
+        let mut current = bootstrap::own_endpoints(&self.facts);
+        current.push(self.aggregation.authentication_config(&self.facts.client_authority));
+        self.registry.seed_current(current).await
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {

@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::body::Body;
 use crate::request::{Query, RequestInfo};
 use crate::verbs::not_served;
-use crate::{ApiServer, discovery, health, openapi, respond};
+use crate::{ApiServer, aggregation, discovery, health, openapi, respond};
 
 /// The version of the API this server implements.
 pub const GIT_VERSION: &str = "v1.36.4";
@@ -40,9 +40,14 @@ pub async fn run(
         ["apis", group] => discovery::group(server, group).ok_or_else(not_served),
         ["apis", group, version] => discovery::resources(server, group, version).ok_or_else(not_served),
         ["openapi", "v3"] => Ok(openapi::index(server).await),
-        ["openapi", "v3", rest @ ..] => openapi::document(server, &rest.join("/"), query, headers)
-            .await
-            .ok_or_else(not_served)?,
+        ["openapi", "v3", rest @ ..] => {
+            let path = rest.join("/");
+            if let Some(answer) = aggregation::document(server, &path, headers).await {
+                return answer;
+            }
+            let own = openapi::document(server, &path, query, headers).await;
+            own.ok_or_else(not_served)?
+        }
         ["openapi", "v2"] => openapi::v2(server, headers).await,
         [".well-known", "openid-configuration"] => {
             let metadata = server.gate.issuer_metadata(&server.advertised_address());

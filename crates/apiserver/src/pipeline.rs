@@ -16,7 +16,7 @@ use crate::fairness::{self, Class};
 use crate::negotiate::{self, Encoding};
 use crate::request::{Query, RequestInfo};
 use crate::verbs::{Call, not_served, with_warnings};
-use crate::{ApiServer, gate, remarks, respond};
+use crate::{ApiServer, aggregation, gate, remarks, respond};
 
 /// Where a request came from.
 #[derive(Clone, Debug)]
@@ -114,6 +114,11 @@ impl ApiServer {
 
         // May this user do that?
         gate::authorize(&self.gate, &user, info, &query)?;
+
+        // Another server may serve that group and version.
+        if let Some(remote) = self.aggregation.remote_of(&info.path) {
+            return aggregation::forward(self, &remote, &user, Request::from_parts(parts, body)).await;
+        }
 
         // Paths that name no resource: discovery, health, OpenAPI, version.
         if !info.is_resource {

@@ -55,4 +55,4 @@ pub use status::decode_status;
 pub use tls::AnyServer;
 pub use transport::{Body, Duplex, Transport, TransportError, Upgrade, body_from_bytes};
 pub use watch::{WatchEvent, WatchStream};
-pub use webhook::{ServiceResolver, Webhook, WebhookError};
+pub use webhook::{ServiceResolver, Webhook, WebhookError, webhook_tls};

@@ -112,7 +112,7 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, C
         .map_err(unusable("a certificate"))
 }
 
-fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, ConfigError> {
+pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, ConfigError> {
     let key = rustls_pemfile::private_key(&mut &*pem).map_err(unusable("the client key"))?;
     key.ok_or_else(|| unusable("the client key")("it holds no PEM private key"))
 }

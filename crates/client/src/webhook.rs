@@ -5,6 +5,8 @@
 
 mod trust;
 
+pub use trust::client_config as webhook_tls;
+
 use std::io;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -173,7 +175,7 @@ impl Webhook {
     async fn connect(&self, to: &(String, u16)) -> Result<Idle, String> {
         let tls = self
             .tls
-            .get_or_init(|| trust::client_config(self.authority_pem.as_deref()));
+            .get_or_init(|| trust::client_config(self.authority_pem.as_deref(), None));
         let connector = TlsConnector::from(tls.clone()?);
         let name = ServerName::try_from(self.address.server_name()).map_err(|error| error.to_string())?;
         let stream = TcpStream::connect((to.0.as_str(), to.1))

@@ -37,9 +37,19 @@ pub struct Identity {
 impl Authority {
     /// Reads the cluster's authority, or makes it when there is none yet.
     pub fn open(layout: &Layout) -> Result<Authority> {
-        let (certificate, key) = (layout.pki().join("ca.crt"), layout.pki().join("ca.key"));
+        Authority::open_named(layout, "ca", "kubernetes")
+    }
+
+    /// The authority for certificates that prove to other API servers that a request comes from ours.
+    pub fn open_front_proxy(layout: &Layout) -> Result<Authority> {
+        Authority::open_named(layout, "front-proxy-ca", "front-proxy-ca")
+    }
+
+    fn open_named(layout: &Layout, file: &str, common_name: &str) -> Result<Authority> {
+        let path = |extension: &str| layout.pki().join(format!("{file}.{extension}"));
+        let (certificate, key) = (path("crt"), path("key"));
         if !certificate.exists() {
-            let made = make_authority()?;
+            let made = make_authority(common_name)?;
             // The key first: a certificate without its key would lock the cluster.
             write_private(&key, made.key_pem.as_bytes())?;
             write_private(&certificate, made.certificate_pem.as_bytes())?;
@@ -97,11 +107,11 @@ pub fn service_account_key(layout: &Layout) -> Result<String> {
     read(&path)
 }
 
-fn make_authority() -> Result<Identity> {
+fn make_authority(common_name: &str) -> Result<Identity> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, "kubernetes");
+    params.distinguished_name.push(DnType::CommonName, common_name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![
         KeyUsagePurpose::DigitalSignature,

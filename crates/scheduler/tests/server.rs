@@ -63,6 +63,7 @@ fn options() -> Options {
             client_authority: "PEM".to_owned(),
         },
         kubelet_tls: tls.clone(),
+        front_proxy: apiserver::FrontProxy::without_certificate(tls.clone()),
         insecure_tls: tls,
         max_reads_in_flight: 400,
         max_writes_in_flight: 200,

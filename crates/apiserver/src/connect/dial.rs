@@ -36,8 +36,13 @@ pub async fn plain(host: &str, port: u16) -> io::Result<Connection> {
 }
 
 pub async fn tls(config: Arc<ClientConfig>, host: &str, port: u16) -> io::Result<Connection> {
+    tls_as(config, host, host, port).await
+}
+
+/// A connection to a server whose certificate has another name than its address.
+pub async fn tls_as(config: Arc<ClientConfig>, name: &str, host: &str, port: u16) -> io::Result<Connection> {
     let stream = connect(host, port).await?;
-    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
     let stream = timeout(CONNECT_TIMEOUT, TlsConnector::from(config).connect(name, stream)).await??;
     Ok(Box::new(stream))
 }

@@ -295,7 +295,7 @@ fn named_container_port(pod: &Value, text: &str) -> Option<u16> {
     }
 }
 
-fn percent_encode(text: &str) -> String {
+pub fn percent_encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

@@ -173,6 +173,7 @@ impl Controller {
         let after = Arc::new(Customs::new(definitions, &before, &self.hub, &self.server));
         registry.customs.store(after.clone());
         before.retire_missing(&after);
+        self.server.aggregation.customs_changed();
     }
 
     async fn write_status(&self, name: &str, status: Value) -> Result<(), Error> {

@@ -61,7 +61,7 @@ static BUILT_IN: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
 pub async fn index(server: &ApiServer) -> Response<Body> {
     let customs = server.registry.customs.load_full();
     make(&customs, make_v3).await;
-    let paths: Map<String, Value> = BUILT_IN
+    let mut paths: Map<String, Value> = BUILT_IN
         .iter()
         .chain(of_customs(&customs))
         .map(|(path, document)| {
@@ -69,6 +69,12 @@ pub async fn index(server: &ApiServer) -> Response<Body> {
             (path.clone(), json!({ "serverRelativeURL": url }))
         })
         .collect();
+    for remote in &server.aggregation.table().remotes {
+        if let Some(url) = &remote.seen().openapi {
+            let path = path_of(&remote.group, &remote.version);
+            paths.insert(path, json!({ "serverRelativeURL": url }));
+        }
+    }
     respond::json(StatusCode::OK, &json!({ "paths": paths }))
 }
 

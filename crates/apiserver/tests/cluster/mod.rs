@@ -76,6 +76,7 @@ impl Cluster {
                 client_authority: String::new(),
             },
             kubelet_tls: tls.clone(),
+            front_proxy: apiserver::FrontProxy::without_certificate(tls.clone()),
             insecure_tls: tls,
             max_reads_in_flight: 100,
             max_writes_in_flight: 100,

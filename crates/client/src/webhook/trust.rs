@@ -10,10 +10,14 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, OtherError, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 
-use crate::tls::{certificates, roots};
+use crate::tls::{certificates, private_key, roots};
 
-/// A configuration that trusts the given authorities, or the system's without any.
-pub fn client_config(authority_pem: Option<&[u8]>) -> Result<Arc<ClientConfig>, String> {
+/// A configuration that trusts the given authorities, or the system's without any, and shows a certificate with its key
+/// if there is one.
+pub fn client_config(
+    authority_pem: Option<&[u8]>,
+    identity: Option<(&[u8], &[u8])>,
+) -> Result<Arc<ClientConfig>, String> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
@@ -30,12 +34,18 @@ pub fn client_config(authority_pem: Option<&[u8]>) -> Result<Arc<ClientConfig>, 
         .build()
         .map_err(|error| error.to_string())?;
     let verifier = Arc::new(Verifier { chains, pinned });
-    Ok(Arc::new(
-        builder
-            .dangerous()
-            .with_custom_certificate_verifier(verifier)
-            .with_no_client_auth(),
-    ))
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+    let config = match identity {
+        None => builder.with_no_client_auth(),
+        Some((chain, key)) => {
+            let chain = certificates(chain).map_err(|error| error.to_string())?;
+            let key = private_key(key).map_err(|error| error.to_string())?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|error| error.to_string())?
+        }
+    };
+    Ok(Arc::new(config))
 }
 
 /// Why a handshake failed, in Go's words where they are known.

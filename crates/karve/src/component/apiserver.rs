@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use apiserver::{
-    AdmissionOptions, ApiServer, AuthorizationMode, ClusterFacts, GateOptions, Options, STORE_ROOT, ServiceNetwork,
-    Services, ServingTls,
+    AdmissionOptions, ApiServer, AuthorizationMode, ClusterFacts, FrontProxy, GateOptions, Options, STORE_ROOT,
+    ServiceNetwork, Services, ServingTls,
 };
 use auth::authenticate::{PublicKey, ServiceAccounts, SigningKey, TokenFile};
 use clap::Args;
@@ -106,6 +106,19 @@ pub struct ApiServerArgs {
     #[arg(long)]
     pub kubelet_certificate_authority: Option<PathBuf>,
 
+    /// The certificate to show to API servers behind APIServices, PEM
+    #[arg(long, requires_all = ["proxy_client_key_file", "requestheader_client_ca_file"])]
+    pub proxy_client_cert_file: Option<PathBuf>,
+    /// The key of --proxy-client-cert-file, PEM
+    #[arg(long, requires = "proxy_client_cert_file")]
+    pub proxy_client_key_file: Option<PathBuf>,
+    /// The authority of --proxy-client-cert-file, which the servers behind APIServices are told, PEM
+    #[arg(long, requires = "proxy_client_cert_file")]
+    pub requestheader_client_ca_file: Option<PathBuf>,
+    /// The names in certificates of that authority that those servers shall believe [default: any]
+    #[arg(long, value_delimiter = ',')]
+    pub requestheader_allowed_names: Vec<String>,
+
     /// Admission plugins to run beyond the defaults
     #[arg(long, value_delimiter = ',')]
     pub enable_admission_plugins: Vec<String>,
@@ -184,6 +197,7 @@ pub async fn start(layout: &Layout, args: &ApiServerArgs) -> Result<(Running, Tc
             client_authority,
         },
         kubelet_tls: kubelet_tls(args, &authority)?,
+        front_proxy: front_proxy(layout, args)?,
         insecure_tls: tls::client(None, None)?,
         max_reads_in_flight: args.max_requests_inflight,
         max_writes_in_flight: args.max_mutating_requests_inflight,
@@ -362,6 +376,27 @@ fn kubelet_tls(args: &ApiServerArgs, authority: &Authority) -> Result<Arc<Client
         Some(path) => tls::client(Some(&read(path)?), Some(&identity)),
         None => tls::client(None, Some(&identity)),
     }
+}
+
+/// How other API servers know that requests come from this one: by an authority that signs nothing else.
+fn front_proxy(layout: &Layout, args: &ApiServerArgs) -> Result<FrontProxy> {
+    let identity = match (&args.proxy_client_cert_file, &args.proxy_client_key_file) {
+        (Some(certificate), Some(key)) => pki::Identity {
+            certificate_pem: read(certificate)?,
+            key_pem: read(key)?,
+        },
+        _ => Authority::open_front_proxy(layout)?.client("front-proxy-client", &[])?,
+    };
+    let authority_pem = match &args.requestheader_client_ca_file {
+        Some(path) => read(path)?,
+        None => Authority::open_front_proxy(layout)?.certificate_pem,
+    };
+    Ok(FrontProxy {
+        unchecked_tls: tls::client(None, Some(&identity))?,
+        identity: Some((identity.certificate_pem, identity.key_pem)),
+        authority_pem,
+        allowed_names: args.requestheader_allowed_names.clone(),
+    })
 }
 
 fn write_admin_kubeconfig(layout: &Layout, authority: &Authority, url: &str) -> Result<()> {

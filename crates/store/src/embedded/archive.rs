@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -21,6 +22,8 @@ pub(crate) struct Archive {
     pub volume: Volume,
     pub files: RwLock<Files>,
     pub shared: Arc<Shared>,
+    /// Older revisions are refused, whether their files are still there or not.
+    forgotten: AtomicU64,
     compacting: Mutex<()>,
     turns: Semaphore,
 }
@@ -43,6 +46,7 @@ impl Archive {
             volume,
             files: RwLock::new(files),
             shared,
+            forgotten: AtomicU64::new(0),
             compacting: Mutex::new(()),
             turns: Semaphore::new(READERS),
         }
@@ -54,7 +58,13 @@ impl Archive {
     }
 
     pub fn floor(&self) -> Revision {
-        self.files.read().floor
+        let forgotten = self.forgotten.load(Ordering::Relaxed);
+        self.files.read().floor.max(forgotten)
+    }
+
+    /// Refuses what is older than `revision` from now on.
+    pub fn forget_before(&self, revision: Revision) {
+        self.forgotten.fetch_max(revision, Ordering::Relaxed);
     }
 
     pub fn check_floor(&self, revision: Revision) -> Result<(), StoreError> {
@@ -123,7 +133,7 @@ impl Archive {
     /// Puts a checkpoint at `revision` and removes what lies before it. Blocks on the disk.
     pub fn compact_to(&self, revision: Revision) -> Result<(), StoreError> {
         let _one_at_a_time = self.compacting.lock();
-        let old_floor = self.floor();
+        let old_floor = self.files.read().floor;
         if revision <= old_floor {
             return Ok(());
         }

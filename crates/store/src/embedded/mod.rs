@@ -17,6 +17,7 @@ mod volume;
 mod watch;
 mod writer;
 
+use std::collections::VecDeque;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -45,7 +46,7 @@ use crate::{EventStream, Outcome, Revision, Snapshot, Store, StoreError, Transac
 /// How much history is kept on disk.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// History younger than this is kept, as far as `history_bytes` allows.
+    /// History younger than this is kept, as far as `history_bytes` allows; what is older is refused soon after.
     pub history_age: Duration,
     /// The log grows to at most about this, or to the size of the state where that is larger.
     pub history_bytes: u64,
@@ -54,6 +55,10 @@ pub struct Options {
     /// Superseded values that are kept in memory for watches and pages; what is older is read back from disk.
     pub memory_bytes: usize,
 }
+
+/// How often during [`Options::history_age`] it is noted which revision is the newest.
+const AGE_NOTES: usize = 5;
+const LEAST_PAUSE: Duration = Duration::from_millis(20);
 
 impl Default for Options {
     fn default() -> Self {
@@ -111,7 +116,7 @@ struct Held {
 }
 
 async fn start(disk: Arc<dyn Disk>, lock: Option<Lock>, options: Options) -> Result<Arc<Embedded>, StoreError> {
-    let limits = options.limits();
+    let (limits, age) = (options.limits(), options.history_age);
     let (volume, recovered) = blocking(move || {
         let volume = Volume::open(disk)?;
         let recovered = recover(&volume, &options, now_ms())?;
@@ -144,6 +149,7 @@ async fn start(disk: Arc<dyn Disk>, lock: Option<Lock>, options: Options) -> Res
     });
     tokio::spawn(expiry::run(Arc::downgrade(&store), shared));
     tokio::spawn(compact_when_due(store.archive.clone(), limits, rolled));
+    tokio::spawn(forget_when_old(store.archive.clone(), age));
     Ok(store)
 }
 
@@ -171,6 +177,26 @@ async fn compact_when_due(archive: Arc<Archive>, limits: Limits, rolled: Arc<Not
         let archive = archive.clone();
         if let Err(error) = blocking(move || archive.compact_to(revision)).await {
             tracing::warn!(%error, revision, "the log could not be compacted; trying again when it has grown");
+        }
+    }
+}
+
+/// Clients are refused what is older than `age` even while it is still on the disk, so that what they can count on does
+/// not hang on how much others write.
+async fn forget_when_old(archive: Arc<Archive>, age: Duration) {
+    let mut signal = archive.shared.subscribe();
+    let pause = (age / AGE_NOTES as u32).max(LEAST_PAUSE);
+    let mut noted = VecDeque::with_capacity(AGE_NOTES + 1);
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(pause) => (),
+            _ = signal.wait_for(|signal| signal.closed) => return,
+        }
+        noted.push_back(archive.shared.state().revision);
+        if noted.len() > AGE_NOTES
+            && let Some(old) = noted.pop_front()
+        {
+            archive.forget_before(old);
         }
     }
 }

@@ -136,6 +136,33 @@ async fn old_history_is_compacted_by_itself() {
 }
 
 #[tokio::test]
+async fn old_history_is_refused_although_it_takes_little_space() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options {
+        history_age: Duration::from_millis(200),
+        ..Options::default()
+    };
+    let embedded = open(directory.path(), options).await.unwrap();
+    let store: Arc<dyn Store> = embedded;
+    let old = write(&store, [put("/a", "old")]).await;
+    let now = write(&store, [put("/a", "new")]).await;
+    assert!(store.snapshot_at(old).await.is_ok());
+    let forgotten = tokio::time::timeout(PATIENCE, async {
+        while store.snapshot_at(old).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    forgotten.await.expect("old history is still there");
+    assert!(matches!(
+        refused(store.snapshot_at(old).await),
+        StoreError::Compacted { oldest, .. } if oldest == now
+    ));
+    assert!(store.snapshot_at(now).await.is_ok());
+    assert!(matches!(refused(store.watch(old).await), StoreError::Compacted { .. }));
+    store.close().await;
+}
+
+#[tokio::test]
 async fn a_missing_file_is_noticed() {
     let directory = tempfile::tempdir().unwrap();
     let options = || Options {
