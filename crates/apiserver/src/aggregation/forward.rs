@@ -103,9 +103,10 @@ fn own_user() -> User {
 
 async fn dial(server: &ApiServer, remote: &Remote) -> Result<Connection, String> {
     let tls = remote.tls.clone()?;
-    let lookup = server.registry.lookup();
-    let (address, port) = admission::Services(&lookup).resolve(&remote.namespace, &remote.service, remote.port)?;
-    drop(lookup);
+    let (address, port) = {
+        let lookup = server.registry.lookup();
+        admission::Services(&lookup).resolve(&remote.namespace, &remote.service, remote.port)?
+    };
     connect::tls_as(tls, &remote.host(), &address, port)
         .await
         .map_err(|error| error.to_string())
