@@ -5,6 +5,7 @@ mod chaos;
 mod cluster;
 mod conformance;
 mod descriptions;
+mod differential;
 mod dist;
 mod e2e;
 mod interchange;
@@ -58,6 +59,10 @@ enum Task {
     ///
     /// Example: cargo xtask e2e workload crash
     E2e(e2e::E2eArgs),
+    /// Ask upstream's API server and ours the same and compare the answers
+    ///
+    /// Example: cargo xtask differential Pod Service
+    Differential(differential::DifferentialArgs),
     /// Pack the descriptions of built-in types from the source of the k8s-openapi crate
     Descriptions(descriptions::DescriptionsArgs),
     /// Build upstream's programs that tests run against and print their paths
@@ -95,6 +100,7 @@ fn run(task: Task) -> Result<()> {
         Task::Interchange(args) => interchange::run(&args),
         Task::Chaos(args) => chaos::run(&args),
         Task::E2e(args) => e2e::run(&args),
+        Task::Differential(args) => differential::run(&args),
         Task::Descriptions(args) => descriptions::run(&args),
         Task::Peers(args) => peers::build(&args.names).map(|paths| {
             paths.iter().for_each(|path| println!("{}", path.display()));

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::tools::{self, cargo, is_on_path, is_root};
-use crate::{bench, chaos, conformance, dist, e2e, interchange, peers};
+use crate::{bench, chaos, conformance, differential, dist, e2e, interchange, peers};
 
 #[derive(Args)]
 pub struct TestArgs {
@@ -44,6 +44,7 @@ const STEPS: &[Step] = &[
     ("dist", release),
     ("peers", peers::build_needed),
     ("e2e", e2e::run_all),
+    ("differential", differential::run_all),
     ("interchange", interchange::run_quick),
     ("chaos", chaos::run_quick),
     ("conformance", conformance::run_quick),

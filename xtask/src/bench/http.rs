@@ -1,4 +1,4 @@
-//! Just enough HTTP/1.1 over a Unix socket to time a server without the cost of starting a client.
+//! Just enough HTTP/1.1 to ask a server without the cost of starting a client: over a Unix socket, or any other stream.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -6,14 +6,23 @@ use std::path::Path;
 use std::time::Duration;
 
 /// A kept connection.
-pub struct Connection {
-    stream: BufReader<UnixStream>,
+pub struct Connection<S: Read + Write = UnixStream> {
+    stream: BufReader<S>,
 }
 
 #[derive(Debug, PartialEq)]
 pub struct Response {
     pub status: u16,
+    /// The `Warning` headers as they came.
+    pub warnings: Vec<String>,
     pub body: Vec<u8>,
+}
+
+#[derive(Debug, PartialEq)]
+struct Head {
+    status: u16,
+    framing: Framing,
+    warnings: Vec<String>,
 }
 
 /// How a body ends.
@@ -34,23 +43,14 @@ impl Connection {
 
     pub fn request(&mut self, method: &str, path: &str, body: &[u8]) -> io::Result<Response> {
         self.send(method, path, body)?;
-        let (status, framing) = read_head(&mut self.stream)?;
-        let mut body = Vec::new();
-        match framing {
-            Framing::Length(length) => {
-                body.resize(length, 0);
-                self.stream.read_exact(&mut body)?;
-            }
-            Framing::Chunked => while read_chunk(&mut self.stream, &mut body)? {},
-        }
-        Ok(Response { status, body })
+        self.receive()
     }
 
     /// Begins a response without end; its lines are read from what is returned.
     pub fn stream(mut self, path: &str) -> io::Result<Lines> {
         self.send("GET", path, &[])?;
-        let (status, framing) = read_head(&mut self.stream)?;
-        match (status, framing) {
+        let head = read_head(&mut self.stream)?;
+        match (head.status, head.framing) {
             (200, Framing::Chunked) => Ok(Lines {
                 stream: self.stream,
                 read: Vec::new(),
@@ -69,6 +69,40 @@ impl Connection {
         .into_bytes();
         request.extend(body);
         self.stream.get_mut().write_all(&request)
+    }
+}
+
+impl<S: Read + Write> Connection<S> {
+    pub fn over(stream: S) -> Self {
+        Self {
+            stream: BufReader::new(stream),
+        }
+    }
+
+    /// Sends a request whose head is complete but for the empty line, and reads the answer.
+    pub fn exchange(&mut self, head: &str, body: &[u8]) -> io::Result<Response> {
+        let mut request = format!("{head}\r\n").into_bytes();
+        request.extend(body);
+        self.stream.get_mut().write_all(&request)?;
+        self.stream.get_mut().flush()?;
+        self.receive()
+    }
+
+    fn receive(&mut self) -> io::Result<Response> {
+        let head = read_head(&mut self.stream)?;
+        let mut body = Vec::new();
+        match head.framing {
+            Framing::Length(length) => {
+                body.resize(length, 0);
+                self.stream.read_exact(&mut body)?;
+            }
+            Framing::Chunked => while read_chunk(&mut self.stream, &mut body)? {},
+        }
+        Ok(Response {
+            status: head.status,
+            warnings: head.warnings,
+            body,
+        })
     }
 }
 
@@ -91,7 +125,7 @@ impl Lines {
     }
 }
 
-fn read_head(stream: &mut impl BufRead) -> io::Result<(u16, Framing)> {
+fn read_head(stream: &mut impl BufRead) -> io::Result<Head> {
     let malformed = || io::Error::other("the response is not HTTP");
     let first = read_line(stream)?;
     let status = first
@@ -99,17 +133,22 @@ fn read_head(stream: &mut impl BufRead) -> io::Result<(u16, Framing)> {
         .nth(1)
         .and_then(|code| code.parse().ok())
         .ok_or_else(malformed)?;
-    let mut framing = Framing::Length(0);
+    let (mut framing, mut warnings) = (Framing::Length(0), Vec::new());
     loop {
-        let line = read_line(stream)?.to_ascii_lowercase();
-        match line.split_once(": ") {
-            Some(("content-length", length)) => {
-                framing = Framing::Length(length.parse().map_err(|_| malformed())?);
-            }
-            Some(("transfer-encoding", "chunked")) => framing = Framing::Chunked,
-            Some(_) => {}
-            None if line.is_empty() => return Ok((status, framing)),
-            None => return Err(malformed()),
+        let line = read_line(stream)?;
+        if line.is_empty() {
+            return Ok(Head {
+                status,
+                framing,
+                warnings,
+            });
+        }
+        let (name, value) = line.split_once(": ").ok_or_else(malformed)?;
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => framing = Framing::Length(value.parse().map_err(|_| malformed())?),
+            "transfer-encoding" if value.eq_ignore_ascii_case("chunked") => framing = Framing::Chunked,
+            "warning" => warnings.push(value.to_owned()),
+            _ => {}
         }
     }
 }
@@ -140,10 +179,15 @@ mod tests {
 
     #[test]
     fn bodies_end_by_length_or_by_an_empty_chunk() {
-        let mut text = &b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\n{}"[..];
-        assert_eq!(read_head(&mut text).unwrap(), (201, Framing::Length(2)));
+        let mut text = &b"HTTP/1.1 201 Created\r\nWarning: 299 - \"Old\"\r\nContent-Length: 2\r\n\r\n{}"[..];
+        let head = Head {
+            status: 201,
+            framing: Framing::Length(2),
+            warnings: vec!["299 - \"Old\"".to_owned()],
+        };
+        assert_eq!(read_head(&mut text).unwrap(), head);
         let mut text = &b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"[..];
-        assert_eq!(read_head(&mut text).unwrap(), (200, Framing::Chunked));
+        assert_eq!(read_head(&mut text).unwrap().framing, Framing::Chunked);
         let mut body = Vec::new();
         assert!(read_chunk(&mut text, &mut body).unwrap());
         assert!(!read_chunk(&mut text, &mut body).unwrap());

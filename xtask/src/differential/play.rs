@@ -1,0 +1,150 @@
+//! Putting all cases to one server.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use super::cases::{Action, Case, Kind, Request};
+use super::change;
+use super::servers::{Client, Server};
+use super::vary;
+use crate::signals;
+
+/// What a server said.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    pub code: u16,
+    pub warnings: Vec<String>,
+    /// Text that is not JSON is a string.
+    pub body: Value,
+}
+
+/// A case with its kind, as it is reported.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Title {
+    pub kind: String,
+    pub case: String,
+}
+
+struct Player<'a> {
+    server: &'a Server,
+    client: Client,
+    /// The object of the kind that is at its turn, as it is stored.
+    stored: Value,
+    answers: Vec<(Title, Answer)>,
+}
+
+/// The answers to everything, in order.
+pub fn play(server: &Server, kinds: &[Kind]) -> Result<Vec<(Title, Answer)>> {
+    let mut player = Player {
+        server,
+        client: server.connect()?,
+        stored: Value::Null,
+        answers: Vec::new(),
+    };
+    for kind in kinds {
+        signals::check()?;
+        player.kind(kind).with_context(|| kind.name.clone())?;
+    }
+    Ok(player.answers)
+}
+
+impl Player<'_> {
+    /// New objects first, while there is none in their way; then the object itself, and what one does with it.
+    fn kind(&mut self, kind: &Kind) -> Result<()> {
+        let Some(base) = &kind.base else {
+            return kind.cases.iter().try_for_each(|case| self.case(kind, case));
+        };
+        let (creates, others): (Vec<&Case>, Vec<&Case>) = kind
+            .cases
+            .iter()
+            .partition(|case| matches!(case.action, Action::Create(_)));
+        for case in creates {
+            self.case(kind, case)?;
+        }
+        for case in vary::creates(base) {
+            self.case(kind, &case)?;
+        }
+        if base["metadata"]["name"].is_null() {
+            return others.into_iter().try_for_each(|case| self.case(kind, case));
+        }
+        let seed = send("POST", &kind.collection, &base.to_string());
+        let seeded = self.ask(&seed)?;
+        self.note(kind, "POST the object", seeded);
+        let path = kind.object_path()?;
+        self.stored = self.ask(&send("GET", &path, ""))?.body;
+        let refused = || {
+            format!(
+                "the object is not stored: {}",
+                self.answers.last().map_or(&Value::Null, |(_, answer)| &answer.body)
+            )
+        };
+        ensure!(self.stored["metadata"]["uid"].is_string(), refused());
+        for case in others.into_iter().chain(&vary::updates(base)) {
+            self.case(kind, case)?;
+        }
+        for case in [vary::reads(&path), vary::reads(&kind.collection)].iter().flatten() {
+            self.case(kind, case)?;
+        }
+        let deleted = self.ask(&send("DELETE", &path, ""))?;
+        self.note(kind, "DELETE the object", deleted);
+        Ok(())
+    }
+
+    fn case(&mut self, kind: &Kind, case: &Case) -> Result<()> {
+        let request = match &case.action {
+            Action::Send(request) => request.clone(),
+            Action::Create(changes) => {
+                let mut object = kind.base.clone().unwrap_or_else(|| json!({}));
+                change::apply(changes, &mut object);
+                send("POST", &format!("{}?dryRun=All", kind.collection), &object.to_string())
+            }
+            Action::Put { subresource, changes } => {
+                let mut object = self.stored.clone();
+                change::apply(changes, &mut object);
+                let path = format!("{}{subresource}?dryRun=All", kind.object_path()?);
+                send("PUT", &path, &object.to_string())
+            }
+        };
+        let answer = self.ask(&request).with_context(|| case.title.clone())?;
+        self.note(kind, &case.title, answer);
+        Ok(())
+    }
+
+    /// A server may close a connection after a request that it could not read to the end.
+    fn ask(&mut self, request: &Request) -> Result<Answer> {
+        let response = match self.client.ask(request) {
+            Ok(response) => response,
+            Err(_) => {
+                self.client = self.server.connect()?;
+                self.client.ask(request)?
+            }
+        };
+        let body = match serde_json::from_slice(&response.body) {
+            Ok(body) => body,
+            Err(_) => String::from_utf8_lossy(&response.body).into_owned().into(),
+        };
+        Ok(Answer {
+            code: response.status,
+            warnings: response.warnings,
+            body,
+        })
+    }
+
+    fn note(&mut self, kind: &Kind, case: &str, answer: Answer) {
+        let title = Title {
+            kind: kind.name.clone(),
+            case: case.to_owned(),
+        };
+        self.answers.push((title, answer));
+    }
+}
+
+fn send(method: &str, path: &str, body: &str) -> Request {
+    Request {
+        method: method.to_owned(),
+        path: path.to_owned(),
+        content_type: "application/json".to_owned(),
+        body: body.to_owned(),
+        ..Request::default()
+    }
+}

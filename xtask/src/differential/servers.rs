@@ -1,0 +1,205 @@
+//! The two API servers, alone on the loopback of a network namespace of their own, and how they are asked.
+
+use std::io;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sched::{CloneFlags, unshare};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+
+use super::cases::Request;
+use crate::bench::http::{Connection, Response};
+use crate::process::Process;
+use crate::signals::wait_for;
+use crate::{peers, tools};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const TOKEN: &str = "differential";
+
+/// A server and what it stands on; all end with it.
+pub struct Server {
+    port: u16,
+    tls: Arc<ClientConfig>,
+    _processes: Vec<Process>,
+}
+
+/// Moves the calling thread, and all that it starts from now on, to an empty network.
+pub fn leave_network() -> Result<()> {
+    unshare(CloneFlags::CLONE_NEWNET).context("cannot make a network namespace; this needs root")?;
+    tools::run(Command::new("ip").args(["link", "set", "lo", "up"]))
+}
+
+/// What both need: who may ask, and a key that signs tokens.
+pub fn prepare(dir: &Path) -> Result<()> {
+    std::fs::write(
+        dir.join("tokens.csv"),
+        format!("{TOKEN},{TOKEN},1,\"system:masters\"\n"),
+    )?;
+    let key = dir.join("service-account.key");
+    tools::run(
+        Command::new("openssl")
+            .args(["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out"])
+            .arg(key),
+    )
+}
+
+/// Upstream's server on an etcd. `without` names the admission plugins that it goes without.
+pub fn upstream(dir: &Path, without: &str) -> Result<Server> {
+    let programs = peers::build(&["etcd".to_owned(), "kube-apiserver".to_owned()])?;
+    let [etcd, apiserver] = programs.as_slice() else {
+        anyhow::bail!("build.sh did not name two programs");
+    };
+    let etcd = Process::start(
+        Command::new(etcd).arg("--data-dir").arg(dir.join("etcd")),
+        &dir.join("etcd.log"),
+    )?;
+    let mut command = Command::new(apiserver);
+    common_flags(&mut command, dir);
+    command
+        .args(["--etcd-servers=http://127.0.0.1:2379", "--secure-port=6443"])
+        .args(["--endpoint-reconciler-type=none", "--allow-privileged=true"])
+        .arg(format!("--cert-dir={}", dir.join("certificates").display()));
+    if !without.is_empty() {
+        command.arg(format!("--disable-admission-plugins={without}"));
+    }
+    let server = Process::start(&mut command, &dir.join("kube-apiserver.log"))?;
+    ready(Server {
+        port: 6443,
+        tls: tls()?,
+        _processes: vec![server, etcd],
+    })
+}
+
+pub fn karve(binary: &Path, dir: &Path) -> Result<Server> {
+    let mut command = Command::new(binary);
+    command.arg("kube-apiserver");
+    common_flags(&mut command, dir);
+    command
+        .arg("--secure-port=7443")
+        .arg(format!("--data-dir={}", dir.join("karve").display()));
+    let server = Process::start(&mut command, &dir.join("karve.log"))?;
+    ready(Server {
+        port: 7443,
+        tls: tls()?,
+        _processes: vec![server],
+    })
+}
+
+fn common_flags(command: &mut Command, dir: &Path) {
+    let key = dir.join("service-account.key").display().to_string();
+    command
+        .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
+        .args(["--authorization-mode=RBAC", "--service-cluster-ip-range=10.96.0.0/16"])
+        .arg("--service-account-issuer=https://kubernetes.default.svc")
+        .arg(format!("--service-account-key-file={key}"))
+        .arg(format!("--service-account-signing-key-file={key}"))
+        .arg(format!("--token-auth-file={}", dir.join("tokens.csv").display()));
+}
+
+fn ready(server: Server) -> Result<Server> {
+    let works = |path: &str| {
+        let request = Request {
+            method: "GET".to_owned(),
+            path: path.to_owned(),
+            ..Request::default()
+        };
+        let answer = server.connect().and_then(|mut client| client.ask(&request));
+        answer.is_ok_and(|answer| answer.status == 200).then_some(())
+    };
+    wait_for("a ready server", PATIENCE, || works("/readyz"))?;
+    wait_for("the default namespace", PATIENCE, || {
+        works("/api/v1/namespaces/default")
+    })?;
+    Ok(server)
+}
+
+impl Server {
+    pub fn connect(&self) -> io::Result<Client> {
+        let socket = TcpStream::connect(("127.0.0.1", self.port))?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_nodelay(true)?;
+        let name = ServerName::try_from("localhost").map_err(io::Error::other)?;
+        let session = ClientConnection::new(self.tls.clone(), name).map_err(io::Error::other)?;
+        Ok(Client {
+            connection: Connection::over(StreamOwned::new(session, socket)),
+        })
+    }
+}
+
+/// A kept connection.
+pub struct Client {
+    connection: Connection<StreamOwned<ClientConnection, TcpStream>>,
+}
+
+impl Client {
+    pub fn ask(&mut self, request: &Request) -> io::Result<Response> {
+        let mut head = format!(
+            "{} {} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nUser-Agent: differential\r\n",
+            request.method, request.path
+        );
+        for (name, value) in [("Accept", &request.accept), ("Content-Type", &request.content_type)] {
+            if !value.is_empty() {
+                head += &format!("{name}: {value}\r\n");
+            }
+        }
+        head += &format!("Content-Length: {}\r\n", request.body.len());
+        self.connection.exchange(&head, request.body.as_bytes())
+    }
+}
+
+fn tls() -> Result<Arc<ClientConfig>> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anybody))
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+/// Accepts every certificate: nobody else is on this loopback.
+#[derive(Debug)]
+struct Anybody;
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        rustls::crypto::ring::default_provider()
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
