@@ -282,7 +282,7 @@ fn mask_trailing_dash(name: &str, prefix: bool) -> String {
 
 fn too_long(text: &str, bytes: usize) -> Vec<String> {
     if text.len() > bytes {
-        vec![format!("must be no more than {bytes} bytes")]
+        vec![format!("must be no more than {bytes} characters")]
     } else {
         Vec::new()
     }
@@ -325,7 +325,7 @@ mod tests {
         assert_eq!(dns1123_label("web.1", false), ["must not contain dots"]);
         assert_eq!(
             dns1123_subdomain(&"a".repeat(254), false),
-            ["must be no more than 253 bytes"]
+            ["must be no more than 253 characters"]
         );
         expect![[r#"
             [

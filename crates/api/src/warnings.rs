@@ -83,6 +83,16 @@ pub fn of_object(object: &Value) -> Vec<String> {
     if kind == "Pod" {
         return of_pod(&Path::default(), object);
     }
+    if kind == "Service" {
+        return of_service(&object["spec"]);
+    }
+    if kind == "Ingress" && object["metadata"]["annotations"].has(OLD_INGRESS_CLASS) {
+        let instead = "please use 'spec.ingressClassName' instead";
+        return vec![format!("annotation {OLD_INGRESS_CLASS:?} is deprecated, {instead}")];
+    }
+    if kind == "EndpointSlice" && object.text("addressType") == "FQDN" {
+        return vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()];
+    }
     let Some((_, path)) = TEMPLATES.iter().find(|(name, _)| *name == kind) else {
         return Vec::new();
     };
@@ -94,6 +104,72 @@ pub fn of_object(object: &Value) -> Vec<String> {
     of_pod(&place, template)
 }
 
+const OLD_INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
+
+fn of_service(spec: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !spec.list("externalIPs").is_empty() {
+        let text = "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
+        warnings.push(text.to_owned());
+        if spec.text("type") == "ExternalName" {
+            warnings.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".to_owned());
+        }
+    }
+    if spec.text("trafficDistribution") == "PreferClose" {
+        let text = "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"";
+        warnings.push(text.to_owned());
+    }
+    warnings
+}
+
+/// Terms of affinity that name old labels, or no pods at all.
+fn of_affinity(affinity: &Value, path: &Path, warnings: &mut Vec<String>) {
+    let (required, preferred) = (
+        "requiredDuringSchedulingIgnoredDuringExecution",
+        "preferredDuringSchedulingIgnoredDuringExecution",
+    );
+    let nodes = path.child("nodeAffinity");
+    let terms = affinity["nodeAffinity"][required]
+        .list("nodeSelectorTerms")
+        .iter()
+        .enumerate();
+    for (at, term) in terms {
+        of_node_term(
+            term,
+            &nodes.child(required).child("nodeSelectorTerms").index(at),
+            warnings,
+        );
+    }
+    for (at, term) in affinity["nodeAffinity"].list(preferred).iter().enumerate() {
+        let place = nodes.child(preferred).index(at).child("preference");
+        of_node_term(&term["preference"], &place, warnings);
+    }
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let path = path.child(kind);
+        let hard = affinity[kind].list(required).iter().enumerate();
+        let hard = hard.map(|(at, term)| (term, path.child(required).index(at)));
+        let soft = affinity[kind].list(preferred).iter().enumerate();
+        let soft = soft.map(|(at, term)| {
+            let place = path.child(preferred).index(at).child("podAffinityTerm");
+            (&term["podAffinityTerm"], place)
+        });
+        for (_, place) in hard.chain(soft).filter(|(term, _)| !term.has("labelSelector")) {
+            let place = place.child("labelSelector");
+            warnings.push(format!("{place}: a null labelSelector results in matching no pod"));
+        }
+    }
+}
+
+fn of_node_term(term: &Value, path: &Path, warnings: &mut Vec<String>) {
+    for (at, requirement) in term.list("matchExpressions").iter().enumerate() {
+        let key = requirement.text("key");
+        if let Some((_, text)) = OLD_LABELS.iter().find(|(old, _)| *old == key) {
+            let place = path.child("matchExpressions").index(at).child("key");
+            warnings.push(format!("{place}: {key} is {text}"));
+        }
+    }
+}
+
 fn of_pod(path: &Path, pod: &Value) -> Vec<String> {
     let (spec, place) = (&pod["spec"], path.child("spec"));
     let mut warnings = Vec::new();
@@ -102,6 +178,7 @@ fn of_pod(path: &Path, pod: &Value) -> Vec<String> {
             warnings.push(format!("{}: {text}", place.child("nodeSelector").key(label)));
         }
     }
+    of_affinity(&spec["affinity"], &place.child("affinity"), &mut warnings);
     for (at, constraint) in spec.list("topologySpreadConstraints").iter().enumerate() {
         let place = place.child("topologySpreadConstraints").index(at);
         if !constraint.has("labelSelector") {
@@ -117,6 +194,12 @@ fn of_pod(path: &Path, pod: &Value) -> Vec<String> {
         }
     }
     repeated(spec, "hostAliases", "ip", &place, &mut warnings);
+    for (at, secret) in spec.list("imagePullSecrets").iter().enumerate() {
+        if secret.text("name").is_empty() {
+            let place = place.child("imagePullSecrets").index(at).child("name");
+            warnings.push(format!("{place}: invalid empty name \"\""));
+        }
+    }
     repeated(spec, "imagePullSecrets", "name", &place, &mut warnings);
     for list in ["initContainers", "containers", "ephemeralContainers"] {
         for (at, container) in spec.list(list).iter().enumerate() {
@@ -137,7 +220,7 @@ fn repeated(spec: &Value, list: &str, key: &str, path: &Path, warnings: &mut Vec
     let mut seen = BTreeSet::new();
     for (at, item) in spec.list(list).iter().enumerate() {
         let value = item.text(key);
-        if !seen.insert(value) {
+        if !seen.insert(value) && !value.is_empty() {
             let place = path.child(list).index(at).child(key);
             warnings.push(format!("{place}: duplicate {key} {value:?}"));
         }
@@ -185,6 +268,15 @@ fn of_ports(spec: &Value, path: &Path, warnings: &mut Vec<String>) {
                 };
                 for (other, there) in ports.iter().filter(same) {
                     warnings.extend(port_overlap(port, other).map(|what| format!("{place}: {what} with {there}")));
+                }
+                if !port.text("hostIP").is_empty() && port.number("hostPort") == 0 {
+                    warnings.push(format!(
+                        "{place}: hostIP set without hostPort: {{Name:{} HostPort:0 ContainerPort:{} Protocol:{} HostIP:{}}}",
+                        port.text("name"),
+                        port.number("containerPort"),
+                        port.text("protocol"),
+                        port.text("hostIP"),
+                    ));
                 }
                 let name = port.text("name");
                 match names.iter().find(|(other, _)| *other == name && !name.is_empty()) {

@@ -15,8 +15,11 @@ static RANDOM: LazyLock<Regex> = LazyLock::new(|| {
     pattern(&format!("{uid}|{time}|kube-api-access-[a-z0-9]{{5}}"))
 });
 
-/// Upstream shows a struct with the names of its code, which are not the API's.
-static STRUCT: LazyLock<Regex> = LazyLock::new(|| pattern(r": \[?\{.*\}\]?(: |$)"));
+/// Upstream shows a struct with the names of its code, which are not the API's, and an empty one as `null` or not.
+static STRUCT: LazyLock<Regex> = LazyLock::new(|| pattern(r": (\[?\{.*\}\]?|null)(: |$)"));
+
+/// What was made from a `generateName` of a case.
+static GENERATED: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b([Mm]ade[-_])[a-z0-9]{5}"));
 
 /// Fields that servers choose.
 const CHOSEN: &[&str] = &[
@@ -101,11 +104,11 @@ fn refusal(status: &Value, lines: &mut Vec<String>) {
     let message = text(&status["message"]);
     match message.split_once(" is invalid: ") {
         Some((whose, _)) if !causes.is_empty() => lines.push(format!("message {whose} is invalid")),
-        _ => lines.push(format!("message {}", STRUCT.replace(&message, ": …$1"))),
+        _ => lines.push(format!("message {}", STRUCT.replace(&message, ": …$2"))),
     }
     for cause in causes {
         let message = text(&cause["message"]);
-        let message = STRUCT.replace(&message, ": …$1");
+        let message = STRUCT.replace(&message, ": …$2");
         lines.push(format!(
             "{} {message} ({})",
             text(&cause["field"]),
@@ -114,8 +117,12 @@ fn refusal(status: &Value, lines: &mut Vec<String>) {
     }
 }
 
+/// Of a text of several lines the first: upstream shows changed structs of its code in the others.
 fn plain(text: &str) -> String {
-    RANDOM.replace_all(text, "~").into_owned()
+    let first = text.split('\n').next().unwrap_or_default();
+    GENERATED
+        .replace_all(&RANDOM.replace_all(first, "~"), "$1~")
+        .into_owned()
 }
 
 /// Replaces what servers choose, wherever it stands.

@@ -1,6 +1,6 @@
 //! Putting all cases to one server.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::cases::{Action, Case, Kind, Request};
@@ -24,6 +24,9 @@ pub struct Title {
     pub kind: String,
     pub case: String,
 }
+
+/// The case in which the object itself is stored.
+pub const STORED: &str = "POST the object";
 
 struct Player<'a> {
     server: &'a Server,
@@ -69,16 +72,9 @@ impl Player<'_> {
         }
         let seed = send("POST", &kind.collection, &base.to_string());
         let seeded = self.ask(&seed)?;
-        self.note(kind, "POST the object", seeded);
+        self.note(kind, STORED, seeded);
         let path = kind.object_path()?;
         self.stored = self.ask(&send("GET", &path, ""))?.body;
-        let refused = || {
-            format!(
-                "the object is not stored: {}",
-                self.answers.last().map_or(&Value::Null, |(_, answer)| &answer.body)
-            )
-        };
-        ensure!(self.stored["metadata"]["uid"].is_string(), refused());
         for case in others.into_iter().chain(&vary::updates(base)) {
             self.case(kind, case)?;
         }

@@ -25,13 +25,17 @@ impl Rules for DaemonSetRules {
         }
         spec.fill("revisionHistoryLimit", 10);
         default_template(spec);
+        // Whoever writes a set owns this, too.
+        set.ensure("metadata")
+            .ensure("annotations")
+            .fill(TEMPLATE_GENERATION, "0");
     }
 
     fn prepare_create(&self, set: &mut Value) {
         // The template's own generation is long unused, but every new set starts with it.
         set.ensure("metadata")
             .ensure("annotations")
-            .fill(TEMPLATE_GENERATION, "1");
+            .set(TEMPLATE_GENERATION, "1");
         let zeros = [
             "currentNumberScheduled",
             "numberMisscheduled",

@@ -1,5 +1,7 @@
 //! HorizontalPodAutoscaler: as many pods as the load needs. Version 1 is a view of version 2, in which it is stored.
 
+mod validate;
+
 use serde_json::json;
 
 use crate::names::path_segment;
@@ -58,7 +60,16 @@ impl Rules for HorizontalPodAutoscalerRules {
     }
 
     fn validate(&self, autoscaler: &Value) -> Vec<FieldError> {
-        validate_bounds(autoscaler)
+        let mut problems = Problems::default();
+        problems.extend(validate_bounds(autoscaler));
+        let (spec, path) = (&autoscaler["spec"], Path::new("spec"));
+        validate::validate_metrics(spec, &path, &mut problems);
+        validate::validate_behavior(spec, &path, &mut problems);
+        problems.into_vec()
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        crate::workload::validate_counts(new, &["currentReplicas", "desiredReplicas"]).into_vec()
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -200,6 +211,11 @@ fn validate_bounds(autoscaler: &Value) -> Vec<FieldError> {
     let version = target.text("apiVersion");
     if !version.contains('/') && target.text("kind") != "ReplicationController" {
         problems.invalid(&path, "apiVersion", version, "apiVersion must specify API group");
+    }
+    let parts: Vec<&str> = version.split('/').collect();
+    if parts.len() > 2 {
+        let detail = format!("unexpected GroupVersion string: {version}");
+        problems.invalid(&path, "apiVersion", version, detail);
     }
     problems.into_vec()
 }

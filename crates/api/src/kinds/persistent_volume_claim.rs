@@ -30,16 +30,7 @@ impl Rules for PersistentVolumeClaimRules {
 
     fn validate(&self, claim: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
-        let (spec, path) = (&claim["spec"], Path::new("spec"));
-        validate_access_modes(spec, "at least 1 access mode is required", &path, &mut problems);
-        problems.extend(validate_label_selector(&spec["selector"], &path.child("selector")));
-        match spec["resources"]["requests"].text("storage") {
-            "" => problems.required(&path.child("resources").key("storage"), "", ""),
-            size => validate_size(size, &path.child("resources").key("storage"), &mut problems),
-        }
-        validate_optional_name(spec, "storageClassName", &path, &mut problems);
-        validate_optional_name(spec, "volumeAttributesClassName", &path, &mut problems);
-        problems.optional_one_of(spec, &path, "volumeMode", &["Block", "Filesystem"]);
+        validate_claim_spec(&claim["spec"], &Path::new("spec"), &mut problems);
         problems.into_vec()
     }
 
@@ -106,6 +97,19 @@ impl Rules for PersistentVolumeClaimRules {
             or_unset(spec, "volumeMode"),
         ]
     }
+}
+
+/// The spec of a claim, wherever it stands.
+pub(crate) fn validate_claim_spec(spec: &Value, path: &Path, problems: &mut Problems) {
+    validate_access_modes(spec, "at least 1 access mode is required", path, problems);
+    problems.extend(validate_label_selector(&spec["selector"], &path.child("selector")));
+    match spec["resources"]["requests"].text("storage") {
+        "" => problems.required(&path.child("resources").key("storage"), "", ""),
+        size => validate_size(size, &path.child("resources").key("storage"), problems),
+    }
+    validate_optional_name(spec, "storageClassName", path, problems);
+    validate_optional_name(spec, "volumeAttributesClassName", path, problems);
+    problems.optional_one_of(spec, path, "volumeMode", &["Block", "Filesystem"]);
 }
 
 /// A claim, or a template of one.

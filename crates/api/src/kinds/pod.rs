@@ -54,6 +54,10 @@ impl Rules for PodRules {
     }
 
     fn prepare_create(&self, pod: &mut Value) {
+        let labels = pod["metadata"]["labels"].clone();
+        if let Some(spec) = pod.child_mut("spec") {
+            parts::select_own_labels(spec, &labels);
+        }
         let class = quality_of_service(&pod["spec"]);
         pod.set("status", json!({"phase": "Pending", "qosClass": class}));
         if !pod["spec"].list("schedulingGates").is_empty() {

@@ -1,11 +1,13 @@
 //! StatefulSet: pods with lasting names and volumes.
 
-use super::persistent_volume_claim::default_claim;
+use super::persistent_volume_claim::{default_claim, validate_claim_spec};
 use super::replica_set::clear_status;
+use crate::names::dns1123_label;
 use crate::pod_spec::default_template;
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME};
 use crate::workload::{validate_counts, validate_parts, validate_running};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
+use serde_json::json;
 
 pub static STATEFUL_SET: Resource = Resource::namespaced("apps", "v1", "StatefulSet", "statefulsets", "statefulset")
     .short(&["sts"])
@@ -68,7 +70,29 @@ impl Rules for StatefulSetRules {
             let path = path.child("persistentVolumeClaimRetentionPolicy");
             problems.optional_one_of(retention, &path, field, &["Retain", "Delete"]);
         }
-        validate_running(spec, "statefulset", "StatefulSet", &path, &mut problems);
+        validate_running(
+            &with_claimed_volumes(spec),
+            "statefulset",
+            "StatefulSet",
+            &path,
+            &mut problems,
+        );
+        problems.into_vec()
+    }
+
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        dns1123_label(name, prefix)
+    }
+
+    fn validate_create(&self, set: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        for (index, claim) in set["spec"].list("volumeClaimTemplates").iter().enumerate() {
+            let path = Path::new("spec")
+                .child("volumeClaimTemplates")
+                .index(index)
+                .child("spec");
+            validate_claim_spec(&claim["spec"], &path, &mut problems);
+        }
         problems.into_vec()
     }
 
@@ -146,6 +170,30 @@ fn validate_strategy(strategy: &Value, path: &Path, problems: &mut Problems) {
         }
         _ => problems.invalid(path, "", strategy.clone(), "must be 'RollingUpdate' or 'OnDelete'"),
     }
+}
+
+/// The spec as its pods will see it: every claim is a volume of its own, instead of one of the same name.
+fn with_claimed_volumes(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    let claims: Vec<Value> = spec
+        .list("volumeClaimTemplates")
+        .iter()
+        .map(|claim| claim["metadata"]["name"].clone())
+        .collect();
+    if claims.is_empty() {
+        return spec;
+    }
+    let pod = spec.ensure("template").ensure("spec");
+    let others = pod
+        .list("volumes")
+        .iter()
+        .filter(|volume| !claims.contains(&volume["name"]));
+    let own = claims
+        .iter()
+        .map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
+    let volumes: Vec<Value> = own.chain(others.cloned()).collect();
+    pod.set("volumes", volumes);
+    spec
 }
 
 const COLUMNS: &[Column] = &[

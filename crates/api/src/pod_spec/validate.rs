@@ -2,10 +2,12 @@
 
 mod container;
 mod handler;
+mod legacy;
 mod mount;
 mod resource;
 mod scheduling;
 mod security;
+mod system;
 mod volume;
 
 use crate::metadata::validate_annotations;
@@ -85,9 +87,9 @@ pub fn validate_pod_spec(context: &Context, path: &Path, problems: &mut Problems
         );
     }
     problems.optional_one_of(spec, path, "preemptionPolicy", &["PreemptLowerPriority", "Never"]);
-    if spec["os"].is_object() {
-        problems.one_of(&spec["os"], &path.child("os"), "name", &["linux", "windows"]);
-    }
+    system::validate(spec, path, problems);
+    resource::validate_pod_resources(spec, path, problems);
+    resource::validate_pod_claims(spec, path, problems);
 }
 
 /// The references and names of a spec that are single texts.

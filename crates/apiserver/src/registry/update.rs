@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use admission::{Companion, Operation};
-use api::{Error, Value};
+use api::{Error, Reason, Value};
 use bytes::Bytes;
 use store::{Compare, Outcome, Transaction, Write};
 
@@ -184,6 +184,7 @@ fn check_preconditions(served: &Served, key: &str, new: &Value, old: &Value) -> 
     let name = text(old, "name");
     let (uid, old_uid) = (text(new, "uid"), text(old, "uid"));
     if !uid.is_empty() && uid != old_uid {
+        let key = key.strip_prefix("/registry").unwrap_or(key);
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
              failed: UID in precondition: {uid}, UID in object meta: {old_uid}"
@@ -191,6 +192,10 @@ fn check_preconditions(served: &Served, key: &str, new: &Value, old: &Value) -> 
         return Err(Error::conflict(served.resource, name, why));
     }
     let revision = text(new, "resourceVersion");
+    if !revision.is_empty() && revision.parse::<u64>().is_err() {
+        let message = format!("strconv.ParseUint: parsing {revision:?}: invalid syntax");
+        return Err(Error::new(Reason::Unknown, message));
+    }
     let any = revision.is_empty() || revision == "0";
     if !any && revision != text(old, "resourceVersion") {
         return Err(Error::conflict(served.resource, name, MODIFIED));
@@ -249,7 +254,9 @@ fn keep_status_metadata(served: &Served, kept: &mut serde_json::Map<String, Valu
 
 fn validate(served: &Served, scope: Scope, name: &str, new: &Value, old: &Value) -> Result<(), Error> {
     let rules = served.resource.rules;
-    let mut problems = api::validate_metadata_update(served.resource, new, old);
+    // Upstream, too, looks at the metadata as a whole before it looks at what changed.
+    let mut problems = api::validate_metadata(served.resource, new);
+    problems.extend(api::validate_metadata_update(served.resource, new, old));
     match scope {
         Scope::Main => {
             problems.extend(served.validate(new, Some(old)));

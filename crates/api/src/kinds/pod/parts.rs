@@ -3,6 +3,7 @@
 use super::quality_of_service;
 use crate::pod_spec::resources::read;
 use crate::{Fields, Path, Problems, Value};
+use serde_json::json;
 
 /// `ephemeralcontainers`: more of them can come, none can go or change.
 pub fn validate_ephemeral_containers(new: &Value, old: &Value) -> Problems {
@@ -61,6 +62,43 @@ pub fn validate_resize(new: &Value, old: &Value) -> Problems {
         problems.forbidden(&path, "", "only cpu and memory resources are mutable");
     }
     problems
+}
+
+/// Terms that name labels of the pod itself (`matchLabelKeys`, `mismatchLabelKeys`) select by their values at once.
+pub fn select_own_labels(spec: &mut Value, labels: &Value) {
+    for constraint in spec.list_mut("topologySpreadConstraints") {
+        select(constraint, labels);
+    }
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        let Some(affinity) = spec.child_mut("affinity").and_then(|affinity| affinity.child_mut(kind)) else {
+            continue;
+        };
+        for term in affinity.list_mut("requiredDuringSchedulingIgnoredDuringExecution") {
+            select(term, labels);
+        }
+        for term in affinity.list_mut("preferredDuringSchedulingIgnoredDuringExecution") {
+            if let Some(term) = term.child_mut("podAffinityTerm") {
+                select(term, labels);
+            }
+        }
+    }
+}
+
+fn select(term: &mut Value, labels: &Value) {
+    if !term.has("labelSelector") {
+        return;
+    }
+    for (field, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
+        for key in term[field].as_array().cloned().unwrap_or_default() {
+            let Some(value) = key.as_str().and_then(|key| labels[key].as_str()) else {
+                continue;
+            };
+            let selector = term.ensure("labelSelector");
+            let mut expressions = selector["matchExpressions"].as_array().cloned().unwrap_or_default();
+            expressions.push(json!({"key": key, "operator": operator, "values": [value]}));
+            selector.set("matchExpressions", expressions);
+        }
+    }
 }
 
 fn is_static(pod: &Value) -> bool {

@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use super::{Context, handler, mount, resource, security};
-use crate::names::{config_key, dns1123_label, dns1123_subdomain, environment_name, port_name, port_number};
-use crate::{Fields, Path, Problems, Value};
+use crate::names::{config_key, dns1123_label, dns1123_subdomain, environment_name, label_key, port_name, port_number};
+use crate::{FieldError, Fields, Path, Problems, Value};
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
@@ -72,9 +72,65 @@ fn validate_common(context: &Context, container: &Value, path: &Path, problems: 
     validate_ports(context, container, path, problems);
     validate_environment(container, path, problems);
     mount::validate(context.spec, container, path, problems);
+    validate_restart_rules(container, path, problems);
+    validate_resize_policy(container, path, problems);
+    if container["securityContext"].text("procMount") == "Unmasked" && context.spec["hostUsers"] != false {
+        let detail = "`hostUsers` must be false to use `Unmasked`";
+        problems.invalid(&path.child("securityContext"), "procMount", "Unmasked", detail);
+    }
     resource::validate_requirements(&container["resources"], &path.child("resources"), problems);
     resource::validate_claims(context.spec, container, path, problems);
     security::validate_container_context(container, path, problems);
+}
+
+/// Exits after which a container starts again, whatever its pod's policy says.
+fn validate_restart_rules(container: &Value, path: &Path, problems: &mut Problems) {
+    let rules = container.list("restartPolicyRules");
+    if !rules.is_empty() && !container.has("restartPolicy") {
+        problems.required(
+            path,
+            "restartPolicy",
+            "must specify restartPolicy when restart rules are used",
+        );
+    }
+    for (index, rule) in rules.iter().enumerate() {
+        let path = path.child("restartPolicyRules").index(index);
+        problems.optional_one_of(rule, &path, "action", &["Restart", "RestartAllContainers"]);
+        let (codes, place) = (&rule["exitCodes"], path.child("exitCodes"));
+        if !codes.is_object() {
+            problems.required(&path, "exitCodes", "must be specified");
+            continue;
+        }
+        problems.optional_one_of(codes, &place, "operator", &["In", "NotIn"]);
+        if codes.list("values").is_empty() {
+            problems.required(&place, "values", "");
+        }
+    }
+}
+
+/// What to do when an amount changes while the container runs.
+fn validate_resize_policy(container: &Value, path: &Path, problems: &mut Problems) {
+    let path = path.child("resizePolicy");
+    let mut seen = Vec::new();
+    for policy in container.list("resizePolicy") {
+        let (resource, restart) = (policy.text("resourceName"), policy.text("restartPolicy"));
+        if seen.contains(&resource) {
+            problems.duplicate(&path, "", resource);
+        }
+        seen.push(resource);
+        for (text, supported) in [
+            (resource, ["cpu", "memory"]),
+            (restart, ["NotRequired", "RestartContainer"]),
+        ] {
+            match text {
+                "" => problems.required(&path, "", ""),
+                other if !supported.contains(&other) => {
+                    problems.extend([FieldError::not_supported(&path, other, &supported)]);
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 fn validate_unique_name<'a>(container: &'a Value, path: &Path, names: &mut HashSet<&'a str>, problems: &mut Problems) {
@@ -255,6 +311,13 @@ fn validate_value_source(variable: &Value, path: &Path, problems: &mut Problems)
 /// A reference to a field of the pod, for a variable or a file.
 pub fn validate_field_reference(reference: &Value, supported: &[&str], path: &Path, problems: &mut Problems) {
     problems.needs(reference, path, "apiVersion");
+    if !matches!(reference.text("apiVersion"), "" | "v1") && reference.has("fieldPath") {
+        let detail = format!(
+            "error converting fieldPath: unsupported pod version: {}",
+            reference.text("apiVersion")
+        );
+        return problems.invalid(path, "fieldPath", reference.text("fieldPath"), detail);
+    }
     if !problems.needs(reference, path, "fieldPath") {
         return;
     }
@@ -263,7 +326,12 @@ pub fn validate_field_reference(reference: &Value, supported: &[&str], path: &Pa
         .split_once('[')
         .filter(|(_, key)| key.ends_with("']") && key.starts_with('\''));
     match map {
-        Some(("metadata.annotations" | "metadata.labels", _)) => {}
+        Some((map @ ("metadata.annotations" | "metadata.labels"), key)) => {
+            let key = key.trim_start_matches('\'').trim_end_matches("']");
+            let lower = key.to_lowercase();
+            let checked = if map == "metadata.labels" { key } else { &lower };
+            problems.form(path, "", key, label_key(checked));
+        }
         Some(_) => problems.invalid(path, "", field, "does not support subscript"),
         None if supported.contains(&field) => {}
         None => {

@@ -33,13 +33,23 @@ pub fn validate(spec: &Value, container: &Value, path: &Path, problems: &mut Pro
             );
         }
         validate_sub_path(mount, &list_path, problems);
-        validate_mount(container, mount, &path, problems);
+        validate_mount(container, mount, &path, &list_path, problems);
     }
     for (index, device) in devices.iter().enumerate() {
         let path = path.child("volumeDevices").index(index);
         let name = device.text("name");
         problems.needs(device, &path, "name");
         problems.needs(device, &path, "devicePath");
+        if devices[..index].iter().any(|other| other.text("name") == name) {
+            problems.invalid(&path, "name", name, "must be unique");
+        }
+        let target = device.text("devicePath");
+        if !target.is_empty() && devices[..index].iter().any(|other| other.text("devicePath") == target) {
+            problems.invalid(&path, "devicePath", target, "must be unique");
+        }
+        if target.split('/').any(|part| part == "..") {
+            problems.invalid(&path, "devicePath", target, "can not contain backsteps ('..')");
+        }
         match volume(name) {
             None => problems.not_found(&path, "name", name),
             Some(volume) if volume.has("persistentVolumeClaim") || volume.has("ephemeral") => {}
@@ -57,7 +67,7 @@ fn validate_sub_path(mount: &Value, path: &Path, problems: &mut Problems) {
     validate_descending(mount.text("subPathExpr"), path, "subPathExpr", problems);
 }
 
-fn validate_mount(container: &Value, mount: &Value, path: &Path, problems: &mut Problems) {
+fn validate_mount(container: &Value, mount: &Value, path: &Path, list: &Path, problems: &mut Problems) {
     let (sub_path, expression) = (mount.text("subPath"), mount.text("subPathExpr"));
     if !sub_path.is_empty() && !expression.is_empty() {
         problems.invalid(
@@ -67,6 +77,8 @@ fn validate_mount(container: &Value, mount: &Value, path: &Path, problems: &mut 
             "subPathExpr and subPath are mutually exclusive",
         );
     }
+    // Here, too, upstream names the list.
+    let path = list;
     problems.optional_one_of(mount, path, "mountPropagation", &PROPAGATIONS);
     if mount.text("mountPropagation") == "Bidirectional" && !container["securityContext"].flag("privileged") {
         let detail = "Bidirectional mount propagation is available only to privileged containers";

@@ -2,9 +2,9 @@
 
 use schema::quantity::Quantity;
 
-use crate::names::label_key;
-use crate::pod_spec::resources::read;
-use crate::{Fields, Path, Problems, Value};
+use crate::names::{dns1123_label, dns1123_subdomain, label_key};
+use crate::pod_spec::resources::{is_pod_level, of_containers, read};
+use crate::{FieldError, FieldProblem, Fields, Path, Problems, Value};
 
 const REFERABLE: [&str; 6] = [
     "limits.cpu",
@@ -16,14 +16,30 @@ const REFERABLE: [&str; 6] = [
 ];
 
 pub fn validate_requirements(resources: &Value, path: &Path, problems: &mut Problems) {
-    let limits = read(resources, "limits");
     for list in ["limits", "requests"] {
         for (resource, quantity) in &read(resources, list) {
             let path = path.child(list).key(resource);
             validate_name(resource, &path, problems);
             validate_amount(resource, quantity, &path, problems);
+            validate_pages(resource, quantity, &path, problems);
         }
     }
+    validate_order(resources, path, problems);
+    let says = |prefix: &str| {
+        ["limits", "requests"].iter().any(|list| {
+            resources
+                .entries(list)
+                .any(|(resource, _)| resource.starts_with(prefix))
+        })
+    };
+    if says("hugepages-") && !says("cpu") && !says("memory") {
+        problems.forbidden(path, "", "HugePages require cpu or memory");
+    }
+}
+
+/// A request stays below its limit, and equals it where there cannot be more in sum than there is.
+fn validate_order(resources: &Value, path: &Path, problems: &mut Problems) {
+    let limits = read(resources, "limits");
     for (resource, request) in &read(resources, "requests") {
         let shared = is_overcommitted(resource);
         match limits.get(resource) {
@@ -41,15 +57,64 @@ pub fn validate_requirements(resources: &Value, path: &Path, problems: &mut Prob
             _ => {}
         }
     }
-    let says = |prefix: &str| {
-        ["limits", "requests"].iter().any(|list| {
-            resources
-                .entries(list)
-                .any(|(resource, _)| resource.starts_with(prefix))
-        })
-    };
-    if says("hugepages-") && !says("cpu") && !says("memory") {
-        problems.forbidden(path, "", "HugePages require cpu or memory");
+}
+
+/// What a pod asks for as a whole covers what its containers ask for.
+pub fn validate_pod_resources(spec: &Value, path: &Path, problems: &mut Problems) {
+    let (resources, path) = (&spec["resources"], path.child("resources"));
+    if !resources.is_object() {
+        return;
+    }
+    if !resources.list("claims").is_empty() {
+        problems.forbidden(&path, "claims", "claims may not be set for Resources at pod-level");
+    }
+    for list in ["limits", "requests"] {
+        for resource in read(resources, list).keys().filter(|resource| !is_pod_level(resource)) {
+            let supported = ["cpu", "hugepages-", "memory"];
+            let path = path.child(list).key(resource);
+            problems.extend([FieldError::not_supported(&path, resource.as_str(), &supported)]);
+        }
+    }
+    validate_order(resources, &path, problems);
+    let asked = of_containers(spec, "requests");
+    for (resource, amount) in &read(resources, "requests") {
+        if let Some(sum) = asked.get(resource).filter(|sum| amount < *sum) {
+            let detail = format!("must be greater than or equal to aggregate container requests of {sum}");
+            problems.invalid(&path.child("requests").key(resource), "", amount.to_string(), detail);
+        }
+    }
+}
+
+/// Claims of the pod, each by one of two ways.
+pub fn validate_pod_claims(spec: &Value, path: &Path, problems: &mut Problems) {
+    let mut names = Vec::new();
+    for (index, claim) in spec.list("resourceClaims").iter().enumerate() {
+        let path = path.child("resourceClaims").index(index);
+        let name = claim.text("name");
+        if problems.needs(claim, &path, "name") {
+            if names.contains(&name) {
+                problems.duplicate(&path, "name", name);
+            } else {
+                problems.form(&path, "name", name, dns1123_label(name, false));
+            }
+            names.push(name);
+        }
+        let ways = ["resourceClaimName", "resourceClaimTemplateName"];
+        let set: Vec<&str> = ways.into_iter().filter(|way| claim.has(way)).collect();
+        match set.len() {
+            0 => {
+                let detail = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`";
+                problems.invalid(&path, "", claim.clone(), detail);
+            }
+            1 => {}
+            _ => {
+                let detail = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified";
+                problems.invalid(&path, "", claim.clone(), detail);
+            }
+        }
+        for way in set {
+            problems.form(&path, way, claim.text(way), dns1123_subdomain(claim.text(way), false));
+        }
     }
 }
 
@@ -58,14 +123,32 @@ pub fn validate_claims(spec: &Value, container: &Value, path: &Path, problems: &
     let path = path.child("resources").child("claims");
     for (index, claim) in container["resources"].list("claims").iter().enumerate() {
         let name = claim.text("name");
+        let path = path.index(index);
         if name.is_empty() {
-            problems.required(&path.index(index), "", "");
-        } else if !spec
+            problems.required(&path, "", "");
+            continue;
+        }
+        let before = container["resources"].list("claims")[..index].iter();
+        if before
+            .clone()
+            .any(|other| other["name"] == claim["name"] && other["request"] == claim["request"])
+        {
+            problems.duplicate(&path, "", name);
+        }
+        let of_pod: Vec<&str> = spec
             .list("resourceClaims")
             .iter()
-            .any(|of_pod| of_pod.text("name") == name)
-        {
-            problems.not_found(&path.index(index), "", name);
+            .map(|claim| claim.text("name"))
+            .collect();
+        if !of_pod.contains(&name) {
+            let detail = match of_pod.as_slice() {
+                [] => "must be one of the names in pod.spec.resourceClaims which is empty".to_owned(),
+                names => format!(
+                    "must be one of the names in pod.spec.resourceClaims: {}",
+                    names.join(", ")
+                ),
+            };
+            problems.extend([FieldError::new(FieldProblem::NotFound, &path, name, detail)]);
         }
     }
 }
@@ -130,6 +213,20 @@ pub fn validate_amount(resource: &str, quantity: &Quantity, path: &Path, problem
     let is_counted = !resource.contains('/') && is_standard(resource) && !is_divisible(resource);
     if (is_extended || is_counted) && quantity.milli_value() % 1000 != 0 {
         problems.invalid(path, "", quantity.to_string(), "must be an integer");
+    }
+}
+
+/// Large pages are given out whole.
+fn validate_pages(resource: &str, quantity: &Quantity, path: &Path, problems: &mut Problems) {
+    let size = resource
+        .strip_prefix("hugepages-")
+        .and_then(|size| size.parse::<Quantity>().ok());
+    let Some(size) = size.map(|size| size.milli_value()).filter(|size| *size > 0) else {
+        return;
+    };
+    if quantity.milli_value() % size != 0 {
+        let detail = format!("{quantity} is not positive integer multiple of {resource}");
+        problems.invalid(path, "", quantity.to_string(), detail);
     }
 }
 

@@ -45,6 +45,15 @@ pub fn validate_tolerations(tolerations: &[Value], path: &Path, problems: &mut P
                 problems.invalid(&path, "operator", value, detail);
             }
             "Exists" => {}
+            // Those that compare numbers are known, but off.
+            "Gt" | "Lt" => {
+                let supported = ["Equal", "Exists", "Gt", "Lt"];
+                problems.extend([crate::FieldError::not_supported(
+                    &path.child("operator"),
+                    operator,
+                    &supported,
+                )]);
+            }
             _ => problems.optional_one_of(toleration, &path, "operator", &["Equal", "Exists"]),
         }
         if !effect.is_empty() {
@@ -68,7 +77,7 @@ fn validate_node_affinity(affinity: &Value, path: &Path, problems: &mut Problems
     for (index, term) in affinity.list(preferred).iter().enumerate() {
         let path = path.child(preferred).index(index);
         validate_weight(term, &path, problems);
-        validate_node_term(&term["preference"], &path.child("preference"), problems);
+        validate_node_term(&term["preference"], false, &path.child("preference"), problems);
     }
 }
 
@@ -79,17 +88,18 @@ pub fn validate_node_selector(selector: &Value, path: &Path, problems: &mut Prob
         problems.required(&path, "", "must have at least one node selector term");
     }
     for (index, term) in selector.list("nodeSelectorTerms").iter().enumerate() {
-        validate_node_term(term, &path.index(index), problems);
+        validate_node_term(term, true, &path.index(index), problems);
     }
 }
 
-fn validate_node_term(term: &Value, path: &Path, problems: &mut Problems) {
+/// Values of terms that are only preferred may be anything.
+fn validate_node_term(term: &Value, required: bool, path: &Path, problems: &mut Problems) {
     for (index, requirement) in term.list("matchExpressions").iter().enumerate() {
         let path = path.child("matchExpressions").index(index);
         validate_node_requirement(requirement, &path, problems);
         let key = requirement.text("key");
         problems.form(&path, "key", key, label_key(key));
-        for (index, value) in requirement.list("values").iter().enumerate() {
+        for (index, value) in requirement.list("values").iter().enumerate().filter(|_| required) {
             let value = value.as_str().unwrap_or_default();
             problems.form(&path.child("values").index(index), "", value, label_value(value));
         }
@@ -156,6 +166,28 @@ fn validate_pod_term(term: &Value, path: &Path, problems: &mut Problems) {
         problems.required(path, "topologyKey", "can not be empty");
     }
     problems.form(path, "topologyKey", key, label_key(key));
+    validate_label_keys(term, path, problems);
+    for (index, name) in term.list("matchLabelKeys").iter().enumerate() {
+        if term.list("mismatchLabelKeys").contains(name) {
+            let detail = "exists in both matchLabelKeys and mismatchLabelKeys";
+            problems.invalid(&path.child("matchLabelKeys").index(index), "", name.clone(), detail);
+        }
+    }
+}
+
+/// Keys whose values are those of the pod itself; a new pod's selector says them already.
+fn validate_label_keys(term: &Value, path: &Path, problems: &mut Problems) {
+    for field in ["matchLabelKeys", "mismatchLabelKeys"] {
+        let keys = term.list(field);
+        if !keys.is_empty() && !term.has("labelSelector") {
+            problems.forbidden(path, field, "must not be specified when labelSelector is not set");
+            continue;
+        }
+        for (index, key) in keys.iter().enumerate() {
+            let key = key.as_str().unwrap_or_default();
+            problems.form(&path.child(field).index(index), "", key, label_key(key));
+        }
+    }
 }
 
 fn validate_weight(term: &Value, path: &Path, problems: &mut Problems) {
@@ -217,5 +249,6 @@ fn validate_spread(spec: &Value, path: &Path, problems: &mut Problems) {
             &constraint["labelSelector"],
             &path.child("labelSelector"),
         ));
+        validate_label_keys(constraint, &path, problems);
     }
 }

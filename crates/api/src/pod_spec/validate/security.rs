@@ -19,7 +19,26 @@ pub fn validate_pod_context(spec: &Value, path: &Path, problems: &mut Problems) 
     problems.optional_one_of(context, &path, "fsGroupChangePolicy", &["Always", "OnRootMismatch"]);
     problems.optional_one_of(context, &path, "supplementalGroupsPolicy", &["Merge", "Strict"]);
     validate_profiles(context, &path, problems);
+    problems.optional_one_of(context, &path, "seLinuxChangePolicy", &["Recursive"]);
     validate_sysctls(spec, &path, problems);
+    validate_windows(&context["windowsOptions"], &path.child("windowsOptions"), problems);
+}
+
+/// Names of accounts on Windows.
+fn validate_windows(options: &Value, path: &Path, problems: &mut Problems) {
+    if let Some(name) = options["gmsaCredentialSpecName"].as_str() {
+        let found = crate::names::dns1123_subdomain(name, false);
+        problems.form(path, "gmsaCredentialSpecName", name, found);
+    }
+    let field = "runAsUserName";
+    match options[field].as_str() {
+        Some("") => problems.invalid(path, field, "", "runAsUserName cannot be an empty string"),
+        Some(name) if name.matches('\\').count() > 1 => {
+            let detail = "runAsUserName cannot contain more than one backslash";
+            problems.invalid(path, field, name, detail);
+        }
+        _ => {}
+    }
 }
 
 pub fn validate_container_context(container: &Value, path: &Path, problems: &mut Problems) {
@@ -30,6 +49,7 @@ pub fn validate_container_context(container: &Value, path: &Path, problems: &mut
     }
     problems.optional_one_of(context, &path, "procMount", &["Default", "Unmasked"]);
     validate_profiles(context, &path, problems);
+    validate_windows(&context["windowsOptions"], &path.child("windowsOptions"), problems);
     if context["allowPrivilegeEscalation"] != false {
         return;
     }
@@ -62,7 +82,12 @@ fn validate_profiles(context: &Value, path: &Path, problems: &mut Problems) {
             continue;
         }
         let path = path.child(field);
-        problems.one_of(profile, &path, "type", &["Localhost", "RuntimeDefault", "Unconfined"]);
+        let types = ["Localhost", "RuntimeDefault", "Unconfined"];
+        if profile.text("type").is_empty() {
+            problems.required(&path, "type", &format!("type is required when {field} is set"));
+        } else {
+            problems.optional_one_of(profile, &path, "type", &types);
+        }
         let file = &profile["localhostProfile"];
         match (profile.text("type"), file.as_str()) {
             ("Localhost", None) => {
@@ -71,6 +96,9 @@ fn validate_profiles(context: &Value, path: &Path, problems: &mut Problems) {
             }
             ("Localhost", Some(file)) if field == "seccompProfile" => {
                 validate_descending(file, &path, "localhostProfile", problems);
+            }
+            ("Localhost", Some(file)) if file.trim() != file => {
+                problems.invalid(&path, "localhostProfile", file, "must not be padded with whitespace");
             }
             ("Localhost", Some(_)) | (_, None) => {}
             (_, Some(_)) => {

@@ -2,9 +2,13 @@
 
 use std::collections::HashSet;
 
+use schema::quantity::Quantity;
+
 use super::container::validate_field_reference;
+use super::legacy;
 use super::mount::validate_file_path;
 use super::resource::validate_reference;
+use crate::kinds::persistent_volume_claim::validate_claim_spec;
 use crate::names::{dns1123_label, dns1123_subdomain};
 use crate::{Fields, Path, Problems, Value};
 
@@ -38,16 +42,16 @@ const REQUIRED: &[(&str, &[&str])] = &[
     ("configMap", &["name"]),
     ("csi", &["driver"]),
     ("flexVolume", &["driver"]),
-    ("gcePersistentDisk", &["pdName"]),
     ("gitRepo", &["repository"]),
     ("glusterfs", &["endpoints", "path"]),
     ("hostPath", &["path"]),
+    ("image", &["reference"]),
     ("iscsi", &["targetPortal", "iqn"]),
     ("nfs", &["server", "path"]),
     ("persistentVolumeClaim", &["claimName"]),
     ("photonPersistentDisk", &["pdID"]),
     ("portworxVolume", &["volumeID"]),
-    ("quobyte", &["registry", "volume"]),
+    ("quobyte", &["volume"]),
     ("rbd", &["image"]),
     ("scaleIO", &["gateway", "system", "volumeName"]),
     ("secret", &["secretName"]),
@@ -91,7 +95,7 @@ fn validate_source(volume: &Value, path: &Path, problems: &mut Problems) {
             validate_no_backsteps(source.text("path"), &path, "path", problems);
             problems.optional_one_of(source, &path, "type", &HOST_PATH_TYPES);
         }
-        "nfs" if !source.text("path").is_empty() && !source.text("path").starts_with('/') => {
+        "nfs" if !source.text("path").starts_with('/') => {
             problems.invalid(&path, "path", source.text("path"), "must be an absolute path");
         }
         "secret" | "configMap" => {
@@ -109,6 +113,7 @@ fn validate_source(volume: &Value, path: &Path, problems: &mut Problems) {
             validate_projections(source, &path, problems);
         }
         "csi" if source.has("nodePublishSecretRef") => {
+            legacy::validate(kind, source, &path, problems);
             problems.needs(
                 &source["nodePublishSecretRef"],
                 &path.child("nodePublishSecretRef"),
@@ -118,8 +123,22 @@ fn validate_source(volume: &Value, path: &Path, problems: &mut Problems) {
         "ephemeral" if !source.has("volumeClaimTemplate") => {
             problems.required(&path, "volumeClaimTemplate", "");
         }
+        "ephemeral" => {
+            let path = path.child("volumeClaimTemplate").child("spec");
+            validate_claim_spec(&source["volumeClaimTemplate"]["spec"], &path, problems);
+        }
+        "emptyDir" => validate_empty_dir(source, &path, problems),
         "image" => problems.optional_one_of(source, &path, "pullPolicy", &["Always", "IfNotPresent", "Never"]),
-        _ => {}
+        _ => legacy::validate(kind, source, &path, problems),
+    }
+}
+
+fn validate_empty_dir(source: &Value, path: &Path, problems: &mut Problems) {
+    let limit = source["sizeLimit"]
+        .as_str()
+        .and_then(|size| size.parse::<Quantity>().ok());
+    if limit.is_some_and(|size| size.is_negative()) {
+        problems.forbidden(path, "sizeLimit", "SizeLimit field must be a valid resource quantity");
     }
 }
 
