@@ -96,3 +96,31 @@ remove_cgroups() {
     find "$root/$1" -depth -type d -exec rmdir {} + 2>/dev/null || true
   done
 }
+
+# start_api_server: upstream's API server alone on an etcd, in $dir and on this network's loopback, for scripts that record
+# what it answers. Admission is switched off, because its plugins are not rules of a kind. Sets $api.
+start_api_server() {
+  local bin plugins
+  bin=$("$interop/build.sh" --path)
+  "$interop/build.sh" etcd kube-apiserver >/dev/null
+  plugins=LimitRanger,ServiceAccount,TaintNodesByCondition,PodSecurity,Priority,DefaultTolerationSeconds
+  plugins+=,DefaultStorageClass,StorageObjectInUseProtection,RuntimeClass,CertificateSubjectRestriction
+  plugins+=,DefaultIngressClass,ResourceQuota
+  api=https://127.0.0.1:6443
+  cd "$dir"
+  echo 'recorder,recorder,1,"system:masters"' >tokens.csv
+  openssl ecparam -name prime256v1 -genkey -noout -out service-account.key
+  launch etcd "$bin/etcd" --data-dir "$dir/etcd"
+  launch kube-apiserver "$bin/kube-apiserver" --etcd-servers=http://127.0.0.1:2379 --bind-address=127.0.0.1 \
+    --advertise-address=127.0.0.1 --endpoint-reconciler-type=none --cert-dir="$dir/certificates" \
+    --token-auth-file="$dir/tokens.csv" --authorization-mode=RBAC --disable-admission-plugins="$plugins" \
+    --service-cluster-ip-range=10.96.0.0/16 --allow-privileged=true --service-account-key-file=service-account.key \
+    --service-account-signing-key-file=service-account.key --service-account-issuer=https://kubernetes.default.svc
+  wait_for 60 kube-apiserver ask --fail "$api/readyz"
+  wait_for 60 "the default namespace" ask --fail "$api/api/v1/namespaces/default"
+}
+
+# ask CURL-ARGUMENTS…: a request to it.
+ask() {
+  curl --silent --show-error --insecure --header "Authorization: Bearer recorder" "$@"
+}

@@ -13,31 +13,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 ip link set lo up
 
 facts=$interop/../crates/apiserver/facts/ownership
-bin=$("$interop/build.sh" --path)
-"$interop/build.sh" etcd kube-apiserver >/dev/null
 dir=$(mktemp -d)
 trap 'end kube-apiserver; end etcd; rm -rf "$dir"' EXIT
-
-api=https://127.0.0.1:6443
-plugins=LimitRanger,ServiceAccount,TaintNodesByCondition,PodSecurity,Priority,DefaultTolerationSeconds,\
-DefaultStorageClass,StorageObjectInUseProtection,RuntimeClass,CertificateSubjectRestriction,DefaultIngressClass,\
-ResourceQuota
-
-ask() {
-  curl --silent --show-error --insecure --header "Authorization: Bearer recorder" "$@"
-}
-
-cd "$dir"
-echo 'recorder,recorder,1,"system:masters"' >tokens.csv
-openssl ecparam -name prime256v1 -genkey -noout -out service-account.key
-launch etcd "$bin/etcd" --data-dir "$dir/etcd"
-launch kube-apiserver "$bin/kube-apiserver" --etcd-servers=http://127.0.0.1:2379 --bind-address=127.0.0.1 \
-  --advertise-address=127.0.0.1 --endpoint-reconciler-type=none --cert-dir="$dir/certificates" \
-  --token-auth-file="$dir/tokens.csv" --authorization-mode=RBAC --disable-admission-plugins="$plugins" \
-  --service-cluster-ip-range=10.96.0.0/16 --allow-privileged=true --service-account-key-file=service-account.key \
-  --service-account-signing-key-file=service-account.key --service-account-issuer=https://kubernetes.default.svc
-wait_for 60 kube-apiserver ask --fail "$api/readyz"
-wait_for 60 "the default namespace" ask --fail "$api/api/v1/namespaces/default"
+start_api_server
 
 # Times and random parts would make every recording differ.
 strip='if type == "object" and .metadata then

@@ -165,13 +165,16 @@ impl Error {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        let kind = if resource.group.is_empty() {
+        // Events of either group are the same objects, and those of the core group to upstream's rules.
+        let group = if resource.kind == "Event" { "" } else { resource.group };
+        let kind = if group.is_empty() {
             resource.kind.to_owned()
         } else {
-            format!("{}.{}", resource.kind, resource.group)
+            format!("{}.{}", resource.kind, group)
         };
         let mut error = Error::new(Reason::Invalid, format!("{kind} {name:?} is invalid: {text}")).of(resource, name);
         let details = error.details();
+        details.group = group.to_owned();
         details.kind = resource.kind.to_owned();
         details.causes = problems
             .iter()

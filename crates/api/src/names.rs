@@ -136,7 +136,10 @@ pub fn domain_prefixed_path(path: &str) -> Vec<String> {
 }
 
 pub fn label_value(value: &str) -> Vec<String> {
-    let mut problems = too_long(value, LABEL_BYTES);
+    let mut problems = Vec::new();
+    if value.len() > LABEL_BYTES {
+        problems.push(format!("must be no more than {LABEL_BYTES} bytes"));
+    }
     if !value.is_empty() && !is_label_text(value) {
         problems.push(LABEL_VALUE.to_owned());
     }
@@ -207,12 +210,20 @@ pub fn port_number(port: i64) -> Vec<String> {
 
 pub fn ip_address(text: &str) -> Vec<String> {
     match text.parse::<IpAddr>() {
+        Err(_) if has_leading_zeros(text) => vec!["must not have leading 0s".to_owned()],
         Err(_) => vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()],
         Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
             vec!["must not be an IPv4-mapped IPv6 address".to_owned()]
         }
         Ok(_) => Vec::new(),
     }
+}
+
+/// Whether this would be an address if its numbers did not begin with zeros.
+fn has_leading_zeros(text: &str) -> bool {
+    let parts: Vec<Option<u32>> = text.split('.').map(|part| part.parse().ok()).collect();
+    let fits = |part: &Option<u32>| part.is_some_and(|number| number <= 255);
+    parts.len() == 4 && parts.iter().all(fits)
 }
 
 /// An address that a service can send traffic to.

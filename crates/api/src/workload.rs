@@ -33,11 +33,21 @@ pub fn validate_selector(spec: &Value, kind: &str, path: &Path, problems: &mut P
         }
         return reject_labels(spec, path, problems);
     }
-    problems.extend(validate_label_selector(selector, &path.child("selector")));
+    let found = validate_label_selector(selector, &path.child("selector"));
+    let broken = !found.is_empty();
+    problems.extend(found);
     let parsed: LabelSelector = serde_json::from_value(selector.clone()).unwrap_or_default();
     if parsed.match_labels.is_empty() && parsed.match_expressions.is_empty() {
         let detail = format!("empty selector is invalid for {kind}");
         problems.invalid(path, "selector", selector.clone(), detail);
+    }
+    if broken {
+        let detail = if kind == "statefulset" {
+            ""
+        } else {
+            "invalid label selector"
+        };
+        return problems.invalid(path, "selector", selector.clone(), detail);
     }
     validate_selected(spec, &Selector::from(&parsed), path, problems);
 }

@@ -75,7 +75,7 @@ impl Call<'_> {
                 FieldValidation::Warn | FieldValidation::Strict => problems,
             };
             if scope == Scope::Main && patched["spec"] != current["spec"] {
-                warnings.extend(self.odd(&patched));
+                warnings.extend(self.odd_change(&patched));
             }
             self.check_uid(&mut patched, current)?;
             Ok(patched)

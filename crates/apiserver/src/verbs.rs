@@ -14,7 +14,7 @@ use serde_json::json;
 use crate::ApiServer;
 use crate::body::Body;
 use crate::decode::{self, Expected, Form};
-use crate::negotiate;
+use crate::negotiate::{self, Encoding};
 use crate::registry::{
     DeleteOptions, Deleted, ListBody, ListRequest, Scope, Served, WriteOptions, check_name, list_metadata,
 };
@@ -49,7 +49,12 @@ impl Call<'_> {
         let custom = self.served.custom.as_ref();
         let deprecated = custom.and_then(|custom| custom.version().warning.clone());
         match deprecated.or_else(|| api::warnings::of_resource(self.served.resource).map(str::to_owned)) {
-            Some(deprecated) => response.map(|response| with_warnings(response, &[deprecated])),
+            // Failures carry it as well.
+            Some(deprecated) => {
+                let encoding = negotiate::wanted(self.headers, true).map_or(Encoding::Json, |wanted| wanted.encoding);
+                let response = response.unwrap_or_else(|error| respond::error(&error, encoding));
+                Ok(with_warnings(response, &[deprecated]))
+            }
             None => response,
         }
     }
@@ -59,6 +64,14 @@ impl Call<'_> {
         let mut warnings = self.served.resource.rules.warnings(object);
         warnings.extend(api::warnings::of_object(object));
         warnings
+    }
+
+    /// The same for one that changes. People hardly ever write pods that exist.
+    pub fn odd_change(&self, object: &Value) -> Vec<String> {
+        match self.served.resource.kind {
+            "Pod" => Vec::new(),
+            _ => self.odd(object),
+        }
     }
 
     fn check_verb(&self, verb: &str) -> Result<(), Error> {
@@ -186,7 +199,7 @@ impl Call<'_> {
     pub async fn update(&self, scope: Scope) -> Result<Response<Body>, Error> {
         let options = self.write_options()?;
         let (value, mut warnings) = decode::object(self.expected()?, self.headers, &self.body, options.validation)?;
-        warnings.extend(self.odd(&value));
+        warnings.extend(self.odd_change(&value));
         let mut change = |_: &Value| Ok(value.clone());
         let (namespace, name) = (&self.info.namespace, &self.info.name);
         let registry = &self.server.registry;

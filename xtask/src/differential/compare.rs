@@ -97,7 +97,7 @@ fn refusal(status: &Value, lines: &mut Vec<String>) {
     let details = &status["details"];
     for field in ["name", "group", "kind", "retryAfterSeconds"] {
         if !details[field].is_null() {
-            lines.push(format!("details.{field} {}", details[field]));
+            lines.push(format!("details.{field} {}", plain(&details[field].to_string())));
         }
     }
     let causes = details["causes"].as_array().map_or(&[][..], Vec::as_slice);

@@ -31,7 +31,7 @@ pub struct DifferentialArgs {
     karve: Option<PathBuf>,
     #[arg(short, long, value_enum, default_value = "text")]
     output: Output,
-    /// Write the results to docs/differential.md
+    /// Write the results to docs/differential.md and the open cases to interop/differential/open.tsv
     #[arg(long, conflicts_with = "kinds")]
     record: bool,
     /// Only the cases of these kinds
@@ -53,13 +53,16 @@ pub fn run(args: &DifferentialArgs) -> Result<()> {
         None => dist::release()?,
     };
     let (upstream, karve) = in_a_network(|| answers(&binary, &kinds))?;
-    let report = Report::new(known, &upstream, &karve)?;
+    let open = report::read_open(&fs::read_to_string(dir.join("open.tsv"))?);
+    let report = Report::new(known, open, &upstream, &karve)?;
     match args.output {
         Output::Text => print!("{}", report.text()),
         Output::Json => println!("{:#}", report.json()),
     }
     if args.record {
         fs::write(tools::root().join("docs/differential.md"), report.page()?)?;
+        fs::write(dir.join("open.tsv"), report.open())?;
+        return Ok(());
     }
     ensure!(report.unknown() == 0, "{} answers differ", report.unknown());
     let outdated = report.outdated();

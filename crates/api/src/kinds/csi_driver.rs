@@ -22,11 +22,42 @@ impl Rules for CsiDriverRules {
         }
     }
 
+    fn validate(&self, driver: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&driver["spec"], Path::new("spec"));
+        for mode in spec.list("volumeLifecycleModes").iter().filter_map(Value::as_str) {
+            if !["Persistent", "Ephemeral"].contains(&mode) {
+                let place = path.child("volumeLifecycleModes");
+                problems.extend([FieldError::not_supported(&place, mode, &["Persistent", "Ephemeral"])]);
+            }
+        }
+        let policies = ["File", "None", "ReadWriteOnceWithFSType"];
+        problems.optional_one_of(spec, &path, "fsGroupPolicy", &policies);
+        let mut audiences = Vec::new();
+        for (index, token) in spec.list("tokenRequests").iter().enumerate() {
+            let path = path.child("tokenRequests").index(index);
+            let audience = token.text("audience");
+            if audiences.contains(&audience) {
+                problems.duplicate(&path, "audience", audience);
+            }
+            audiences.push(audience);
+            if let Some(seconds) = token["expirationSeconds"].as_i64().filter(|seconds| *seconds < 600) {
+                let detail = "may not specify a duration less than 10 minutes";
+                problems.invalid(&path, "expirationSeconds", seconds, detail);
+            }
+        }
+        problems.into_vec()
+    }
+
     fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
-        for field in ["attachRequired", "volumeLifecycleModes"] {
-            problems.immutable(&new["spec"], &old["spec"], &Path::new("spec"), field);
+        let path = Path::new("spec");
+        if new["spec"]["attachRequired"] != old["spec"]["attachRequired"] {
+            // Upstream names the field otherwise than the API does.
+            let value = new["spec"]["attachRequired"].clone();
+            problems.invalid(&path, "attachedRequired", value, "field is immutable");
         }
+        problems.immutable(&new["spec"], &old["spec"], &path, "volumeLifecycleModes");
         problems.into_vec()
     }
 

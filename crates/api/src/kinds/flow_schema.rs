@@ -1,7 +1,9 @@
 //! FlowSchema: which requests share a priority level.
 
+mod rules;
+
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Generation, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
 
 pub static FLOW_SCHEMA: Resource = Resource::cluster(
@@ -28,6 +30,25 @@ impl Rules for FlowSchemaRules {
 
     fn prepare_create(&self, schema: &mut Value) {
         schema.set("status", json!({}));
+    }
+
+    fn validate(&self, schema: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&schema["spec"], Path::new("spec"));
+        if spec["priorityLevelConfiguration"].text("name").is_empty() {
+            let place = path.child("priorityLevelConfiguration");
+            problems.required(&place, "name", "must reference a priority level");
+        }
+        let method = &spec["distinguisherMethod"];
+        if method.is_object() && !["ByNamespace", "ByUser"].contains(&method.text("type")) {
+            let place = path.child("distinguisherMethod").child("type");
+            let types = &["ByNamespace", "ByUser"];
+            problems.extend([FieldError::not_supported(&place, method.clone(), types)]);
+        }
+        for (index, rule) in spec.list("rules").iter().enumerate() {
+            rules::validate(rule, &path.child("rules").index(index), &mut problems);
+        }
+        problems.into_vec()
     }
 
     fn generation(&self) -> Generation {

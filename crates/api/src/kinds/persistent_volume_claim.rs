@@ -26,6 +26,14 @@ impl Rules for PersistentVolumeClaimRules {
 
     fn prepare_create(&self, claim: &mut Value) {
         claim.set("status", json!({"phase": "Pending"}));
+        let spec = claim.ensure("spec");
+        match (spec["dataSource"].clone(), spec["dataSourceRef"].clone()) {
+            (source @ Value::Object(_), Value::Null) => spec.set("dataSourceRef", source),
+            (Value::Null, source @ Value::Object(_)) if source.text("namespace").is_empty() => {
+                spec.set("dataSource", source);
+            }
+            _ => {}
+        }
     }
 
     fn validate(&self, claim: &Value) -> Vec<FieldError> {

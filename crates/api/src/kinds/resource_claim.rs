@@ -1,7 +1,7 @@
 //! ResourceClaim: a wish for devices.
 
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
 
 pub static RESOURCE_CLAIM: Resource = Resource::namespaced(
@@ -23,6 +23,12 @@ impl Rules for ResourceClaimRules {
 
     fn prepare_create(&self, claim: &mut Value) {
         claim.set("status", json!({}));
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        problems.immutable(new, old, &Path::default(), "spec");
+        problems.into_vec()
     }
 
     fn columns(&self) -> &'static [Column] {

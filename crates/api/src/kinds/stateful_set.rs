@@ -46,6 +46,13 @@ impl Rules for StatefulSetRules {
 
     fn prepare_create(&self, set: &mut Value) {
         clear_status(set);
+        drop_unavailable(set);
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value) {
+        if !old["spec"]["updateStrategy"]["rollingUpdate"].has("maxUnavailable") {
+            drop_unavailable(new);
+        }
     }
 
     fn validate(&self, set: &Value) -> Vec<FieldError> {
@@ -126,7 +133,9 @@ impl Rules for StatefulSetRules {
         ];
         let mut problems = validate_counts(new, &["replicas", "observedGeneration"]);
         problems.extend(validate_counts(new, &parts).into_vec());
+        problems.extend(validate_counts(new, &["collisionCount"]).into_vec());
         validate_parts(new, "replicas", &parts, &mut problems);
+        validate_parts(new, "readyReplicas", &["availableReplicas"], &mut problems);
         problems.into_vec()
     }
 
@@ -169,6 +178,14 @@ fn validate_strategy(strategy: &Value, path: &Path, problems: &mut Problems) {
             problems.not_negative(&strategy["rollingUpdate"], &path.child("rollingUpdate"), "partition");
         }
         _ => problems.invalid(path, "", strategy.clone(), "must be 'RollingUpdate' or 'OnDelete'"),
+    }
+}
+
+/// More than one pod at a time is a feature that is off.
+fn drop_unavailable(set: &mut Value) {
+    let strategy = set.child_mut("spec").and_then(|spec| spec.child_mut("updateStrategy"));
+    if let Some(rolling) = strategy.and_then(|strategy| strategy.child_mut("rollingUpdate")) {
+        rolling.remove("maxUnavailable");
     }
 }
 

@@ -239,7 +239,10 @@ impl Served {
     /// A stored object as a value in the served version, with its revision.
     pub fn decode_stored(&self, stored: &[u8], revision: Revision) -> Result<Value, Error> {
         let mut value: Value = serde_json::from_slice(stored).map_err(Error::internal)?;
-        value["metadata"]["resourceVersion"] = revision.to_string().into();
+        // A dry run has no revision to show.
+        if revision != 0 {
+            value["metadata"]["resourceVersion"] = revision.to_string().into();
+        }
         match &self.custom {
             Some(custom) => custom.read_stored(&mut value, &self.api_version)?,
             None if self.converts() => api::convert(&mut value, &self.api_version),

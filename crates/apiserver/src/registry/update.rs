@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use admission::{Companion, Operation};
-use api::{Error, Reason, Value};
+use api::{Error, FieldError, Reason, Value};
 use bytes::Bytes;
 use store::{Compare, Outcome, Transaction, Write};
 
@@ -184,7 +184,6 @@ fn check_preconditions(served: &Served, key: &str, new: &Value, old: &Value) -> 
     let name = text(old, "name");
     let (uid, old_uid) = (text(new, "uid"), text(old, "uid"));
     if !uid.is_empty() && uid != old_uid {
-        let key = key.strip_prefix("/registry").unwrap_or(key);
         let why = format!(
             "StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition \
              failed: UID in precondition: {uid}, UID in object meta: {old_uid}"
@@ -197,10 +196,35 @@ fn check_preconditions(served: &Served, key: &str, new: &Value, old: &Value) -> 
         return Err(Error::new(Reason::Unknown, message));
     }
     let any = revision.is_empty() || revision == "0";
+    if any && is_conditional(served) {
+        let path = api::Path::new("metadata").child("resourceVersion");
+        let problem = FieldError::invalid(&path, 0, "must be specified for an update");
+        let mut error = Error::invalid(served.resource, name, vec![problem]);
+        // Upstream says this before it knows the kind.
+        let (kind, plural) = (served.resource.kind, served.resource.plural);
+        error.message = error.message.replacen(kind, plural, 1);
+        error.details().kind = plural.to_owned();
+        return Err(error);
+    }
     if !any && revision != text(old, "resourceVersion") {
         return Err(Error::conflict(served.resource, name, MODIFIED));
     }
     Ok(())
+}
+
+/// Whether an update must name the revision that it was made from.
+fn is_conditional(served: &Served) -> bool {
+    const GROUPS: &[&str] = &[
+        "admissionregistration.k8s.io",
+        "apiextensions.k8s.io",
+        "apiregistration.k8s.io",
+        "coordination.k8s.io",
+        "node.k8s.io",
+        "policy",
+    ];
+    const STORAGE: &[&str] = &["CSIDriver", "CSINode", "CSIStorageCapacity", "VolumeAttachment"];
+    let resource = served.resource;
+    served.custom.is_some() || GROUPS.contains(&resource.group) || STORAGE.contains(&resource.kind)
 }
 
 /// A write to the object leaves its status alone, and the reverse.
