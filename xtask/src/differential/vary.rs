@@ -32,7 +32,7 @@ pub fn reads(path: &str) -> Vec<Case> {
 
 /// Variations of a new object.
 pub fn creates(base: &Value) -> Vec<Case> {
-    each_field(base, &broken, |changes| Action::Create(changes))
+    each_field(base, &broken, Action::Create)
 }
 
 /// Variations of a stored object.
