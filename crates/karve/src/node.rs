@@ -16,7 +16,7 @@ use kubelet::{
 use network::bridge::{self, BridgeOptions};
 use network::{Cidr, PodNetwork, host_gateway};
 use proxy::ProxyOptions;
-use runtime::Embedded;
+use runtime::{Embedded, Mirror};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
@@ -64,6 +64,10 @@ pub struct NodeArgs {
     /// Unused images are removed until their disk is this full, in percent
     #[arg(long, default_value_t = 90)]
     pub image_gc_low_threshold: u64,
+    /// Look for a registry's images at this address first, as in docker.io=https://mirror.example:5000; * stands for
+    /// every registry. Can be given several times. Not with --container-runtime-endpoint, whose runtime has its own
+    #[arg(long, value_name = "REGISTRY=URL", conflicts_with = "container_runtime_endpoint")]
+    pub registry_mirror: Vec<Mirror>,
     #[command(flatten)]
     pub logs: ContainerLogArgs,
     /// The bridge of the pod network [default: made from the cluster's name]
@@ -127,6 +131,8 @@ pub struct NodeFootprint {
     pub pod_cidr: String,
     pub cluster_cidr: String,
     pub service_cidr: String,
+    #[serde(default)]
+    pub registry_mirrors: Vec<Mirror>,
 }
 
 /// What the components of a node need beside their flags.
@@ -169,6 +175,7 @@ impl NodeFootprint {
             node_name: args.hostname_override.clone().unwrap_or_else(host_name),
             runtime_endpoint: args.container_runtime_endpoint.clone(),
             bridge: args.bridge.clone().unwrap_or(runtime.bridge),
+            registry_mirrors: args.registry_mirror.clone(),
             ..runtime
         }
     }
@@ -192,6 +199,7 @@ impl NodeFootprint {
             pod_cidr: pod_cidr.map(|cidr| cidr.to_string()).unwrap_or_default(),
             cluster_cidr: cluster_cidr.to_string(),
             service_cidr: service_cidr.to_string(),
+            registry_mirrors: Vec::new(),
         }
     }
 
@@ -223,6 +231,7 @@ impl NodeFootprint {
             cgroup_parent: PathBuf::from(&self.cgroup_root),
             supervisor_exe: std::env::current_exe().context("cannot find this program's own file")?,
             network,
+            mirrors: self.registry_mirrors.clone(),
         };
         let opened = runtime::open(options)
             .await

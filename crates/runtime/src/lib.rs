@@ -24,4 +24,5 @@ mod within;
 
 pub use image::ImageError;
 pub use image::builtin::NAME as BUILTIN_IMAGE;
+pub use image::registry::Mirror;
 pub use service::{Embedded, ImageSummary, OpenError, Options, import_images, list_images, open};

@@ -132,6 +132,7 @@ impl<'a> Bench<'a> {
             runtime: Runtime::Embedded,
             store: Store::Embedded,
             nodes: 1,
+            pullable: Vec::new(),
             logs: target_dir().join("bench"),
         };
         Ok(Self { setup, generator, args })

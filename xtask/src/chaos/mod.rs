@@ -89,6 +89,7 @@ pub fn run(args: &ChaosArgs) -> Result<()> {
         runtime: Runtime::Embedded,
         store: args.store,
         nodes: NODES,
+        pullable: Vec::new(),
         logs: target_dir().join("chaos"),
     };
     // The logs of the last run are enough.

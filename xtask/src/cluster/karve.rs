@@ -13,6 +13,7 @@ use super::kubectl::Kubectl;
 use super::workdir::WorkDir;
 use super::worker::Worker;
 use crate::namespace::NetworkNamespace;
+use crate::peers;
 use crate::process::Process;
 use crate::signals::wait_for;
 use crate::tools::{self, is_root, root, run};
@@ -40,6 +41,8 @@ pub struct Setup {
     pub store: Store,
     /// Without any, a control plane only.
     pub nodes: usize,
+    /// Archives of images that the first node can pull as well, in place of a registry that is out of reach.
+    pub pullable: Vec<PathBuf>,
     /// Where the logs go, which outlive the cluster.
     pub logs: PathBuf,
 }
@@ -50,6 +53,7 @@ pub struct Karve {
     process: Option<Process>,
     containerd: Option<Containerd>,
     etcd: Option<Process>,
+    registry: Option<Process>,
     namespace: Option<NetworkNamespace>,
     setup: Setup,
     port: u16,
@@ -76,6 +80,7 @@ impl Karve {
             process: None,
             containerd: None,
             etcd: None,
+            registry: None,
             namespace,
             setup: setup.clone(),
             port,
@@ -83,6 +88,9 @@ impl Karve {
         };
         if setup.store == Store::Etcd {
             cluster.etcd = Some(cluster.start_etcd()?);
+        }
+        if cluster.pulls() {
+            cluster.registry = Some(cluster.start_registry()?);
         }
         if setup.nodes > 0 && setup.runtime == Runtime::Containerd {
             cluster.containerd = Some(Containerd::start(&cluster.dir.path().join("cri"), cluster.network())?);
@@ -141,6 +149,9 @@ impl Karve {
             command.arg("--no-node");
         }
         command.args(["--eviction-hard", NO_PRESSURE, "--image-gc-high-threshold", "100"]);
+        if self.registry.is_some() {
+            command.args(["--registry-mirror", &format!("*=http://{REGISTRY}")]);
+        }
         if let Some(endpoint) = self.runtime_endpoint() {
             command.args(["--container-runtime-endpoint", &endpoint]);
         }
@@ -294,6 +305,20 @@ impl Karve {
         format!("karve's log in {} ends:\n{tail}", self.setup.logs.display())
     }
 
+    /// Whether there is something to pull, and a namespace in which the registry's port is free.
+    fn pulls(&self) -> bool {
+        let embedded = self.setup.nodes > 0 && self.setup.runtime == Runtime::Embedded;
+        embedded && self.namespace.is_some() && !self.setup.pullable.is_empty()
+    }
+
+    fn start_registry(&self) -> Result<Process> {
+        let built = peers::build(&["registry".to_owned()])?;
+        let program = built.first().context("the registry was not built")?;
+        let mut command = self.inside(program);
+        command.args(["-listen", REGISTRY]).args(&self.setup.pullable);
+        Process::start(&mut command, &self.setup.logs.join("registry.log"))
+    }
+
     fn start_etcd(&self) -> Result<Process> {
         let dir = self.dir.path().join("etcd");
         let mut command = self.inside("etcd");
@@ -308,6 +333,9 @@ impl Karve {
         Process::start(&mut command, &self.setup.logs.join("etcd.log"))
     }
 }
+
+/// Where images can be pulled from, in the cluster's own network.
+const REGISTRY: &str = "127.0.0.1:5000";
 
 /// So low that what a test finds never depends on how full the machine is.
 pub const NO_PRESSURE: &str = "memory.available<10Mi,nodefs.available<10Mi,imagefs.available<10Mi";

@@ -28,6 +28,7 @@ impl Subject {
         if args.upstream {
             return Upstream::start(&images).map(Self::Upstream);
         }
+        let archives = peers::images(&images)?;
         let setup = Setup {
             binary: match &args.karve {
                 Some(path) => std::path::absolute(path)?,
@@ -36,13 +37,14 @@ impl Subject {
             runtime: args.runtime,
             store: args.store,
             nodes,
+            pullable: archives.clone(),
             logs: out.join("cluster"),
         };
         // The log of one run is enough.
         let _ = std::fs::remove_dir_all(&setup.logs);
         let cluster = Karve::start(&setup).context("the cluster is not fit to be tested")?;
-        for archive in peers::images(&images)? {
-            cluster.import(&archive)?;
+        for archive in &archives {
+            cluster.import(archive)?;
         }
         Ok(Self::Karve(Box::new(cluster)))
     }

@@ -111,6 +111,7 @@ impl World {
             runtime: Runtime::Embedded,
             store: Store::Embedded,
             nodes: 1,
+            pullable: Vec::new(),
             logs: self.logs.clone(),
         }
     }

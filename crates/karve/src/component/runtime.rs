@@ -36,6 +36,10 @@ pub struct RuntimeArgs {
     /// The bridge of the pod network [default: made from --name]
     #[arg(long)]
     bridge: Option<String>,
+    /// Look for a registry's images at this address first, as in docker.io=https://mirror.example:5000; * stands for
+    /// every registry. Can be given several times
+    #[arg(long, value_name = "REGISTRY=URL")]
+    registry_mirror: Vec<runtime::Mirror>,
 }
 
 pub async fn run(layout: &Layout, args: RuntimeArgs) -> Result<()> {
@@ -46,6 +50,7 @@ pub async fn run(layout: &Layout, args: RuntimeArgs) -> Result<()> {
     if let Some(bridge) = args.bridge {
         footprint.bridge = bridge;
     }
+    footprint.registry_mirrors = args.registry_mirror;
     if let Some(parent) = args.cgroup_parent {
         footprint.cgroup_root = parent;
     }

@@ -27,6 +27,11 @@ pub struct InvalidReference {
 }
 
 impl Reference {
+    /// The registry's name and what the registry calls the repository.
+    pub fn domain_and_path(&self) -> (&str, &str) {
+        self.repository.split_once('/').unwrap_or(("", &self.repository))
+    }
+
     pub fn parse(name: &str) -> Result<Self, InvalidReference> {
         let invalid = |why| InvalidReference {
             name: name.to_owned(),

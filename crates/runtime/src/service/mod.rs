@@ -30,7 +30,7 @@ use ring::rand::SecureRandom;
 use tokio::sync::broadcast;
 
 use crate::cgroup::Layout;
-use crate::image::registry::Registries;
+use crate::image::registry::{Mirror, Registries};
 use crate::image::{ImageError, ImageStore};
 use crate::link::LinkError;
 use crate::nursery::Nursery;
@@ -53,6 +53,8 @@ pub struct Options {
     /// becomes the built-in image.
     pub supervisor_exe: PathBuf,
     pub network: Arc<dyn PodNetwork>,
+    /// Where images are looked for before their own registries are asked.
+    pub mirrors: Vec<Mirror>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -112,7 +114,7 @@ pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
         nursery,
         network: options.network,
         images,
-        registries: Registries::new(),
+        registries: Registries::new(options.mirrors),
         pulls: images::Pulls::default(),
         sandboxes: RwLock::default(),
         containers: RwLock::default(),

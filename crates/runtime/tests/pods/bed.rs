@@ -361,6 +361,7 @@ async fn open(dir: &Path, cgroup: &Path, network: &Arc<NoNetwork>) -> Arc<Embedd
         cgroup_parent: cgroup.to_owned(),
         supervisor_exe: env!("CARGO_BIN_EXE_runtime-testbed").into(),
         network: network.clone(),
+        mirrors: Vec::new(),
     };
     runtime::open(options).await.unwrap()
 }

@@ -5,6 +5,7 @@
 
 mod auth;
 mod http;
+mod mirror;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use futures_util::{FutureExt, StreamExt, TryStreamExt};
 
 pub use auth::Credentials;
 use http::{Fetched, Http, HttpError};
+pub use mirror::Mirror;
 
 use super::archive::ArchivedImage;
 use super::config::ImageConfig;
@@ -64,6 +66,8 @@ pub enum PullError {
 /// A client of all registries.
 pub struct Registries {
     http: Http,
+    mirrors: Vec<Mirror>,
+    no_credentials: Credentials,
 }
 
 /// One repository of one registry, as one pull sees it.
@@ -77,8 +81,37 @@ struct Repository<'a> {
 }
 
 impl Registries {
-    pub fn new() -> Self {
-        Self { http: Http::new() }
+    pub fn new(mirrors: Vec<Mirror>) -> Self {
+        Self {
+            http: Http::new(),
+            mirrors,
+            no_credentials: Credentials::default(),
+        }
+    }
+
+    /// The first mirror that has the image, or the registry itself.
+    async fn find<'a>(
+        &'a self,
+        reference: &'a Reference,
+        credentials: &'a Credentials,
+    ) -> Result<(Repository<'a>, String, Manifest), PullError> {
+        let mut failure = None;
+        for (base, own) in mirror::places(reference, &self.mirrors) {
+            let repository = Repository {
+                http: &self.http,
+                reference,
+                base,
+                authorization: tokio::sync::Mutex::default(),
+                credentials: if own { credentials } else { &self.no_credentials },
+            };
+            match repository.manifest().await {
+                Ok((digest, manifest)) => return Ok((repository, digest, manifest)),
+                Err(error) => failure = Some(error),
+            }
+        }
+        Err(failure.unwrap_or_else(|| PullError::NotFound {
+            reference: reference.to_string(),
+        }))
     }
 
     /// Fetches an image. Layers go to files in `spool`, except those that `present` says are unpacked already: it
@@ -90,14 +123,7 @@ impl Registries {
         spool: &Path,
         present: impl FnOnce(&ImageConfig) -> BTreeSet<usize>,
     ) -> Result<ArchivedImage, PullError> {
-        let repository = Repository {
-            http: &self.http,
-            reference,
-            base: base_url(reference),
-            authorization: tokio::sync::Mutex::default(),
-            credentials,
-        };
-        let (manifest_digest, manifest) = repository.manifest().await?;
+        let (repository, manifest_digest, manifest) = self.find(reference, credentials).await?;
         let config_bytes = repository.blob(&manifest.config.digest, MAX_CONFIG_BYTES).await?;
         let config: ImageConfig = repository.parse("configuration", &config_bytes)?;
         let present = present(&config);
@@ -230,13 +256,10 @@ impl Repository<'_> {
     }
 }
 
-/// Where a repository is. Docker's registry has another name than its images; a registry on this machine has no
+/// Where a repository is by its name. Docker's registry has another name than its images; a registry on this machine has no
 /// certificate.
 fn base_url(reference: &Reference) -> String {
-    let (domain, path) = reference
-        .repository
-        .split_once('/')
-        .unwrap_or(("", &reference.repository));
+    let (domain, path) = reference.domain_and_path();
     let host = if domain == "docker.io" {
         "registry-1.docker.io"
     } else {

@@ -159,7 +159,7 @@ async fn pull(
 ) -> (tempfile::TempDir, Result<ArchivedImage, PullError>) {
     let dir = tempfile::tempdir().unwrap();
     let present = present.iter().copied().collect();
-    let pulled = Registries::new()
+    let pulled = Registries::new(Vec::new())
         .pull(&registry.reference(name), &Credentials::default(), dir.path(), |_| {
             present
         })
@@ -247,7 +247,7 @@ async fn what_is_not_there_is_not_found() {
     );
     let dead = Reference::parse("127.0.0.1:1/app").unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let pulled = Registries::new()
+    let pulled = Registries::new(Vec::new())
         .pull(&dead, &Credentials::default(), dir.path(), |_| BTreeSet::new())
         .await;
     assert!(matches!(
