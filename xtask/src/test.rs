@@ -1,5 +1,6 @@
 //! Everything a change must pass.
 
+use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
@@ -16,12 +17,12 @@ pub struct TestArgs {
     only: Vec<String>,
 }
 
-/// Debian packages and a program of each, by which one sees whether it is there.
+/// Debian packages and a program or path of each, by which one sees whether it is there.
 const PACKAGES: &[(&str, &str)] = &[
     ("busybox-static", "busybox"),
     ("conntrack", "conntrack"),
     ("containerd", "containerd"),
-    ("containernetworking-plugins", ""),
+    ("containernetworking-plugins", "/usr/lib/cni"),
     ("curl", "curl"),
     ("e2fsprogs", "mkfs.ext4"),
     ("etcd-server", "etcd"),
@@ -29,7 +30,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("iptables", "iptables"),
     ("nftables", "nft"),
     ("openssl", "openssl"),
-    ("python3-venv", "python3"),
+    ("python3-venv", "/usr/share/doc/python3-venv"),
     ("runc", "runc"),
 ];
 
@@ -119,10 +120,10 @@ pub fn run(args: &TestArgs) -> Result<()> {
 fn install() -> Result<()> {
     let missing: Vec<&str> = PACKAGES
         .iter()
-        .filter(|(package, program)| match *program {
-            "" => !std::path::Path::new("/usr/lib/cni").is_dir(),
-            program => !is_on_path(program),
-        } && !package.is_empty())
+        .filter(|(_, sign)| match sign.starts_with('/') {
+            true => !Path::new(sign).exists(),
+            false => !is_on_path(sign),
+        })
         .map(|(package, _)| *package)
         .collect();
     if missing.is_empty() {
