@@ -42,6 +42,7 @@ async fn measure(pods: usize) {
         cgroup_parent: CGROUP.into(),
         supervisor_exe: exe,
         network: Arc::new(NoNetwork),
+        mirrors: Vec::new(),
     };
     let began = Instant::now();
     let runtime = runtime::open(options).await.unwrap();
