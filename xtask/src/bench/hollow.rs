@@ -92,7 +92,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
          The whole control plane on one core, the nodes' generator on the other; `cargo xtask bench hollow`, commit {}, {}.\n\
          Each hollow node watches its pods, renews its lease every ten seconds and takes its pods to Ready and away; {CHURN} pods a\n\
          second are deleted and replaced for 15 seconds. Fit: heartbeats within a second and pods Ready within five, both at p99, and\n\
-         no request failed. Upstream is not run at these sizes: registering and filling them takes it most of an hour on one core.\n",
+         no request failed. Upstream is not run at these sizes.\n",
         tools::commit()?,
         tools::today(),
     );

@@ -13,7 +13,7 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
         "server CPU per pod on 5,000 nodes",
         "peak memory with 5,000 nodes and 10,000 pods",
     ] {
-        figures.leave_out(measure, Side::Upstream, "not run: it takes minutes on one core");
+        figures.leave_out(measure, Side::Upstream, "not run: too slow for one run");
     }
     bench.publish(
         "schedule",
