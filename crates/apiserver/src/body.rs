@@ -29,11 +29,6 @@ pub fn empty() -> Body {
     full(Bytes::new())
 }
 
-/// A request without a body.
-pub fn none() -> RequestBody {
-    empty()
-}
-
 /// How long a client may take to send the body of a write, as long as upstream gives a whole request.
 const PATIENCE: Duration = Duration::from_secs(60);
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use admission::Lookup;
 use api::kinds::api_service::API_SERVICE;
 use api::kinds::endpoint_slice::ENDPOINT_SLICE;
 use api::kinds::service::SERVICE;
@@ -14,7 +15,7 @@ use tracing::warn;
 use super::table::{Remote, Seen, Table};
 use super::{forward, local};
 use crate::ApiServer;
-use crate::registry::{Scope, Served, Stored, WriteOptions};
+use crate::registry::{Scope, Served, WriteOptions};
 
 /// How often servers are asked that answered, and those that did not.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -93,11 +94,7 @@ impl Controller {
     }
 
     fn stored(&self) -> Vec<Value> {
-        let snapshot = self.server.registry.store.snapshot();
-        let entries = snapshot.range(&self.served.prefix, &self.served.prefix);
-        entries
-            .filter_map(|entry| Stored::from(entry.clone()).value(&self.served).ok())
-            .collect()
+        self.server.registry.lookup().list(&API_SERVICE, "")
     }
 
     fn publish(&self, stored: &[Value]) -> Arc<Table> {
@@ -130,7 +127,6 @@ impl Controller {
 
     /// Whether the Service in front of a server exists and leads anywhere.
     fn reachable(&self, remote: &Remote) -> Result<(), Verdict> {
-        use admission::Lookup;
         let lookup = self.server.registry.lookup();
         let (name, namespace) = (&remote.service, &remote.namespace);
         let refused = |reason, message| Err(Verdict::new(false, reason, message));

@@ -66,7 +66,7 @@ pub async fn document(
     headers: &HeaderMap,
 ) -> Option<Result<Response<Body>, Error>> {
     let remote = server.aggregation.remote_of(path)?;
-    let mut request = Request::new(body::none());
+    let mut request = Request::new(body::empty());
     *request.uri_mut() = connect::uri(&format!("/openapi/v3/{path}"), "").ok()?;
     *request.headers_mut() = headers.clone();
     Some(forward(server, &remote, &own_user(), request).await)

@@ -8,10 +8,10 @@ const STARTED: &str = "startTime: '2026-01-01T11:50:00Z', ready: 0, terminating:
 fn job(spec: &str, status: &str) -> String {
     format!(
         "
-metadata: {{name: work, namespace: default, uid: job-uid, resourceVersion: '7'}}
+metadata: {{name: sums, namespace: default, uid: job-uid, resourceVersion: '7'}}
 spec:
-  selector: {{matchLabels: {{app: work}}}}
-  template: {{metadata: {{labels: {{app: work}}}}, spec: {{containers: [{{name: main}}], restartPolicy: Never}}}}
+  selector: {{matchLabels: {{app: sums}}}}
+  template: {{metadata: {{labels: {{app: sums}}}}, spec: {{containers: [{{name: main}}], restartPolicy: Never}}}}
   {spec}
 status: {{{status}}}
 "
@@ -31,9 +31,9 @@ metadata:
   namespace: default
   uid: {name}-uid
   resourceVersion: '5'
-  labels: {{app: work}}
+  labels: {{app: sums}}
   {metadata}
-  ownerReferences: [{{apiVersion: batch/v1, kind: Job, name: work, uid: job-uid, controller: true}}]
+  ownerReferences: [{{apiVersion: batch/v1, kind: Job, name: sums, uid: job-uid, controller: true}}]
 {rest}
 "
     )
@@ -70,8 +70,8 @@ fn pods_are_started_with_the_finalizer() {
         &job("completions: 5\n  parallelism: 1\n  backoffLimit: 6", ""),
         &[],
         expect![[r#"
-            create pods in default: {"apiVersion":"v1","kind":"Pod","metadata":{"finalizers":["batch.kubernetes.io/job-tracking"],"generateName":"work-","labels":{"app":"work"},"ownerReferences":[{"apiVersion":"batch/v1","blockOwnerDeletion":true,"controller":true,"kind":"Job","name":"work","uid":"job-uid"}]},"spec":{"containers":[{"name":"main"}],"restartPolicy":"Never"}}
-            patch jobs default/work/status: {"metadata":{"resourceVersion":"7"},"status":{"ready":0,"startTime":"2026-01-01T12:00:00Z","terminating":0,"uncountedTerminatedPods":{"failed":null,"succeeded":null}}}
+            create pods in default: {"apiVersion":"v1","kind":"Pod","metadata":{"finalizers":["batch.kubernetes.io/job-tracking"],"generateName":"sums-","labels":{"app":"sums"},"ownerReferences":[{"apiVersion":"batch/v1","blockOwnerDeletion":true,"controller":true,"kind":"Job","name":"sums","uid":"job-uid"}]},"spec":{"containers":[{"name":"main"}],"restartPolicy":"Never"}}
+            patch jobs default/sums/status: {"metadata":{"resourceVersion":"7"},"status":{"ready":0,"startTime":"2026-01-01T12:00:00Z","terminating":0,"uncountedTerminatedPods":{"failed":null,"succeeded":null}}}
         "#]],
     );
 }
@@ -84,7 +84,7 @@ fn a_pod_is_named_then_released_then_counted() {
         &job(spec, STARTED),
         &[pod("a", succeeded)],
         expect![[r#"
-            patch jobs default/work/status: {"metadata":{"resourceVersion":"7"},"status":{"conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Reached expected number of succeeded pods","reason":"CompletionsReached","status":"True","type":"SuccessCriteriaMet"}],"uncountedTerminatedPods":{"failed":null,"succeeded":["a-uid"]}}}
+            patch jobs default/sums/status: {"metadata":{"resourceVersion":"7"},"status":{"conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Reached expected number of succeeded pods","reason":"CompletionsReached","status":"True","type":"SuccessCriteriaMet"}],"uncountedTerminatedPods":{"failed":null,"succeeded":["a-uid"]}}}
         "#]],
     );
     let met = "conditions: [{type: SuccessCriteriaMet, status: 'True', reason: CompletionsReached, message: Reached}]";
@@ -101,7 +101,7 @@ fn a_pod_is_named_then_released_then_counted() {
         &[pod_with("a", "", succeeded)],
         expect![[r#"
             event Normal Completed: Job completed
-            patch jobs default/work/status: {"metadata":{"resourceVersion":"7"},"status":{"completionTime":"2026-01-01T12:00:00Z","conditions":[{"message":"Reached","reason":"CompletionsReached","status":"True","type":"SuccessCriteriaMet"},{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Reached","reason":"CompletionsReached","status":"True","type":"Complete"}],"succeeded":1,"uncountedTerminatedPods":{"failed":null,"succeeded":null}}}
+            patch jobs default/sums/status: {"metadata":{"resourceVersion":"7"},"status":{"completionTime":"2026-01-01T12:00:00Z","conditions":[{"message":"Reached","reason":"CompletionsReached","status":"True","type":"SuccessCriteriaMet"},{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Reached","reason":"CompletionsReached","status":"True","type":"Complete"}],"succeeded":1,"uncountedTerminatedPods":{"failed":null,"succeeded":null}}}
         "#]],
     );
 }
@@ -121,7 +121,7 @@ fn failures_are_followed_by_pauses_and_end_at_the_limit() {
         &[pod("b", &failed(1)), pod("c", "status: {phase: Running}")],
         expect![[r#"
             delete pods default/c
-            patch jobs default/work/status: {"metadata":{"resourceVersion":"7"},"status":{"active":1,"conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Job has reached the specified backoff limit","reason":"BackoffLimitExceeded","status":"True","type":"FailureTarget"}],"uncountedTerminatedPods":{"failed":["b-uid"],"succeeded":null}}}
+            patch jobs default/sums/status: {"metadata":{"resourceVersion":"7"},"status":{"active":1,"conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Job has reached the specified backoff limit","reason":"BackoffLimitExceeded","status":"True","type":"FailureTarget"}],"uncountedTerminatedPods":{"failed":["b-uid"],"succeeded":null}}}
         "#]],
     );
 }
@@ -134,7 +134,7 @@ fn a_policy_ignores_failures_or_makes_them_final() {
         &job(&spec, STARTED),
         &[pod("a", &failed(42))],
         expect![[r#"
-            patch jobs default/work/status: {"metadata":{"resourceVersion":"7"},"status":{"conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Container main for pod default/a failed with exit code 42 matching FailJob rule at index 0","reason":"PodFailurePolicy","status":"True","type":"FailureTarget"}],"uncountedTerminatedPods":{"failed":["a-uid"],"succeeded":null}}}
+            patch jobs default/sums/status: {"metadata":{"resourceVersion":"7"},"status":{"conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Container main for pod default/a failed with exit code 42 matching FailJob rule at index 0","reason":"PodFailurePolicy","status":"True","type":"FailureTarget"}],"uncountedTerminatedPods":{"failed":["a-uid"],"succeeded":null}}}
         "#]],
     );
     check(
@@ -144,7 +144,7 @@ fn a_policy_ignores_failures_or_makes_them_final() {
             "status: {phase: Failed, conditions: [{type: DisruptionTarget, status: 'True'}, {type: Ready, status: 'False', lastTransitionTime: '2026-01-01T11:59:00Z'}]}",
         )],
         expect![[r#"
-            create pods in default: {"apiVersion":"v1","kind":"Pod","metadata":{"finalizers":["batch.kubernetes.io/job-tracking"],"generateName":"work-","labels":{"app":"work"},"ownerReferences":[{"apiVersion":"batch/v1","blockOwnerDeletion":true,"controller":true,"kind":"Job","name":"work","uid":"job-uid"}]},"spec":{"containers":[{"name":"main"}],"restartPolicy":"Never"}}
+            create pods in default: {"apiVersion":"v1","kind":"Pod","metadata":{"finalizers":["batch.kubernetes.io/job-tracking"],"generateName":"sums-","labels":{"app":"sums"},"ownerReferences":[{"apiVersion":"batch/v1","blockOwnerDeletion":true,"controller":true,"kind":"Job","name":"sums","uid":"job-uid"}]},"spec":{"containers":[{"name":"main"}],"restartPolicy":"Never"}}
             patch pods default/a: {"metadata":{"$deleteFromPrimitiveList/finalizers":["batch.kubernetes.io/job-tracking"],"uid":"a-uid"}}
         "#]],
     );
@@ -162,8 +162,8 @@ fn indexed_pods_learn_their_index() {
             indexed("b", 1, "status: {phase: Running}"),
         ],
         expect![[r#"
-            create pods in default: {"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"batch.kubernetes.io/job-completion-index":"2"},"finalizers":["batch.kubernetes.io/job-tracking"],"generateName":"work-2-","labels":{"app":"work","batch.kubernetes.io/job-completion-index":"2"},"ownerReferences":[{"apiVersion":"batch/v1","blockOwnerDeletion":true,"controller":true,"kind":"Job","name":"work","uid":"job-uid"}]},"spec":{"containers":[{"env":[{"name":"JOB_COMPLETION_INDEX","valueFrom":{"fieldRef":{"fieldPath":"metadata.labels['batch.kubernetes.io/job-completion-index']"}}}],"name":"main"}],"hostname":"work-2","restartPolicy":"Never"}}
-            patch jobs default/work/status: {"metadata":{"resourceVersion":"7"},"status":{"active":1,"completedIndexes":"0","succeeded":1}}
+            create pods in default: {"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"batch.kubernetes.io/job-completion-index":"2"},"finalizers":["batch.kubernetes.io/job-tracking"],"generateName":"sums-2-","labels":{"app":"sums","batch.kubernetes.io/job-completion-index":"2"},"ownerReferences":[{"apiVersion":"batch/v1","blockOwnerDeletion":true,"controller":true,"kind":"Job","name":"sums","uid":"job-uid"}]},"spec":{"containers":[{"env":[{"name":"JOB_COMPLETION_INDEX","valueFrom":{"fieldRef":{"fieldPath":"metadata.labels['batch.kubernetes.io/job-completion-index']"}}}],"name":"main"}],"hostname":"sums-2","restartPolicy":"Never"}}
+            patch jobs default/sums/status: {"metadata":{"resourceVersion":"7"},"status":{"active":1,"completedIndexes":"0","succeeded":1}}
         "#]],
     );
 }
@@ -175,7 +175,7 @@ fn an_index_that_failed_too_often_fails_alone() {
         &job(spec, STARTED),
         &[indexed("a", 0, &failed(1)), indexed("b", 1, "status: {phase: Running}")],
         expect![[r#"
-            patch jobs default/work/status: {"metadata":{"resourceVersion":"7"},"status":{"active":1,"failedIndexes":"0","uncountedTerminatedPods":{"failed":["a-uid"],"succeeded":null}}}
+            patch jobs default/sums/status: {"metadata":{"resourceVersion":"7"},"status":{"active":1,"failedIndexes":"0","uncountedTerminatedPods":{"failed":["a-uid"],"succeeded":null}}}
         "#]],
     );
     check(
@@ -185,7 +185,7 @@ fn an_index_that_failed_too_often_fails_alone() {
         ),
         &[],
         expect![[r#"
-            patch jobs default/work/status: {"metadata":{"resourceVersion":"7"},"status":{"conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Job has exceeded the specified maximal number of failed indexes","reason":"MaxFailedIndexesExceeded","status":"True","type":"FailureTarget"}]}}
+            patch jobs default/sums/status: {"metadata":{"resourceVersion":"7"},"status":{"conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Job has exceeded the specified maximal number of failed indexes","reason":"MaxFailedIndexesExceeded","status":"True","type":"FailureTarget"}]}}
         "#]],
     );
 }
@@ -205,7 +205,7 @@ fn the_last_failed_pod_of_an_index_stays_until_it_is_replaced() {
         &job(spec, &format!("{STARTED}, failedIndexes: ''")),
         &[indexed("a", 0, &before)],
         expect![[r#"
-            create pods in default: {"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"batch.kubernetes.io/job-completion-index":"0","batch.kubernetes.io/job-index-failure-count":"1"},"finalizers":["batch.kubernetes.io/job-tracking"],"generateName":"work-0-","labels":{"app":"work","batch.kubernetes.io/job-completion-index":"0"},"ownerReferences":[{"apiVersion":"batch/v1","blockOwnerDeletion":true,"controller":true,"kind":"Job","name":"work","uid":"job-uid"}]},"spec":{"containers":[{"env":[{"name":"JOB_COMPLETION_INDEX","valueFrom":{"fieldRef":{"fieldPath":"metadata.labels['batch.kubernetes.io/job-completion-index']"}}}],"name":"main"}],"hostname":"work-0","restartPolicy":"Never"}}
+            create pods in default: {"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"batch.kubernetes.io/job-completion-index":"0","batch.kubernetes.io/job-index-failure-count":"1"},"finalizers":["batch.kubernetes.io/job-tracking"],"generateName":"sums-0-","labels":{"app":"sums","batch.kubernetes.io/job-completion-index":"0"},"ownerReferences":[{"apiVersion":"batch/v1","blockOwnerDeletion":true,"controller":true,"kind":"Job","name":"sums","uid":"job-uid"}]},"spec":{"containers":[{"env":[{"name":"JOB_COMPLETION_INDEX","valueFrom":{"fieldRef":{"fieldPath":"metadata.labels['batch.kubernetes.io/job-completion-index']"}}}],"name":"main"}],"hostname":"sums-0","restartPolicy":"Never"}}
         "#]],
     );
 }
@@ -223,7 +223,7 @@ fn enough_successes_end_an_indexed_job() {
         ],
         expect![[r#"
             delete pods default/b
-            patch jobs default/work/status: {"metadata":{"resourceVersion":"7"},"status":{"completedIndexes":"1","conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Matched rules at index 0","reason":"SuccessPolicy","status":"True","type":"SuccessCriteriaMet"}],"succeeded":1}}
+            patch jobs default/sums/status: {"metadata":{"resourceVersion":"7"},"status":{"completedIndexes":"1","conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Matched rules at index 0","reason":"SuccessPolicy","status":"True","type":"SuccessCriteriaMet"}],"succeeded":1}}
         "#]],
     );
 }
@@ -237,7 +237,7 @@ fn a_job_that_is_suspended_stops_and_starts_again_later() {
         expect![[r#"
             delete pods default/a
             event Normal Suspended: Job suspended
-            patch jobs default/work/status: {"metadata":{"resourceVersion":"7"},"status":{"conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Job suspended","reason":"JobSuspended","status":"True","type":"Suspended"}],"startTime":null}}
+            patch jobs default/sums/status: {"metadata":{"resourceVersion":"7"},"status":{"conditions":[{"lastProbeTime":"2026-01-01T12:00:00Z","lastTransitionTime":"2026-01-01T12:00:00Z","message":"Job suspended","reason":"JobSuspended","status":"True","type":"Suspended"}],"startTime":null}}
         "#]],
     );
     check(
@@ -265,12 +265,12 @@ fn pods_nobody_will_count_lose_the_finalizer() {
 #[test]
 fn orphans_are_adopted_with_the_finalizer_and_strangers_released_without() {
     let orphan = pod_with("a", "", "").replace(", controller: true", "");
-    let stranger = pod("b", "").replace("{app: work}", "{app: other}");
+    let stranger = pod("b", "").replace("{app: sums}", "{app: other}");
     check(
         &job("parallelism: 2\n  completions: 2", STARTED),
         &[orphan, stranger],
         expect![[r#"
-            adopt: patch pods default/a: {"metadata":{"finalizers":["batch.kubernetes.io/job-tracking"],"ownerReferences":[{"apiVersion":"batch/v1","kind":"Job","name":"work","uid":"job-uid"},{"apiVersion":"batch/v1","blockOwnerDeletion":true,"controller":true,"kind":"Job","name":"work","uid":"job-uid"}],"resourceVersion":"5","uid":"a-uid"}}
+            adopt: patch pods default/a: {"metadata":{"finalizers":["batch.kubernetes.io/job-tracking"],"ownerReferences":[{"apiVersion":"batch/v1","kind":"Job","name":"sums","uid":"job-uid"},{"apiVersion":"batch/v1","blockOwnerDeletion":true,"controller":true,"kind":"Job","name":"sums","uid":"job-uid"}],"resourceVersion":"5","uid":"a-uid"}}
             patch pods default/b: {"metadata":{"finalizers":[],"ownerReferences":[],"resourceVersion":"5","uid":"b-uid"}}
         "#]],
     );

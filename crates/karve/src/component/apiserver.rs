@@ -380,16 +380,24 @@ fn kubelet_tls(args: &ApiServerArgs, authority: &Authority) -> Result<Arc<Client
 
 /// How other API servers know that requests come from this one: by an authority that signs nothing else.
 fn front_proxy(layout: &Layout, args: &ApiServerArgs) -> Result<FrontProxy> {
-    let identity = match (&args.proxy_client_cert_file, &args.proxy_client_key_file) {
-        (Some(certificate), Some(key)) => pki::Identity {
-            certificate_pem: read(certificate)?,
-            key_pem: read(key)?,
-        },
-        _ => Authority::open_front_proxy(layout)?.client("front-proxy-client", &[])?,
-    };
-    let authority_pem = match &args.requestheader_client_ca_file {
-        Some(path) => read(path)?,
-        None => Authority::open_front_proxy(layout)?.certificate_pem,
+    let given = (
+        &args.proxy_client_cert_file,
+        &args.proxy_client_key_file,
+        &args.requestheader_client_ca_file,
+    );
+    // The flags come all together or not at all.
+    let (identity, authority_pem) = match given {
+        (Some(certificate), Some(key), Some(authority)) => {
+            let identity = pki::Identity {
+                certificate_pem: read(certificate)?,
+                key_pem: read(key)?,
+            };
+            (identity, read(authority)?)
+        }
+        _ => {
+            let authority = Authority::open_front_proxy(layout)?;
+            (authority.client("front-proxy-client", &[])?, authority.certificate_pem)
+        }
     };
     Ok(FrontProxy {
         unchecked_tls: tls::client(None, Some(&identity))?,
