@@ -51,10 +51,17 @@ pub fn python() -> Result<PathBuf> {
     Ok(PathBuf::from(printed.trim()))
 }
 
+/// Builds our program on kube-rs unless it is in the cache, and returns its path.
+pub fn kube_rs() -> Result<PathBuf> {
+    let printed = output(&mut Command::new(root().join("interop/kube-rs.sh")))?;
+    Ok(PathBuf::from(printed.trim()))
+}
+
 /// Everything that the end-to-end tests start.
 pub fn build_needed() -> Result<()> {
     build(&[])?;
     images(IMAGES)?;
+    kube_rs()?;
     match is_on_path("python3") {
         true => python().map(drop),
         // The scenario that needs it says so.

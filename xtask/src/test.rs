@@ -76,6 +76,9 @@ const NOT_RUN: &[(&str, &str)] = &[
     ),
 ];
 
+/// Packages outside of the workspace.
+const APART: &[&str] = &["interop/kube-rs/Cargo.toml"];
+
 fn run_steps(wanted: impl Fn(&str) -> bool) -> Result<()> {
     let mut failed = Vec::new();
     let mut passed = 0;
@@ -143,7 +146,11 @@ fn install() -> Result<()> {
 }
 
 fn format() -> Result<()> {
-    tools::run(cargo().args(["fmt", "--all", "--check"]))
+    tools::run(cargo().args(["fmt", "--all", "--check"]))?;
+    for apart in APART {
+        tools::run(cargo().args(["fmt", "--check", "--manifest-path", apart]))?;
+    }
+    Ok(())
 }
 
 fn lints() -> Result<()> {

@@ -5,6 +5,7 @@
 mod components;
 mod crash;
 pub mod footprint;
+mod kube_rs;
 mod leftovers;
 mod python;
 mod tour;
@@ -81,6 +82,11 @@ const SCENARIOS: &[Scenario] = &[
         name: "python",
         needs: &["ip", "nft", "python3"],
         run: python::works,
+    },
+    Scenario {
+        name: "kube-rs",
+        needs: &["ip", "nft"],
+        run: kube_rs::works,
     },
     Scenario {
         name: "upstream-controllers",
