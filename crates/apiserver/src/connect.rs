@@ -9,7 +9,7 @@ mod target;
 
 use std::sync::Arc;
 
-use api::{Error, Reason};
+use api::{Error, Path, Problems, Reason, Resource};
 use auth::User;
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, LOCATION, UPGRADE};
@@ -25,7 +25,7 @@ pub use target::percent_encode;
 
 use crate::ApiServer;
 use crate::body::{self, Body, BoxError, RequestBody};
-use crate::registry::Served;
+use crate::registry::{self, Served};
 use crate::request::{Query, RequestInfo};
 
 /// Headers that belong to one connection or to our own gate and are never passed on.
@@ -65,7 +65,15 @@ pub async fn run(
     if let Some(redirect) = to_directory(info, &request) {
         return Ok(redirect);
     }
-    let target = Target::find(server, served, info, &query, request.uri().query().unwrap_or_default()).await?;
+    if info.subresource == "log" {
+        check_log_options(&info.name, &query)?;
+    }
+    let found = Target::find(server, served, info, &query, request.uri().query().unwrap_or_default()).await?;
+    let Some(target) = found else {
+        let mut nothing = Response::new(body::empty());
+        *nothing.status_mut() = StatusCode::NO_CONTENT;
+        return Ok(nothing);
+    };
     let connection = target.dial(server).await?;
     let asks_upgrade = request.headers().contains_key(UPGRADE);
     let client_side = asks_upgrade.then(|| hyper::upgrade::on(&mut request));
@@ -103,6 +111,37 @@ pub async fn run(
     }
     let (parts, body) = response.into_parts();
     Ok(Response::from_parts(parts, body.map_err(BoxError::from).boxed_unsync()))
+}
+
+static LOG_OPTIONS: Resource = Resource::namespaced("", "v1", "PodLogOptions", "", "");
+
+/// What is asked of a log makes sense, whether or not there is one.
+fn check_log_options(pod: &str, query: &Query) -> Result<(), Error> {
+    let mut problems = Problems::default();
+    let (root, too_low) = (Path::default(), "must be greater than 0");
+    let number = |field: &str| query.text(field).map(registry::parse_int).transpose();
+    let (tail, limit, since) = (number("tailLines")?, number("limitBytes")?, number("sinceSeconds")?);
+    if let Some(lines) = tail.filter(|lines| *lines < 0) {
+        problems.invalid(&root, "tailLines", lines, "must be greater than or equal to 0");
+    }
+    if let Some(bytes) = limit.filter(|bytes| *bytes < 1) {
+        problems.invalid(&root, "limitBytes", bytes, too_low);
+    }
+    match (since, query.text("sinceTime")) {
+        (Some(_), Some(_)) => {
+            let detail = "at most one of `sinceTime` or `sinceSeconds` may be specified";
+            problems.forbidden(&root, "", detail);
+        }
+        (Some(seconds @ ..1), None) => problems.invalid(&root, "sinceSeconds", seconds, too_low),
+        _ => {}
+    }
+    if query.text("stream").is_some() {
+        problems.forbidden(&root, "stream", "may not be specified");
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Error::invalid(&LOG_OPTIONS, pod, problems.into_vec())),
+    }
 }
 
 /// A proxied root without its slash would make every relative link of the page wrong.

@@ -4,7 +4,7 @@ use api::custom::Version;
 use api::{Error, Reason, Value};
 use bytes::Bytes;
 use http::HeaderMap;
-use schema::{Decoded, TypeRef};
+use schema::{DecodeError, Decoded, TypeRef};
 
 use crate::negotiate::{self, Encoding};
 use crate::registry::FieldValidation;
@@ -24,6 +24,33 @@ pub enum Form<'a> {
     Custom(&'a Version),
 }
 
+/// Why a body is no object of the expected kind.
+enum Broken {
+    /// It cannot even be told of which kind it is.
+    Unrecognized(String),
+    Content(String),
+}
+
+impl From<DecodeError> for Broken {
+    fn from(error: DecodeError) -> Broken {
+        match error {
+            DecodeError::Syntax(why) => Broken::Unrecognized(format!("{NO_KIND}{why}")),
+            DecodeError::Yaml(why) => Broken::Unrecognized(
+                why.strip_prefix("error converting YAML to JSON: ")
+                    .map_or(why.clone(), str::to_owned),
+            ),
+            DecodeError::Type(why) => Broken::Content(why),
+        }
+    }
+}
+
+const NO_KIND: &str = "couldn't get version/kind; json parse error: ";
+/// The type of upstream's code that it reads the kind of any object with.
+const KIND_TYPE: &str =
+    r#"struct { APIVersion string "json:\"apiVersion,omitempty\""; Kind string "json:\"kind,omitempty\"" }"#;
+/// How much of a body that is not recognized is shown.
+const SHOWN_BYTES: usize = 30;
+
 impl Form<'_> {
     pub fn built_in(self) -> Option<TypeRef<'static>> {
         match self {
@@ -32,30 +59,25 @@ impl Form<'_> {
         }
     }
 
-    fn decode_json(self, data: &[u8]) -> Result<Decoded, Error> {
+    fn decode_json(self, data: &[u8]) -> Result<Decoded, Broken> {
         match self {
-            Form::BuiltIn(ty) => schema::decode_json(ty, data).map_err(|error| Error::bad_request(error.to_string())),
-            Form::Custom(_) => {
-                let decoded = schema::decode_untyped(data).map_err(|error| Error::bad_request(error.to_string()))?;
-                self.judged(decoded)
-            }
+            Form::BuiltIn(ty) => Ok(schema::decode_json(ty, data)?),
+            Form::Custom(_) => self.judged(schema::decode_untyped(data)?),
         }
     }
 
-    fn decode_yaml(self, data: &[u8]) -> Result<Decoded, Error> {
+    fn decode_yaml(self, data: &[u8]) -> Result<Decoded, Broken> {
         match self {
-            Form::BuiltIn(ty) => schema::decode_yaml(ty, data).map_err(|error| Error::bad_request(error.to_string())),
-            Form::Custom(_) => {
-                let decoded =
-                    schema::decode_untyped_yaml(data).map_err(|error| Error::bad_request(error.to_string()))?;
-                self.judged(decoded)
-            }
+            Form::BuiltIn(ty) => Ok(schema::decode_yaml(ty, data)?),
+            Form::Custom(_) => self.judged(schema::decode_untyped_yaml(data)?),
         }
     }
 
-    fn judged(self, mut decoded: Decoded) -> Result<Decoded, Error> {
-        let unknown = self.normalize(&mut decoded.value)?;
-        decoded.problems.extend(unknown);
+    fn judged(self, mut decoded: Decoded) -> Result<Decoded, Broken> {
+        let unknown = self.normalize(&mut decoded.value);
+        decoded
+            .problems
+            .extend(unknown.map_err(|error| Broken::Content(error.message))?);
         Ok(decoded)
     }
 
@@ -93,8 +115,16 @@ pub fn object(
         Encoding::Yaml => expected.form.decode_yaml(body),
         Encoding::Protobuf => return protobuf(expected, body).map(|value| (value, Vec::new())),
     };
-    let Decoded { mut value, problems } =
-        decoded.map_err(|error| cannot_handle(expected, &value_kind(body), error.message))?;
+    let Decoded { mut value, problems } = decoded.map_err(|broken| match broken {
+        Broken::Unrecognized(why) => unrecognized(expected, body, &why),
+        Broken::Content(why) => match no_object(body) {
+            Some(found) => {
+                let why = format!("{NO_KIND}json: cannot unmarshal {found} into Go value of type {KIND_TYPE}");
+                unrecognized(expected, body, &why)
+            }
+            None => cannot_handle(expected, &value_kind(body), why),
+        },
+    })?;
     identify(expected, &mut value)?;
     judge(expected, problems, validation).map(|warnings| (value, warnings))
 }
@@ -127,6 +157,10 @@ fn protobuf(expected: Expected<'_>, body: &[u8]) -> Result<Value, Error> {
              application/yaml",
         ));
     };
+    if !schema::envelope::is_envelope(body) {
+        let why = "provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]";
+        return Err(unrecognized(expected, body, why));
+    }
     let envelope = schema::envelope::decode(body)
         .map_err(|error| Error::bad_request(format!("the body is not a protobuf object: {error}")))?;
     let mut value =
@@ -172,7 +206,7 @@ fn another_kind(expected: Expected<'_>, kind: &str, api_version: &str) -> Error 
     };
     let version = whole.rsplit('/').next().unwrap_or_default();
     let why = match find_kind(whole, kind) {
-        Some(_) => {
+        Some(_) if !expected.is_options() => {
             let group = expected.api_version.split_once('/').map_or("core", |(group, _)| group);
             let package = group.split('.').next().unwrap_or_default();
             format!(
@@ -180,12 +214,47 @@ fn another_kind(expected: Expected<'_>, kind: &str, api_version: &str) -> Error 
                 expected.kind
             )
         }
-        None => format!("no kind {kind:?} is registered for version {whole:?} in scheme \"pkg/runtime/scheme.go:111\""),
+        _ => format!("no kind {kind:?} is registered for version {whole:?} in scheme \"pkg/runtime/scheme.go:111\""),
     };
+    if expected.is_options() {
+        return Error::bad_request(why);
+    }
     let expected = expected.kind;
     Error::bad_request(format!(
         "{kind} in version {version:?} cannot be handled as a {expected}: {why}"
     ))
+}
+
+/// What a body is of which nobody can tell what it is meant to be.
+fn unrecognized(expected: Expected<'_>, body: &[u8], why: &str) -> Error {
+    // Options are read before anything is said about objects.
+    if expected.is_options() {
+        return Error::bad_request(why);
+    }
+    let shown = &body[..body.len().min(SHOWN_BYTES)];
+    let mut summary = match shown.first() {
+        None => "<empty>".to_owned(),
+        Some(b'{') => String::from_utf8_lossy(shown).into_owned(),
+        Some(_) => shown.iter().map(|byte| format!("{byte:02x}")).collect(),
+    };
+    if body.len() > SHOWN_BYTES {
+        summary += " ...";
+    }
+    let kind = expected.kind;
+    Error::bad_request(format!(
+        "the object provided is unrecognized (must be of type {kind}): {why} ({summary})"
+    ))
+}
+
+/// What stands where an object is expected.
+fn no_object(body: &[u8]) -> Option<&'static str> {
+    match body.iter().find(|byte| !byte.is_ascii_whitespace())? {
+        b'[' => Some("array"),
+        b'"' => Some("string"),
+        b't' | b'f' => Some("bool"),
+        b'-' | b'0'..=b'9' => Some("number"),
+        _ => None,
+    }
 }
 
 fn find_kind(api_version: &str, kind: &str) -> Option<&'static api::Resource> {

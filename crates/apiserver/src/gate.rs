@@ -106,7 +106,10 @@ impl Gate {
         let found = self
             .authenticators
             .authenticate_token(token, wanted, &RegistryObjects(registry), now);
-        found.map_err(|refused| format!("invalid bearer token, {refused}"))
+        found.map_err(|refused| match refused {
+            auth::authenticate::Refused::UnknownToken => "invalid bearer token".to_owned(),
+            refused => format!("invalid bearer token, {refused}"),
+        })
     }
 
     pub fn issue_token(&self, spec: &TokenSpec<'_>) -> Result<IssuedToken, Error> {

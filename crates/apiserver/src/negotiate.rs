@@ -71,7 +71,7 @@ pub fn wanted(headers: &HeaderMap, shapes: bool) -> Result<Wanted, Error> {
     accept
         .split(',')
         .find_map(|clause| clause_wanted(clause, shapes))
-        .ok_or_else(|| not_acceptable(shapes))
+        .ok_or_else(|| not_acceptable(accept))
 }
 
 /// The same for custom resources, whose objects have no protobuf form.
@@ -83,7 +83,7 @@ pub fn wanted_of_custom(headers: &HeaderMap) -> Result<Wanted, Error> {
         false => accept
             .split(',')
             .find_map(|clause| clause_wanted(clause, true).filter(has_form))
-            .ok_or_else(|| not_acceptable(true)),
+            .ok_or_else(|| not_acceptable(accept)),
     }
 }
 
@@ -110,19 +110,20 @@ fn clause_wanted(clause: &str, shapes: bool) -> Option<Wanted> {
     Some(Wanted { encoding, shape })
 }
 
-fn not_acceptable(shapes: bool) -> Error {
-    let mut accepted = vec![
-        "application/json",
-        "application/yaml",
-        "application/vnd.kubernetes.protobuf",
-    ];
-    if shapes {
-        accepted.push("application/json;as=Table;v=v1;g=meta.k8s.io");
-    }
-    Error::new(
-        Reason::NotAcceptable,
-        format!("only the following media types are accepted: {}", accepted.join(", ")),
-    )
+/// Media types that nobody knows are refused before it is known what the request is for.
+fn not_acceptable(accept: &str) -> Error {
+    let media_type = |clause: &str| clause.split(';').next().unwrap_or_default().trim().to_owned();
+    let known = accept
+        .split(',')
+        .any(|clause| Encoding::from_media_type(&media_type(clause)).is_some());
+    let message = match known {
+        true => {
+            "only the following media types are accepted: application/json, application/yaml, \
+             application/vnd.kubernetes.protobuf"
+        }
+        false => "406: Not Acceptable",
+    };
+    Error::new(Reason::NotAcceptable, message)
 }
 
 fn header(headers: &HeaderMap, name: http::HeaderName) -> &str {

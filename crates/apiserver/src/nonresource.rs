@@ -18,7 +18,24 @@ pub const GIT_VERSION: &str = "v1.36.4";
 const MARKS_AT_ONCE: usize = 1000;
 const MARK_TEXT_BYTES: usize = 512;
 
+/// Answers; paths that nobody knows get the answer of a web server, not of the API.
 pub async fn run(
+    server: &Arc<ApiServer>,
+    info: &RequestInfo,
+    query: &Query,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Error> {
+    match answer(server, info, query, headers).await {
+        Err(error) if error == not_served() => Ok(page_not_found()),
+        answered => answered,
+    }
+}
+
+pub fn page_not_found() -> Response<Body> {
+    respond::text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned())
+}
+
+async fn answer(
     server: &Arc<ApiServer>,
     info: &RequestInfo,
     query: &Query,

@@ -9,7 +9,7 @@ use crate::registry::{
     self, FieldValidation, PatchType, Scope, Stored, Tracking, WriteOptions, check_name, invalid_options, invalid_patch,
 };
 use crate::request::RequestInfo;
-use crate::verbs::{Call, with_warnings};
+use crate::verbs::{Call, warn};
 
 /// How often an apply starts over because the object appeared or vanished in between.
 const MAX_APPLY_TURNS: usize = 5;
@@ -53,6 +53,7 @@ impl Call<'_> {
             PatchType::Strategic => Error::bad_request(error.to_string()),
             _ => Error::bad_request(format!("error decoding patch: {error}")),
         })?;
+        check_form(kind, &patch.value)?;
         let expected = self.expected()?;
         let mut warnings = Vec::new();
         let mut change = |current: &Value| {
@@ -61,10 +62,10 @@ impl Call<'_> {
                 PatchType::Strategic => schema::go_text(&patch.value),
                 _ => patched_text(current, kind, &self.served, &patch.value),
             };
-            let unknown = expected
-                .form
-                .normalize(&mut patched)
-                .map_err(|error| invalid_patch(shown(), &error.to_string()))?;
+            let unknown = expected.form.normalize(&mut patched).map_err(|error| match kind {
+                PatchType::Strategic => invalid_patch(shown(), &converted_text(&error.message)),
+                _ => invalid_patch(shown(), &error.to_string()),
+            })?;
             let problems: Vec<String> = patch.problems.iter().cloned().chain(unknown).collect();
             warnings = match options.validation {
                 FieldValidation::Ignore => Vec::new(),
@@ -74,9 +75,6 @@ impl Call<'_> {
                 }
                 FieldValidation::Warn | FieldValidation::Strict => problems,
             };
-            if scope == Scope::Main && patched["spec"] != current["spec"] {
-                warnings.extend(self.odd_change(&patched));
-            }
             self.check_uid(&mut patched, current)?;
             Ok(patched)
         };
@@ -84,8 +82,9 @@ impl Call<'_> {
         let registry = &self.server.registry;
         let stored = registry
             .update(&self.served, namespace, name, scope, &options, &mut change)
-            .await?;
-        self.written(StatusCode::OK, &stored, &warnings)
+            .await;
+        warn(warnings);
+        self.written(StatusCode::OK, &stored?)
     }
 
     /// An object does not become another one by a patch.
@@ -103,9 +102,8 @@ impl Call<'_> {
         Err(error)
     }
 
-    fn written(&self, code: StatusCode, stored: &Stored, warnings: &[String]) -> Result<Response<Body>, Error> {
-        let response = self.presenter()?.stored(code, &stored.bytes, stored.revision)?;
-        Ok(with_warnings(response, warnings))
+    fn written(&self, code: StatusCode, stored: &Stored) -> Result<Response<Body>, Error> {
+        self.presenter()?.stored(code, &stored.bytes, stored.revision)
     }
 
     /// Reads the body as a configuration to apply.
@@ -142,7 +140,9 @@ impl Call<'_> {
         };
         let registry = &self.server.registry;
         let (namespace, name) = (&self.info.namespace, &self.info.name);
-        let warnings = config.warnings();
+        if options.validation == FieldValidation::Warn {
+            warn(config.warnings());
+        }
         for _ in 0..MAX_APPLY_TURNS {
             let mut change = |current: &Value| {
                 let mut new = applied(Some(current))?;
@@ -154,12 +154,12 @@ impl Call<'_> {
                 .await;
             match updated {
                 Err(error) if error.reason == Reason::NotFound && scope == Scope::Main => {}
-                updated => return self.written(StatusCode::OK, &updated?, &warnings),
+                updated => return self.written(StatusCode::OK, &updated?),
             }
             let new = self.new_object(applied(None)?)?;
             match registry.create(&self.served, namespace, new, &done).await {
                 Err(error) if error.reason == Reason::AlreadyExists => {}
-                created => return self.written(StatusCode::CREATED, &created?, &warnings),
+                created => return self.written(StatusCode::CREATED, &created?),
             }
         }
         Err(Error::conflict(
@@ -216,6 +216,55 @@ impl Configuration {
     fn warnings(&self) -> Vec<String> {
         self.duplicate.iter().map(|problem| as_warning(problem)).collect()
     }
+}
+
+/// Upstream never makes JSON of the result of a strategic patch, and has other words for a value of a wrong type.
+fn converted_text(problem: &str) -> String {
+    let parts = problem
+        .strip_prefix("json: cannot unmarshal ")
+        .and_then(|rest| rest.split_once(" into Go "));
+    let Some((found, target)) = parts.and_then(|(found, rest)| Some((found, rest.rsplit_once(" of type ")?.1))) else {
+        return problem.to_owned();
+    };
+    let found = match found {
+        "array" => "slice",
+        "object" => "map",
+        // A number is told with its digits where it does not fit.
+        number if number.starts_with("number") => "int64",
+        other => other,
+    };
+    let is_struct = target
+        .split_once('.')
+        .is_some_and(|(package, _)| package.starts_with('v') || package == "intstr");
+    match target {
+        list if list.starts_with("[]") => format!("cannot restore slice from {found}"),
+        map if map.starts_with("map[") => format!("cannot restore map from {found}"),
+        _ if is_struct => format!("cannot restore struct from: {found}"),
+        scalar => format!("cannot convert {found} to {scalar}"),
+    }
+}
+
+/// A patch is an object, or a list of what to do.
+fn check_form(kind: PatchType, patch: &Value) -> Result<(), Error> {
+    let found = match patch {
+        Value::Array(_) if kind == PatchType::Json => return Ok(()),
+        Value::Object(_) if kind != PatchType::Json => return Ok(()),
+        // Nothing is to be done.
+        Value::Null => return Ok(()),
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+        Value::String(_) => "string",
+        Value::Number(_) => "number",
+        Value::Bool(_) => "bool",
+    };
+    let (before, wanted) = match kind {
+        PatchType::Json => ("error decoding patch: ", "[]handlers.jsonPatchOp"),
+        PatchType::Merge => ("error decoding patch: ", "map[string]interface {}"),
+        PatchType::Strategic | PatchType::Apply => ("", "map[string]interface {}"),
+    };
+    Err(Error::bad_request(format!(
+        "{before}json: cannot unmarshal {found} into Go value of type {wanted}"
+    )))
 }
 
 /// The patched object as JSON, before it was brought into form.

@@ -129,7 +129,13 @@ impl ApiServer {
         }
 
         let served = self.registry.find(&info.group, &info.version, &info.resource);
-        let served = served.ok_or_else(not_served)?;
+        let Some(served) = served else {
+            // Groups that nobody serves are no part of the API.
+            return match info.group.is_empty() || crate::discovery::group(self, &info.group).is_some() {
+                true => Err(not_served()),
+                false => Ok(crate::nonresource::page_not_found()),
+            };
+        };
 
         // Connections that switch protocols or stream are passed on to nodes as they are.
         if crate::connect::is_connect(&served, info) {

@@ -1,14 +1,20 @@
 //! Resources that are answered but never stored: reviews of tokens and access, bindings, component statuses.
 
-use api::{Error, Value, Verb};
+use api::{Error, Fields, Path, Problems, Resource, Value, Verb};
 use auth::{Attributes, Decision, User};
 use http::{Response, StatusCode};
 use serde_json::json;
 
 use crate::body::Body;
 use crate::decode;
-use crate::registry::WriteOptions;
-use crate::verbs::{Call, method_not_allowed};
+use crate::registry::{self, Scope, check_namespace};
+use crate::verbs::{Call, method_not_allowed, warn};
+
+/// Upstream does not say which review is wrong.
+static SOME_REVIEW: Resource = Resource::cluster("authorization.k8s.io", "v1", "", "", "");
+/// Of these upstream speaks in the singular.
+static COMPONENT_STATUS: Resource =
+    Resource::cluster("", "v1", "ComponentStatus", "componentstatus", "componentstatus");
 
 pub async fn run(call: &Call<'_>, verb: &str) -> Result<Response<Body>, Error> {
     if !call
@@ -22,7 +28,7 @@ pub async fn run(call: &Call<'_>, verb: &str) -> Result<Response<Body>, Error> {
     }
     match (call.served.resource.plural, verb) {
         ("componentstatuses", "list") => call.presenter()?.list(json!({}), Vec::new()),
-        ("componentstatuses", _) => Err(Error::not_found(call.served.resource, &call.info.name)),
+        ("componentstatuses", _) => Err(Error::not_found(&COMPONENT_STATUS, &call.info.name)),
         ("bindings", _) => crate::subresource::bind(call).await,
         (plural, "create") => review(call, plural),
         _ => Err(method_not_allowed()),
@@ -30,30 +36,75 @@ pub async fn run(call: &Call<'_>, verb: &str) -> Result<Response<Body>, Error> {
 }
 
 fn review(call: &Call<'_>, plural: &str) -> Result<Response<Body>, Error> {
-    let options = WriteOptions::parse(call.user.clone(), &call.query)?;
-    let (mut value, _) = decode::object(call.expected()?, call.headers, &call.body, options.validation)?;
+    let options = call.write_options()?;
+    let (mut value, unknown) = decode::object(call.expected()?, call.headers, &call.body, options.validation)?;
+    warn(unknown);
+    check_namespace(&mut value, call.served.resource, &call.info.namespace)?;
+    if plural.ends_with("accessreviews") {
+        check_access(plural, &value)?;
+    }
+    registry::track(&call.served, None, &mut value, Scope::Main, &options);
     value["status"] = match plural {
-        "tokenreviews" => token_review(call, &value["spec"]),
-        "selfsubjectreviews" => json!({ "userInfo": user_info(&call.user) }),
+        "tokenreviews" => token_review(call, &value["spec"])?,
+        "selfsubjectreviews" => {
+            value["metadata"]["creationTimestamp"] = schema::time::format(schema::time::now()).into();
+            json!({ "userInfo": user_info(&call.user) })
+        }
         "selfsubjectaccessreviews" => access_review(call, &call.user, &value["spec"]),
-        "subjectaccessreviews" => access_review(call, &subject(&value["spec"])?, &value["spec"]),
-        "localsubjectaccessreviews" => {
-            let namespace = value["spec"]["resourceAttributes"]["namespace"]
-                .as_str()
-                .unwrap_or_default();
-            if namespace != call.info.namespace {
-                return Err(Error::bad_request(format!(
-                    "spec.resourceAttributes.namespace must match metadata.namespace: {}",
-                    call.info.namespace
-                )));
-            }
-            access_review(call, &subject(&value["spec"])?, &value["spec"])
+        "subjectaccessreviews" | "localsubjectaccessreviews" => {
+            access_review(call, &subject(&value["spec"]), &value["spec"])
         }
         "selfsubjectrulesreviews" => call.server.gate.rules_of(&call.user, rules_namespace(&value)?),
         other => return Err(Error::internal(format!("{other} has no review"))),
     };
     schema::normalize(call.served.required_type()?, &mut value).map_err(Error::internal)?;
     call.presenter()?.value(StatusCode::CREATED, value)
+}
+
+/// A review that asks nothing, or two things, or about nobody.
+fn check_access(plural: &str, review: &Value) -> Result<(), Error> {
+    let mut problems = Problems::default();
+    let (spec, path) = (&review["spec"], Path::new("spec"));
+    let (resource, other) = ("resourceAttributes", "nonResourceAttributes");
+    match (spec.has(resource), spec.has(other)) {
+        (true, true) => {
+            let detail = "cannot be specified in combination with resourceAttributes";
+            problems.invalid(&path, other, spec[other].clone(), detail);
+        }
+        (false, false) => {
+            let detail = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            problems.invalid(&path, resource, Value::Null, detail);
+        }
+        _ => {}
+    }
+    if plural != "selfsubjectaccessreviews" && spec.text("user").is_empty() && spec.list("groups").is_empty() {
+        let detail = "at least one of user or group must be specified";
+        problems.invalid(&path, "user", "", detail);
+    }
+    let local = plural == "localsubjectaccessreviews";
+    let is_own = |field: &String| field == "managedFields" || (local && field == "namespace");
+    if review.entries("metadata").any(|(field, _)| !is_own(field)) {
+        let detail = match local {
+            true => "must be empty except for namespace",
+            false => "must be empty",
+        };
+        problems.invalid(&Path::new("metadata"), "", review["metadata"].clone(), detail);
+    }
+    if local {
+        let (namespace, own) = (spec[resource].text("namespace"), review["metadata"].text("namespace"));
+        if spec.has(resource) && namespace != own {
+            let path = path.child(resource);
+            problems.invalid(&path, "namespace", namespace, "must match metadata.namespace");
+        }
+        if spec.has(other) {
+            let detail = "disallowed on this kind of request";
+            problems.invalid(&path, other, spec[other].clone(), detail);
+        }
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(Error::invalid(&SOME_REVIEW, "", problems.into_vec())),
+    }
 }
 
 fn rules_namespace(value: &Value) -> Result<&str, Error> {
@@ -64,17 +115,22 @@ fn rules_namespace(value: &Value) -> Result<&str, Error> {
     }
 }
 
-fn token_review(call: &Call<'_>, spec: &Value) -> Value {
+fn token_review(call: &Call<'_>, spec: &Value) -> Result<Value, Error> {
     let audiences: Vec<String> = strings(&spec["audiences"]);
     let token = spec["token"].as_str().unwrap_or_default();
-    match call
+    if token.is_empty() {
+        let message = "token is required for TokenReview in authentication";
+        return Err(Error::bad_request(message));
+    }
+    let review = match call
         .server
         .gate
         .authenticate_token(&call.server.registry, token, &audiences)
     {
         Ok((user, audiences)) => json!({ "authenticated": true, "user": user_info(&user), "audiences": audiences }),
         Err(error) => json!({ "authenticated": false, "error": error }),
-    }
+    };
+    Ok(review)
 }
 
 fn access_review(call: &Call<'_>, user: &User, spec: &Value) -> Value {
@@ -110,19 +166,12 @@ fn attributes<'a>(user: &'a User, spec: &'a Value) -> Attributes<'a> {
     }
 }
 
-fn subject(spec: &Value) -> Result<User, Error> {
-    let name = spec["user"].as_str().unwrap_or_default();
-    let groups = strings(&spec["groups"]);
-    if name.is_empty() && groups.is_empty() {
-        return Err(Error::bad_request(
-            "spec.user: Invalid value: \"\": at least one of user or group must be specified",
-        ));
-    }
-    Ok(User {
-        name: name.to_owned(),
-        groups,
+fn subject(spec: &Value) -> User {
+    User {
+        name: spec.text("user").to_owned(),
+        groups: strings(&spec["groups"]),
         ..User::default()
-    })
+    }
 }
 
 fn user_info(user: &User) -> Value {

@@ -16,7 +16,8 @@ use crate::body::Body;
 use crate::decode::{self, Expected, Form};
 use crate::negotiate::{self, Encoding};
 use crate::registry::{
-    DeleteOptions, Deleted, ListBody, ListRequest, Scope, Served, WriteOptions, check_name, list_metadata,
+    DeleteOptions, Deleted, ListBody, ListRequest, Scope, Served, WriteOptions, check_name, check_namespace,
+    list_metadata,
 };
 use crate::request::{Query, RequestInfo};
 use crate::respond::{self, FrameEncoder, Presenter};
@@ -59,21 +60,6 @@ impl Call<'_> {
         }
     }
 
-    /// What to warn about in an object that is written.
-    pub fn odd(&self, object: &Value) -> Vec<String> {
-        let mut warnings = self.served.resource.rules.warnings(object);
-        warnings.extend(api::warnings::of_object(object));
-        warnings
-    }
-
-    /// The same for one that changes. People hardly ever write pods that exist.
-    pub fn odd_change(&self, object: &Value) -> Vec<String> {
-        match self.served.resource.kind {
-            "Pod" => Vec::new(),
-            _ => self.odd(object),
-        }
-    }
-
     fn check_verb(&self, verb: &str) -> Result<(), Error> {
         let resource = self.served.resource;
         let known = resource.verbs.iter().any(|allowed: &Verb| allowed.as_str() == verb);
@@ -88,7 +74,12 @@ impl Call<'_> {
                 "create not allowed while custom resource definition is terminating",
             ));
         }
-        match known && !needs_namespace {
+        let misnamed = match verb {
+            "create" => !self.info.name.is_empty(),
+            "update" | "patch" => self.info.name.is_empty(),
+            _ => false,
+        };
+        match known && !needs_namespace && !misnamed {
             true => Ok(()),
             false => Err(method_not_allowed()),
         }
@@ -151,11 +142,6 @@ impl Call<'_> {
             .query
             .text("sendInitialEvents")
             .map(|_| self.query.flag("sendInitialEvents"));
-        if send_initial.is_some() && self.query.text("resourceVersionMatch") != Some("NotOlderThan") {
-            return Err(Error::bad_request(
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
-            ));
-        }
         let after = match (request.resource_version, send_initial) {
             (_, Some(true)) | (None | Some(0), None) => None,
             (revision, _) => Some(revision.unwrap_or_else(|| self.server.registry.store.snapshot().revision())),
@@ -183,25 +169,25 @@ impl Call<'_> {
 
     async fn create(&self) -> Result<Response<Body>, Error> {
         let options = self.write_options()?;
-        let (value, mut warnings) = decode::object(self.expected()?, self.headers, &self.body, options.validation)?;
-        warnings.extend(self.odd(&value));
+        let (value, unknown) = decode::object(self.expected()?, self.headers, &self.body, options.validation)?;
+        warn(unknown);
         let stored = self
             .server
             .registry
             .create(&self.served, &self.info.namespace, value, &options)
             .await?;
-        let response = self
-            .presenter()?
-            .stored(StatusCode::CREATED, &stored.bytes, stored.revision)?;
-        Ok(with_warnings(response, &warnings))
+        self.presenter()?
+            .stored(StatusCode::CREATED, &stored.bytes, stored.revision)
     }
 
     pub async fn update(&self, scope: Scope) -> Result<Response<Body>, Error> {
         let options = self.write_options()?;
-        let (value, mut warnings) = decode::object(self.expected()?, self.headers, &self.body, options.validation)?;
-        warnings.extend(self.odd_change(&value));
-        let mut change = |_: &Value| Ok(value.clone());
+        let (mut value, unknown) = decode::object(self.expected()?, self.headers, &self.body, options.validation)?;
+        warn(unknown);
         let (namespace, name) = (&self.info.namespace, &self.info.name);
+        check_namespace(&mut value, self.served.resource, namespace)?;
+        named(&value, name)?;
+        let mut change = |_: &Value| Ok(value.clone());
         let registry = &self.server.registry;
         let updated = registry
             .update(&self.served, namespace, name, scope, &options, &mut change)
@@ -216,12 +202,17 @@ impl Call<'_> {
             }
             updated => (StatusCode::OK, updated?),
         };
-        let response = self.presenter()?.stored(code, &stored.bytes, stored.revision)?;
-        Ok(with_warnings(response, &warnings))
+        self.presenter()?.stored(code, &stored.bytes, stored.revision)
     }
 
     async fn delete(&self) -> Result<Response<Body>, Error> {
         let delete = self.delete_options()?;
+        if (self.served.resource.group, self.served.resource.kind) == ("batch", "Job") && !delete.has_policy() {
+            crate::remarks::current().warn(
+                "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
+                 them or set propagationPolicy=Orphan to suppress this warning",
+            );
+        }
         let mut options = WriteOptions::parse(self.user.clone(), &Query::default())?;
         options.dry_run = delete.is_dry_run();
         let (namespace, name) = (&self.info.namespace, &self.info.name);
@@ -232,6 +223,9 @@ impl Call<'_> {
             .await?
         {
             Deleted::Pending(stored) => self.presenter()?.stored(StatusCode::OK, &stored.bytes, stored.revision),
+            Deleted::Gone(stored) if shows_deleted(self.served.resource) => {
+                self.presenter()?.stored(StatusCode::OK, &stored.bytes, stored.revision)
+            }
             Deleted::Gone(stored) => {
                 let uid = stored.value(&self.served)?["metadata"]["uid"].clone();
                 let resource = self.served.resource;
@@ -277,14 +271,15 @@ impl Call<'_> {
 
     fn delete_options(&self) -> Result<DeleteOptions, Error> {
         let options = if self.body.is_empty() {
-            DeleteOptions::default()
+            DeleteOptions::of_query(&self.query)?
         } else {
             let expected = Expected::named("v1", "DeleteOptions", "meta/v1.DeleteOptions")?;
             let validation = crate::registry::FieldValidation::Ignore;
             let (value, _) = decode::object(expected, self.headers, &self.body, validation)?;
             serde_json::from_value(value).map_err(|error| Error::bad_request(error.to_string()))?
         };
-        options.merge_query(&self.query)
+        options.check()?;
+        Ok(options)
     }
 
     fn list_request(&self) -> Result<ListRequest, Error> {
@@ -326,11 +321,51 @@ impl Call<'_> {
     }
 }
 
+/// Kinds whose deletion is answered with what was deleted; that of others with a Status.
+fn shows_deleted(resource: &api::Resource) -> bool {
+    match resource.group {
+        "" => matches!(
+            resource.kind,
+            "PersistentVolume"
+                | "PersistentVolumeClaim"
+                | "Pod"
+                | "PodTemplate"
+                | "ResourceQuota"
+                | "Service"
+                | "ServiceAccount"
+        ),
+        "storage.k8s.io" => resource.kind != "CSIStorageCapacity",
+        "resource.k8s.io" => true,
+        _ => false,
+    }
+}
+
 /// What is asked for has no place in the API.
 pub fn not_served() -> Error {
     let mut error = Error::new(Reason::NotFound, "the server could not find the requested resource");
     error.details();
     error
+}
+
+/// Warnings that belong to the answer, whatever becomes of the request.
+pub fn warn(warnings: Vec<String>) {
+    if !warnings.is_empty() {
+        let remarks = crate::remarks::current();
+        warnings.into_iter().for_each(|warning| remarks.warn(warning));
+    }
+}
+
+/// The body of an update says which object it is.
+pub fn named(value: &Value, name: &str) -> Result<(), Error> {
+    match value["metadata"]["name"].as_str() {
+        None | Some("") => Err(Error::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
+        Some(found) if found != name => Err(Error::bad_request(format!(
+            "the name of the object ({found}) does not match the name on the URL ({name})"
+        ))),
+        Some(_) => Ok(()),
+    }
 }
 
 pub fn method_not_allowed() -> Error {

@@ -110,7 +110,14 @@ async fn an_update_that_changes_nothing_keeps_the_revision() {
 async fn some_kinds_are_created_by_an_update() {
     let cluster = Cluster::start().await;
     let path = "/apis/coordination.k8s.io/v1/namespaces/default/leases/a";
-    assert_eq!(cluster.put(path, &json!({ "spec": {} })).await.0, StatusCode::CREATED);
+    let lease = json!({ "metadata": { "name": "a" }, "spec": {} });
+    assert_eq!(cluster.put(path, &lease).await.0, StatusCode::CREATED);
+    let (code, nameless) = cluster.put(path, &json!({ "spec": {} })).await;
+    assert_eq!(code, StatusCode::BAD_REQUEST);
+    assert_eq!(
+        nameless["message"],
+        "the name of the object (a based on URL) was undeterminable: name must be provided"
+    );
     let (code, _) = cluster
         .put("/api/v1/namespaces/default/configmaps/a", &config_map("a"))
         .await;
@@ -175,7 +182,7 @@ async fn a_dry_run_tells_the_result_and_stores_nothing() {
     assert!(object["metadata"].get("resourceVersion").is_none());
     assert_eq!(cluster.get(&format!("{path}/a")).await.0, StatusCode::NOT_FOUND);
     let (code, _) = cluster.post(&format!("{path}?dryRun=Some"), &config_map("a")).await;
-    assert_eq!(code, StatusCode::BAD_REQUEST);
+    assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY);
 }
 
 #[tokio::test]
@@ -380,8 +387,6 @@ async fn what_is_not_there_is_answered_as_upstream_does() {
             "/api/v1/namespaces/default/configmaps/none",
             StatusCode::NOT_FOUND,
         ),
-        ("GET", "/apis/none.example.com/v1/things", StatusCode::NOT_FOUND),
-        ("GET", "/nowhere", StatusCode::NOT_FOUND),
         ("PUT", "/api/v1/configmaps", StatusCode::METHOD_NOT_ALLOWED),
         ("POST", "/api/v1/configmaps", StatusCode::METHOD_NOT_ALLOWED),
         (
@@ -394,6 +399,11 @@ async fn what_is_not_there_is_answered_as_upstream_does() {
         let response = cluster.send(method, path, None).await;
         assert_eq!(response.status(), expected, "{method} {path}");
         assert_eq!(json_of(response).await["kind"], "Status", "{method} {path}");
+    }
+    for path in ["/apis/none.example.com/v1/things", "/nowhere"] {
+        let response = cluster.send("GET", path, None).await;
+        assert_eq!(response.status(), StatusCode::NOT_FOUND, "{path}");
+        assert_eq!(json_of(response).await, "404 page not found\n", "{path}");
     }
 }
 

@@ -145,7 +145,7 @@ fn parse_case(line: &str, kind: &Kind) -> Result<Case> {
             method: "DELETE".to_owned(),
             path: format!("{}?dryRun=All", kind.object_path()?),
             content_type: "application/json".to_owned(),
-            body: rest.to_owned(),
+            body: dry(rest),
             ..Request::default()
         }),
         _ if verb.bytes().all(|byte| byte.is_ascii_uppercase()) => Action::Send(request(verb, first, others)?),
@@ -155,6 +155,17 @@ fn parse_case(line: &str, kind: &Kind) -> Result<Case> {
         title: line.to_owned(),
         action,
     })
+}
+
+/// Options as a body, of a dry run: where there is a body, the query counts for nothing.
+fn dry(body: &str) -> String {
+    match serde_json::from_str(body) {
+        Ok(Value::Object(mut options)) => {
+            options.entry("dryRun").or_insert_with(|| serde_json::json!(["All"]));
+            Value::Object(options).to_string()
+        }
+        _ => body.to_owned(),
+    }
 }
 
 /// `strategic BODY`, or `merge/status BODY` for a subresource.

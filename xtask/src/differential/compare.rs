@@ -12,11 +12,12 @@ static RANDOM: LazyLock<Regex> = LazyLock::new(|| {
     let uid = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
     let time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z";
     // The volume that holds a service account's token is named at random.
-    pattern(&format!("{uid}|{time}|kube-api-access-[a-z0-9]{{5}}"))
+    let revision = r"in record \(\d+\)";
+    pattern(&format!("{uid}|{time}|{revision}|kube-api-access-[a-z0-9]{{5}}"))
 });
 
 /// Upstream shows a struct with the names of its code, which are not the API's, and an empty one as `null` or not.
-static STRUCT: LazyLock<Regex> = LazyLock::new(|| pattern(r": (\[?\{.*\}\]?|null)(: |$)"));
+static STRUCT: LazyLock<Regex> = LazyLock::new(|| pattern(r#": (\[?\{.*\}\]?|"\{.*\}"|null)(: |$)"#));
 
 /// What was made from a `generateName` of a case.
 static GENERATED: LazyLock<Regex> = LazyLock::new(|| pattern(r"\b([Mm]ade[-_])[a-z0-9]{5}"));

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use admission::Lookup;
 use api::{Error, Reason, Value, kinds};
 use http::Uri;
 
@@ -33,14 +34,15 @@ struct ProxyName {
 }
 
 impl Target {
+    /// Where to; nowhere when there is nothing yet, as in the log of a pod that has no node.
     pub async fn find(
         server: &ApiServer,
         served: &Arc<Served>,
         info: &RequestInfo,
         query: &Query,
         raw_query: &str,
-    ) -> Result<Target, Error> {
-        match (served.resource.plural, info.subresource.as_str()) {
+    ) -> Result<Option<Target>, Error> {
+        let target = match (served.resource.plural, info.subresource.as_str()) {
             ("nodes", _) => {
                 let path = format!("/{}", info.rest);
                 Target::kubelet(
@@ -58,18 +60,19 @@ impl Target {
                     .get(served, &info.namespace, &info.name)
                     .await?
                     .value(served)?;
-                let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-                if node.is_empty() {
-                    return Err(Error::bad_request(format!(
+                let uri = kubelet_uri(info, subresource, &pod, query)?;
+                match pod["spec"]["nodeName"].as_str().unwrap_or_default() {
+                    "" if subresource == "log" => return Ok(None),
+                    "" => Err(Error::bad_request(format!(
                         "pod {} does not have a host assigned",
                         info.name
-                    )));
+                    ))),
+                    node => Target::kubelet(server, node, uri).await,
                 }
-                let uri = kubelet_uri(info, subresource, &pod, query)?;
-                Target::kubelet(server, node, uri).await
             }
             (other, _) => Err(Error::internal(format!("{other} cannot be connected to"))),
-        }
+        };
+        target.map(Some)
     }
 
     pub async fn dial(&self, server: &ApiServer) -> Result<Connection, Error> {
@@ -123,10 +126,7 @@ impl Target {
             .await?
             .value(served)?;
         let Some(ip) = pod["status"]["podIP"].as_str().filter(|ip| !ip.is_empty()) else {
-            return Err(Error::new(
-                Reason::ServiceUnavailable,
-                format!("pod {} has no IP yet", wanted.name),
-            ));
+            return Err(Error::bad_request("address not allowed"));
         };
         let port = match wanted.port.as_str() {
             "" => container_ports(&pod)
@@ -169,6 +169,12 @@ impl Target {
             .unwrap_or_default()
             .to_owned();
         let lookup = server.registry.lookup();
+        let slices = lookup.list(&kinds::endpoint_slice::ENDPOINT_SLICE, &info.namespace);
+        let is_own = |slice: &Value| slice["metadata"]["labels"]["kubernetes.io/service-name"] == wanted.name;
+        // A service that nobody has looked for endpoints of yet is as good as none.
+        if !slices.iter().any(is_own) {
+            return Err(Error::not_found(served.resource, &wanted.name));
+        }
         let (ip, port) =
             admission::endpoint(&lookup, &info.namespace, &wanted.name, &port_name).ok_or_else(unavailable)?;
         Ok(wanted.target(&ip, port, super::uri(&format!("/{}", info.rest), raw_query)?))

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admission::{Attributes, Operation};
-use api::{Error, Value};
+use api::{Error, Resource, Value};
 use store::{Compare, Outcome, Transaction, Write};
 
 use super::managers;
 use super::metadata::{self, text};
 use super::{MAX_CONFLICT_RETRIES, Registry, Scope, Served, Stored, WriteOptions, store_error};
+use crate::verbs::warn;
 
 /// How long events are kept, as upstream does by default.
 const EVENT_TTL: Duration = Duration::from_secs(3600);
@@ -80,6 +81,7 @@ impl Registry {
             return Err(Error::invalid(resource, shown, problems));
         }
         attributes.name.clone_from(&name);
+        warn(oddities(resource, &attributes.object));
         self.admission.validate(&attributes, &self.lookup()).await?;
         self.commit_new(served, namespace, &name, attributes, options).await
     }
@@ -164,6 +166,13 @@ impl Registry {
             "too many concurrent allocations; please try again",
         ))
     }
+}
+
+/// What to warn about in an object that is written.
+pub fn oddities(resource: &Resource, object: &Value) -> Vec<String> {
+    let mut warnings = resource.rules.warnings(object);
+    warnings.extend(api::warnings::of_object(object));
+    warnings
 }
 
 /// The name under which marks know an object.

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use admission::Operation;
-use api::{Error, Value};
+use api::{Error, FieldError, Path, Resource, Value};
 use serde::Deserialize;
 use serde_json::json;
 use store::{Compare, Outcome, Transaction, Write};
 
 use super::create::mark_of;
 use super::metadata::{self, text};
-use super::options::dry_run;
+use super::options::{dry_run, invalid_options, parse_int};
 use super::{MAX_CONFLICT_RETRIES, Registry, Served, Stored, WriteOptions, store_error};
 use crate::request::Query;
 
@@ -42,35 +42,38 @@ pub enum Deleted {
 }
 
 impl DeleteOptions {
-    /// Options come in the body, the query, or both; the body wins.
-    pub fn merge_query(mut self, query: &Query) -> Result<DeleteOptions, Error> {
-        if self.grace_period_seconds.is_none()
-            && let Some(seconds) = query.text("gracePeriodSeconds")
-        {
-            let parsed = seconds.parse();
-            self.grace_period_seconds =
-                Some(parsed.map_err(|_| Error::bad_request(format!("invalid gracePeriodSeconds: {seconds:?}")))?);
-        }
-        if self.propagation_policy.is_none() {
-            self.propagation_policy = query.text("propagationPolicy").map(str::to_owned);
-        }
-        if self.orphan_dependents.is_none() && query.text("orphanDependents").is_some() {
-            self.orphan_dependents = Some(query.flag("orphanDependents"));
-        }
-        self.dry_run.extend(query.all("dryRun").iter().cloned());
-        self.check()?;
-        Ok(self)
+    /// The options of a request without a body; where there is one, the query says nothing.
+    pub fn of_query(query: &Query) -> Result<DeleteOptions, Error> {
+        let seconds = query.text("gracePeriodSeconds").map(parse_int).transpose()?;
+        let orphan = query.text("orphanDependents");
+        Ok(DeleteOptions {
+            grace_period_seconds: seconds,
+            propagation_policy: query.text("propagationPolicy").map(str::to_owned),
+            orphan_dependents: orphan.map(|_| query.flag("orphanDependents")),
+            dry_run: query.all("dryRun").to_vec(),
+            preconditions: None,
+        })
     }
 
-    fn check(&self) -> Result<(), Error> {
-        dry_run(&self.dry_run)?;
-        match self.propagation_policy.as_deref() {
-            None | Some("" | "Foreground" | "Background" | "Orphan") => Ok(()),
-            Some(other) => Err(Error::bad_request(format!(
-                "DeleteOptions.meta.k8s.io \"\" is invalid: propagationPolicy: Unsupported value: {other:?}: supported \
-                 values: \"Foreground\", \"Background\", \"Orphan\", \"nil\""
-            ))),
-        }
+    pub fn check(&self) -> Result<(), Error> {
+        let path = Path::new("propagationPolicy");
+        let policy = self.propagation_policy.as_deref();
+        let problem = match policy {
+            Some(policy) if self.orphan_dependents.is_some() => {
+                let detail = "orphanDependents and deletionPropagation cannot be both set";
+                FieldError::invalid(&path, policy, detail)
+            }
+            None | Some("" | "Foreground" | "Background" | "Orphan") => {
+                return dry_run("delete", &self.dry_run).map(drop);
+            }
+            Some(other) => FieldError::not_supported(&path, other, &["Foreground", "Background", "Orphan", "nil"]),
+        };
+        Err(invalid_options("delete", vec![problem]))
+    }
+
+    /// Whether it is left to the kind what becomes of dependents.
+    pub fn has_policy(&self) -> bool {
+        self.orphan_dependents.is_some() || self.propagation_policy.is_some()
     }
 
     /// Adds what was asked for to the options that admission sees.
@@ -101,7 +104,7 @@ impl DeleteOptions {
     }
 
     /// The finalizers an object has while it waits for its dependents.
-    fn finalizers(&self, current: &Value) -> Vec<Value> {
+    fn finalizers(&self, resource: &Resource, current: &Value) -> Vec<Value> {
         let mut finalizers: Vec<Value> = current["metadata"]["finalizers"]
             .as_array()
             .cloned()
@@ -110,6 +113,8 @@ impl DeleteOptions {
             (Some(true), _) | (_, Some("Orphan")) => Some(ORPHAN),
             (_, Some("Foreground")) => Some(FOREGROUND),
             (Some(false), _) | (_, Some("Background")) => None,
+            _ if finalizers.iter().any(|name| name == ORPHAN || name == FOREGROUND) => return finalizers,
+            _ if orphans_by_default(resource) => Some(ORPHAN),
             _ => return finalizers,
         };
         finalizers.retain(|finalizer| finalizer != ORPHAN && finalizer != FOREGROUND);
@@ -140,8 +145,12 @@ impl Registry {
             let current = attributes.old_object;
             let deleted = match pending_state(served, &current, delete) {
                 Next::Remove => {
-                    self.remove(served, namespace, name, &current, &stored, delete.is_dry_run())
-                        .await?
+                    let removed = self
+                        .remove(served, namespace, name, &current, &stored, delete.is_dry_run())
+                        .await?;
+                    removed
+                        .map(|removed| last_state(served, &current, removed))
+                        .transpose()?
                 }
                 Next::Keep => Some(Deleted::Pending(stored)),
                 Next::Wait(waiting) => {
@@ -234,6 +243,22 @@ impl Registry {
     }
 }
 
+/// A pod that goes at once is shown as one whose time was up the moment it was asked to go.
+fn last_state(served: &Served, current: &Value, removed: Deleted) -> Result<Deleted, Error> {
+    let Deleted::Gone(mut stored) = removed else {
+        return Ok(removed);
+    };
+    if served.resource.kind == "Pod" && !metadata::is_deleting(current) {
+        let mut shown = current.clone();
+        shown["metadata"]["deletionTimestamp"] = deadline_after(0).into();
+        shown["metadata"]["deletionGracePeriodSeconds"] = 0.into();
+        let generation = current["metadata"]["generation"].as_i64().unwrap_or(0);
+        shown["metadata"]["generation"] = (generation + 1).into();
+        stored.bytes = served.encode_stored(shown)?;
+    }
+    Ok(Deleted::Gone(stored))
+}
+
 /// What a deletion does to an object in its present state.
 enum Next {
     Remove,
@@ -255,7 +280,7 @@ fn pending_state(served: &Served, current: &Value, delete: &DeleteOptions) -> Ne
         .deletion_grace_seconds(current, delete.grace_period_seconds)
         .unwrap_or(0)
         .max(0);
-    let finalizers = delete.finalizers(current);
+    let finalizers = delete.finalizers(served.resource, current);
     let namespace_blocked = current["kind"] == "Namespace"
         && current["spec"]["finalizers"]
             .as_array()
@@ -272,9 +297,12 @@ fn pending_state(served: &Served, current: &Value, delete: &DeleteOptions) -> Ne
     }
     let deadline = deadline_after(grace);
     waiting["metadata"]["deletionTimestamp"] = deadline.into();
-    waiting["metadata"]["deletionGracePeriodSeconds"] = grace.into();
+    if !has_no_grace(served.resource) {
+        waiting["metadata"]["deletionGracePeriodSeconds"] = grace.into();
+    }
     if let Some(generation) = current["metadata"]["generation"].as_i64()
         && !metadata::is_deleting(current)
+        && !has_no_grace(served.resource)
     {
         waiting["metadata"]["generation"] = (generation + 1).into();
     }
@@ -290,6 +318,19 @@ fn pending_state(served: &Served, current: &Value, delete: &DeleteOptions) -> Ne
         waiting["status"] = json!({ "phase": "Terminating" });
     }
     Next::Wait(Box::new(waiting))
+}
+
+/// Kinds from before there was garbage collection leave their pods behind when nobody says otherwise.
+pub fn orphans_by_default(resource: &Resource) -> bool {
+    matches!(
+        (resource.group, resource.kind),
+        ("", "ReplicationController") | ("batch", "Job")
+    )
+}
+
+/// Kinds that say of themselves when they are gone, without a time that they were given.
+fn has_no_grace(resource: &Resource) -> bool {
+    matches!(resource.kind, "Namespace" | "CustomResourceDefinition")
 }
 
 fn deadline_after(grace_seconds: i64) -> String {
@@ -314,9 +355,28 @@ fn check_preconditions(served: &Served, name: &str, current: &Value, delete: &De
         if let Some(wanted) = wanted
             && wanted != found
         {
-            let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
-            return Err(Error::conflict(served.resource, name, why));
+            let happened = match what {
+                "UID" => "deleted and then recreated",
+                _ => "modified",
+            };
+            let why = format!(
+                "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object \
+                 might have been {happened}"
+            );
+            return Err(kind_conflict(served.resource, name, &why));
         }
     }
     Ok(())
+}
+
+/// A conflict that names the kind where others name the resource.
+fn kind_conflict(resource: &Resource, name: &str, why: &str) -> Error {
+    let qualified = match resource.group {
+        "" => resource.kind.to_owned(),
+        group => format!("{}.{group}", resource.kind),
+    };
+    let mut error = Error::conflict(resource, name, why);
+    error.message = format!("Operation cannot be fulfilled on {qualified} {name:?}: {why}");
+    error.details().kind = resource.kind.to_owned();
+    error
 }

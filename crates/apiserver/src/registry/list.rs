@@ -6,15 +6,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use api::selector::{self, Requirement, Selector};
-use api::{Error, Reason, Value};
+use api::{Error, FieldError, Path, Reason, Resource, Value};
 use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::alphabet::URL_SAFE;
+use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
 use http_body::Frame;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{Entry, Revision, Snapshot, StoreError};
 
+use super::options::{invalid_options, parse_int};
 use super::{Registry, Served, store_error};
 use crate::body::BoxError;
 use crate::request::Query;
@@ -56,29 +58,25 @@ impl ListRequest {
         name: &str,
         query: &Query,
     ) -> Result<ListRequest, Error> {
+        // What is no number is refused before anything is understood; a negative limit is none.
+        let limit = query.text("limit").map(parse_int).transpose()?.unwrap_or(0);
+        let limit = usize::try_from(limit).unwrap_or(0);
+        query.text("timeoutSeconds").map(parse_int).transpose()?;
         let labels = selector::parse_labels(query.first("labelSelector").unwrap_or_default())
-            .map_err(|error| Error::bad_request(format!("unable to parse requirement: {error}")))?;
+            .map_err(|error| Error::bad_request(error.to_string()))?;
         let mut fields = selector::parse_fields(query.first("fieldSelector").unwrap_or_default())
-            .map_err(|error| Error::bad_request(format!("invalid field selector: {error}")))?;
+            .map_err(|error| Error::bad_request(error.to_string()))?;
         check_fields(served, &fields)?;
+        check_options(query)?;
         let (key, exact_key) = key_range(registry, served, namespace, name, &fields);
         if exact_key {
             fields
                 .requirements
                 .retain(|requirement| !is_in_key(requirement, served, &key));
         }
-        let limit = number(query, "limit")?.unwrap_or(0) as usize;
         let continuation = query.text("continue").map(Continuation::decode).transpose()?;
-        let resource_version = number(query, "resourceVersion")?;
-        let exact = match query.text("resourceVersionMatch") {
-            None | Some("NotOlderThan") => false,
-            Some("Exact") => true,
-            Some(other) => {
-                return Err(Error::bad_request(format!(
-                    "resourceVersionMatch: Unsupported value: {other:?}: supported values: \"Exact\", \"NotOlderThan\""
-                )));
-            }
-        };
+        let resource_version = query.text("resourceVersion").map(revision).transpose()?;
+        let exact = query.text("resourceVersionMatch") == Some("Exact");
         if continuation.is_some() && resource_version.is_some_and(|revision| revision > 0) {
             return Err(Error::bad_request(
                 "specifying resource version is not allowed when using continue",
@@ -254,11 +252,80 @@ impl Continuation {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
     }
 
+    /// What upstream says of a token that is none.
+    fn problem(token: &str) -> String {
+        let lenient = GeneralPurpose::new(&URL_SAFE, NO_PAD.with_decode_allow_trailing_bits(true));
+        let Ok(bytes) = lenient.decode(token.trim_end_matches('=')) else {
+            return "continue key is not valid: illegal base64 data".to_owned();
+        };
+        let why = match bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
+            Some(byte) if *byte != b'{' => {
+                let character = char::from(*byte);
+                format!("invalid character {character:?} looking for beginning of value")
+            }
+            _ => "unexpected end of JSON input".to_owned(),
+        };
+        format!("continue key is not valid: {why}")
+    }
+
     fn decode(token: &str) -> Result<Continuation, Error> {
         let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).ok();
         bytes
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .ok_or_else(|| Error::bad_request("continue key is not valid: encoding/json: not a continue token"))
+            .ok_or_else(|| Error::bad_request(format!("invalid continue token: {}", Continuation::problem(token))))
+    }
+}
+
+/// Combinations of options that mean nothing.
+fn check_options(query: &Query) -> Result<(), Error> {
+    let matching = query.text("resourceVersionMatch");
+    let path = Path::new("resourceVersionMatch");
+    let mut problems = Vec::new();
+    let mut forbid = |detail: &str| problems.push(FieldError::forbidden(&path, detail));
+    let initial = query.text("sendInitialEvents").is_some();
+    let continues = "resourceVersionMatch is forbidden when continue is provided";
+    if query.flag("watch") {
+        if initial && matching != Some("NotOlderThan") {
+            forbid("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
+        }
+        if let Some(matching) = matching {
+            if !initial {
+                forbid("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
+            }
+            if query.text("continue").is_some() {
+                forbid(continues);
+            }
+            if matching != "NotOlderThan" {
+                problems.push(FieldError::not_supported(&path, matching, &["NotOlderThan"]));
+            }
+        }
+    } else {
+        if let Some(matching) = matching {
+            if query.text("resourceVersion").is_none() {
+                forbid("resourceVersionMatch is forbidden unless resourceVersion is provided");
+            }
+            if query.text("continue").is_some() {
+                forbid(continues);
+            }
+            if matching == "Exact" && query.text("resourceVersion") == Some("0") {
+                forbid("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
+            }
+            if !["Exact", "NotOlderThan"].contains(&matching) {
+                problems.push(FieldError::not_supported(
+                    &path,
+                    matching,
+                    &["Exact", "NotOlderThan", ""],
+                ));
+            }
+        }
+        if initial {
+            let path = Path::new("sendInitialEvents");
+            problems.push(FieldError::forbidden(&path, "sendInitialEvents is forbidden for list"));
+        }
+    }
+    match problems.is_empty() {
+        true => Ok(()),
+        false => Err(invalid_options("list", problems)),
     }
 }
 
@@ -282,10 +349,37 @@ fn expired_page(registry: &Registry, continuation: &Continuation) -> Error {
 fn check_fields(served: &Served, fields: &Selector) -> Result<(), Error> {
     for path in fields.requirements.iter().map(Requirement::key) {
         if served.field(&Value::Null, path).is_none() {
-            return Err(Error::bad_request(format!("field label not supported: {path}")));
+            let message = match has_own_fields(served.resource) {
+                true => format!("field label not supported: {path}"),
+                false => {
+                    format!("{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
+                }
+            };
+            return Err(Error::bad_request(message));
         }
     }
     Ok(())
+}
+
+/// Whether a kind can be selected by more than every kind can.
+fn has_own_fields(resource: &Resource) -> bool {
+    let kinds: &[&str] = match resource.group {
+        "" => &[
+            "Event",
+            "Namespace",
+            "Node",
+            "Pod",
+            "ReplicationController",
+            "Secret",
+            "Service",
+        ],
+        "apps" => &["ReplicaSet"],
+        "batch" => &["Job"],
+        "certificates.k8s.io" => &["CertificateSigningRequest"],
+        "events.k8s.io" => &["Event"],
+        _ => &[],
+    };
+    kinds.contains(&resource.kind) || api::kinds::find_kind(resource.group, resource.version, resource.kind).is_none()
 }
 
 /// The keys a request covers: one object when it is named, else its namespace or all of them.
@@ -325,12 +419,11 @@ pub fn equal_to<'a>(fields: &'a Selector, path: &str) -> Option<&'a str> {
     })
 }
 
-fn number(query: &Query, key: &str) -> Result<Option<u64>, Error> {
-    query
-        .text(key)
-        .map(|text| {
-            text.parse()
-                .map_err(|_| Error::bad_request(format!("invalid {key}: {text:?} is not a number")))
-        })
-        .transpose()
+fn revision(text: &str) -> Result<u64, Error> {
+    text.parse().map_err(|_| {
+        Error::bad_request(format!(
+            "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: \
+             invalid syntax"
+        ))
+    })
 }

@@ -152,11 +152,8 @@ pub fn check_namespace(value: &mut Value, resource: &Resource, namespace: &str) 
     };
     let found = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
     if !resource.namespaced {
-        if !found.is_empty() {
-            return Err(Error::bad_request(
-                "namespace may not be set on a cluster-scoped object".to_owned(),
-            ));
-        }
+        // What is in no namespace cannot be in another one: upstream drops it without a word.
+        metadata.remove("namespace");
         return Ok(());
     }
     if !found.is_empty() && found != namespace {

@@ -28,9 +28,9 @@ use crate::watch::{Follower, Hub, IndexedField, Ring, Topic};
 
 pub use delete::{DeleteOptions, Deleted};
 pub use list::{ListBody, ListRequest, equal_to, list_metadata};
-pub use managers::apply;
-pub use metadata::check_name;
-pub use options::{FieldValidation, Scope, Tracking, WriteOptions, invalid_options};
+pub use managers::{apply, track};
+pub use metadata::{check_name, check_namespace};
+pub use options::{FieldValidation, Scope, Tracking, WriteOptions, invalid_options, parse_int};
 pub use patch::{PatchType, invalid_patch};
 
 /// How often a write without a revision of its own is tried again when somebody else was faster.

@@ -48,6 +48,8 @@ const MAX_MANAGER_BYTES: usize = 128;
 static CREATE_OPTIONS: Resource = Resource::cluster("meta.k8s.io", "v1", "CreateOptions", "", "");
 static UPDATE_OPTIONS: Resource = Resource::cluster("meta.k8s.io", "v1", "UpdateOptions", "", "");
 static PATCH_OPTIONS: Resource = Resource::cluster("meta.k8s.io", "v1", "PatchOptions", "", "");
+static DELETE_OPTIONS: Resource = Resource::cluster("meta.k8s.io", "v1", "DeleteOptions", "", "");
+static LIST_OPTIONS: Resource = Resource::cluster("meta.k8s.io", "v1", "ListOptions", "", "");
 
 /// Which part of an object a write may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,9 +97,13 @@ impl WriteOptions {
     }
 
     pub fn parse(user: Arc<User>, query: &Query) -> Result<WriteOptions, Error> {
+        WriteOptions::of_verb(user, "create", query)
+    }
+
+    fn of_verb(user: Arc<User>, verb: &str, query: &Query) -> Result<WriteOptions, Error> {
         Ok(WriteOptions {
             user,
-            dry_run: dry_run(query.all("dryRun"))?,
+            dry_run: dry_run(verb, query.all("dryRun"))?,
             validation: validation(query)?,
             tracking: Tracking::Off,
             received_us: trace::now_us(),
@@ -120,7 +126,7 @@ impl WriteOptions {
             "" => agent(headers),
             manager => manager.to_owned(),
         };
-        let mut options = WriteOptions::parse(user, query)?;
+        let mut options = WriteOptions::of_verb(user, verb, query)?;
         options.tracking = Tracking::By(manager);
         Ok(options)
     }
@@ -138,6 +144,8 @@ pub fn invalid_options(verb: &str, problems: Vec<FieldError>) -> Error {
     let options = match verb {
         "create" => &CREATE_OPTIONS,
         "update" => &UPDATE_OPTIONS,
+        "delete" => &DELETE_OPTIONS,
+        "list" => &LIST_OPTIONS,
         _ => &PATCH_OPTIONS,
     };
     Error::invalid(options, "", problems)
@@ -182,7 +190,7 @@ fn agent(headers: &HeaderMap) -> String {
 }
 
 /// `dryRun=All` is the only value there is.
-pub fn dry_run<S: AsRef<str>>(values: &[S]) -> Result<bool, Error> {
+pub fn dry_run<S: AsRef<str>>(verb: &str, values: &[S]) -> Result<bool, Error> {
     let values: Vec<&str> = values
         .iter()
         .map(AsRef::as_ref)
@@ -191,9 +199,10 @@ pub fn dry_run<S: AsRef<str>>(values: &[S]) -> Result<bool, Error> {
     match values.as_slice() {
         [] => Ok(false),
         all if all.iter().all(|value| *value == "All") => Ok(true),
-        other => Err(Error::bad_request(format!(
-            "invalid dryRun: dryRun: Unsupported value: {other:?}: supported values: \"All\""
-        ))),
+        other => {
+            let problem = FieldError::not_supported(&Path::new("dryRun"), other.to_vec(), &["All"]);
+            Err(invalid_options(verb, vec![problem]))
+        }
     }
 }
 
@@ -206,4 +215,10 @@ fn validation(query: &Query) -> Result<FieldValidation, Error> {
             "fieldValidation: Unsupported value: {other:?}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\""
         ))),
     }
+}
+
+/// A number of a query; what is none is refused in the words of upstream's language.
+pub fn parse_int(text: &str) -> Result<i64, Error> {
+    text.parse()
+        .map_err(|_| Error::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax")))
 }

@@ -90,6 +90,6 @@ fn patch_error(kind: PatchType, error: PatchError) -> Error {
         }
         PatchError::Malformed(message) => Error::bad_request(message),
         PatchError::DoesNotApply(message) => Error::new(Reason::Invalid, message),
-        PatchError::Unexpected(message) => Error::internal(message),
+        PatchError::Unexpected(message) => Error::new(Reason::Unknown, message),
     }
 }

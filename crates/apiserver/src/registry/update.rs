@@ -7,10 +7,11 @@ use api::{Error, FieldError, Reason, Value};
 use bytes::Bytes;
 use store::{Compare, Outcome, Transaction, Write};
 
-use super::create::mark_of;
+use super::create::{mark_of, oddities};
 use super::managers;
 use super::metadata::{self, text};
 use super::{MAX_CONFLICT_RETRIES, Registry, Scope, Served, Stored, WriteOptions, store_error};
+use crate::verbs::warn;
 
 const MODIFIED: &str = "the object has been modified; please apply your changes to the latest version and try again";
 
@@ -96,6 +97,9 @@ impl Registry {
             metadata::bump_generation(&mut attributes.object, &attributes.old_object, resource);
         }
         validate(served, scope, name, &attributes.object, &attributes.old_object)?;
+        if scope == Scope::Main && is_odd_again(resource, &attributes.object, &attributes.old_object) {
+            warn(oddities(resource, &attributes.object));
+        }
         self.admission.validate(&attributes, &self.lookup()).await?;
 
         let mut turn = None;
@@ -225,6 +229,16 @@ fn is_conditional(served: &Served) -> bool {
     const STORAGE: &[&str] = &["CSIDriver", "CSINode", "CSIStorageCapacity", "VolumeAttachment"];
     let resource = served.resource;
     served.custom.is_some() || GROUPS.contains(&resource.group) || STORAGE.contains(&resource.kind)
+}
+
+/// Whether a change is warned about as a new object is. People hardly ever write pods that exist, and what has a
+/// generation is looked at when that moves.
+fn is_odd_again(resource: &api::Resource, new: &Value, old: &Value) -> bool {
+    match resource.rules.generation() {
+        _ if resource.kind == "Pod" => false,
+        api::Generation::Spec => new["spec"] != old["spec"],
+        _ => true,
+    }
 }
 
 /// A write to the object leaves its status alone, and the reverse.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Error, Value, kinds};
+use api::{Error, FieldError, Path, Reason, Value, kinds};
 use http::{Response, StatusCode};
 use serde_json::json;
 
@@ -23,14 +23,10 @@ pub async fn bind(call: &Call<'_>) -> Result<Response<Body>, Error> {
     };
     let target = &binding["target"];
     let node = target["name"].as_str().unwrap_or_default();
-    if node.is_empty() {
-        return Err(Error::bad_request("Binding.target.name: Required value"));
+    if named != binding["metadata"]["name"].as_str().unwrap_or_default() {
+        return Err(Error::bad_request("name in URL does not match name in Binding object"));
     }
-    if !matches!(target["kind"].as_str(), None | Some("" | "Node")) {
-        return Err(Error::bad_request(
-            "target.kind: Unsupported value: only Node can be bound to",
-        ));
-    }
+    check_target(target)?;
     let mut change = |pod: &Value| assign(pod, node, &binding);
     let scope = Scope::Subresource("binding");
     let namespace = &call.info.namespace;
@@ -39,6 +35,24 @@ pub async fn bind(call: &Call<'_>) -> Result<Response<Body>, Error> {
         .update(pods, namespace, named, scope, &options, &mut change)
         .await?;
     Ok(success(StatusCode::CREATED))
+}
+
+/// Upstream does not take a binding for an object, so that what is wrong with it is no reason that clients know.
+fn check_target(target: &Value) -> Result<(), Error> {
+    let path = Path::new("target");
+    let mut problems = Vec::new();
+    let kind = target["kind"].as_str().unwrap_or_default();
+    if !matches!(kind, "" | "Node") {
+        problems.push(FieldError::not_supported(&path.child("kind"), kind, &["Node", "<empty>"]).to_string());
+    }
+    if target["name"].as_str().unwrap_or_default().is_empty() {
+        problems.push(FieldError::required(&path.child("name"), "").to_string());
+    }
+    match problems.as_slice() {
+        [] => Ok(()),
+        [one] => Err(Error::new(Reason::Unknown, one.as_str())),
+        many => Err(Error::new(Reason::Unknown, format!("[{}]", many.join(", ")))),
+    }
 }
 
 fn assign(pod: &Value, node: &str, binding: &Value) -> Result<Value, Error> {

@@ -13,13 +13,20 @@ use crate::verbs::{Call, success};
 
 pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     let mut options = WriteOptions::parse(call.user.clone(), &call.query)?;
-    let expected = Expected::named("policy/v1", "Eviction", "policy/v1.Eviction")?;
+    let expected = Expected::named(version_of(&call.body), "Eviction", "policy/v1.Eviction")?;
     let (eviction, _) = decode::object(expected, call.headers, &call.body, options.validation)?;
-    let delete = match eviction.get("deleteOptions").filter(|options| options.is_object()) {
+    if eviction["metadata"]["name"].as_str().unwrap_or_default() != call.info.name {
+        return Err(Error::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let mut delete = match eviction.get("deleteOptions").filter(|options| options.is_object()) {
         Some(given) => DeleteOptions::deserialize(given).map_err(|error| Error::bad_request(error.to_string()))?,
         None => DeleteOptions::default(),
     };
+    delete.check()?;
     options.dry_run |= delete.is_dry_run();
+    if options.dry_run {
+        delete.dry_run = vec!["All".to_owned()];
+    }
     let registry = &call.server.registry;
     let (namespace, name) = (&call.info.namespace, &call.info.name);
     let pod = registry.get(&call.served, namespace, name).await?.value(&call.served)?;
@@ -31,6 +38,24 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
         .delete(&call.served, namespace, name, &delete, &options)
         .await?;
     Ok(success(StatusCode::CREATED))
+}
+
+/// Evictions are older than the version of their group, and still understood in the one before.
+fn version_of(body: &[u8]) -> &'static str {
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Version {
+        api_version: String,
+    }
+    let json = || serde_json::from_slice::<Version>(body).unwrap_or_default().api_version;
+    let found = match schema::envelope::decode(body) {
+        Ok(envelope) => envelope.api_version.to_owned(),
+        Err(_) => json(),
+    };
+    match found.as_str() {
+        "policy/v1beta1" => "policy/v1beta1",
+        _ => "policy/v1",
+    }
 }
 
 /// Pods that do not run, or are on their way out, cost nobody anything.

@@ -13,7 +13,7 @@ pub use binding::bind;
 use crate::body::Body;
 use crate::decode;
 use crate::registry::{PatchType, Scope, Tracking};
-use crate::verbs::{Call, method_not_allowed, not_served};
+use crate::verbs::{Call, method_not_allowed, named, not_served, warn};
 
 /// Subresources whose body is the parent itself, with the parts of it that they may change.
 const PARTS: &[(&str, &[&[&str]])] = &[
@@ -59,7 +59,12 @@ async fn change_parts(call: &Call<'_>, name: &'static str, parts: &[&[&str]]) ->
     let mut options = call.write_options()?;
     let scope = Scope::Subresource(name);
     let written = match call.info.verb {
-        "update" => Some(decode::object(call.expected()?, call.headers, &call.body, options.validation)?.0),
+        "update" => {
+            let (written, unknown) = decode::object(call.expected()?, call.headers, &call.body, options.validation)?;
+            warn(unknown);
+            named(&written, &call.info.name)?;
+            Some(written)
+        }
         _ => None,
     };
     let mut config = None;

@@ -1,7 +1,7 @@
 //! Scale: the number of replicas of a workload, in one shape for all of them.
 
 use api::selector::Selector;
-use api::{Error, FieldError, LabelSelector, Path, Value};
+use api::{Error, FieldError, LabelSelector, Path, Resource, Value};
 use http::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
@@ -9,9 +9,12 @@ use serde_json::json;
 use crate::body::Body;
 use crate::decode::{self, Expected};
 use crate::negotiate;
-use crate::registry::{self, PatchType, Scope, Tracking, WriteOptions};
+use crate::registry::{self, PatchType, Scope, Tracking, WriteOptions, invalid_patch};
 use crate::respond;
-use crate::verbs::Call;
+use crate::verbs::{Call, named};
+
+/// The scale as messages name it.
+static SCALE: Resource = Resource::namespaced("autoscaling", "v1", "Scale", "", "");
 
 pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     let (namespace, name) = (&call.info.namespace, &call.info.name);
@@ -26,6 +29,9 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
         "update" => Some(decode::object(expected, call.headers, &call.body, options.validation)?.0),
         _ => None,
     };
+    if let Some(written) = &written {
+        named(written, name)?;
+    }
     let config = match (&written, call.info.verb) {
         (None, "patch") if call.patch_type()? == PatchType::Apply => {
             let config = parent_configuration(call, call.configuration(options.validation)?.value)?;
@@ -92,10 +98,15 @@ fn applied(call: &Call<'_>, parent: &Value, config: &Value, options: &WriteOptio
 fn patched(call: &Call<'_>, scale: &Value) -> Result<Value, Error> {
     let patch: Value = serde_json::from_slice(&call.body)
         .map_err(|error| Error::bad_request(format!("error decoding patch: {error}")))?;
-    match PatchType::from_headers(call.headers)? {
-        PatchType::Json => schema::json_patch(scale, &patch).map_err(|error| Error::bad_request(error.to_string())),
-        PatchType::Merge | PatchType::Strategic | PatchType::Apply => Ok(schema::merge_patch(scale, &patch)),
-    }
+    let mut patched = match PatchType::from_headers(call.headers)? {
+        PatchType::Json => schema::json_patch(scale, &patch).map_err(|error| Error::bad_request(error.to_string()))?,
+        PatchType::Merge | PatchType::Strategic | PatchType::Apply => schema::merge_patch(scale, &patch),
+    };
+    let shown = patched.to_string();
+    let expected = Expected::named("autoscaling/v1", "Scale", "autoscaling/v1.Scale")?;
+    let normal = expected.form.normalize(&mut patched);
+    normal.map_err(|error| invalid_patch(shown, &error.to_string()))?;
+    Ok(patched)
 }
 
 fn apply(call: &Call<'_>, parent: &Value, scale: &Value) -> Result<Value, Error> {
@@ -103,7 +114,7 @@ fn apply(call: &Call<'_>, parent: &Value, scale: &Value) -> Result<Value, Error>
     if replicas < 0 {
         let path = Path::new("spec").child("replicas");
         let problem = FieldError::invalid(&path, replicas, "must be greater than or equal to 0");
-        return Err(Error::invalid(call.served.resource, &call.info.name, vec![problem]));
+        return Err(Error::invalid(&SCALE, &call.info.name, vec![problem]));
     }
     let mut changed = parent.clone();
     match custom_paths(call) {

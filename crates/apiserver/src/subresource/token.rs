@@ -1,15 +1,16 @@
 //! Tokens for service accounts.
 
 use admission::Lookup;
-use api::{Error, Value, kinds};
+use api::{Error, FieldError, Path, Resource, Value, kinds};
 use auth::authenticate::{Bound, TokenSpec};
 use http::{Response, StatusCode};
+use schema::TypeRef;
+use schema::ownership::{self, Filter, Node, Versions, Writer};
 use serde_json::json;
 
 use crate::body::Body;
 use crate::decode::{self, Expected};
 use crate::negotiate;
-use crate::registry::WriteOptions;
 use crate::respond;
 use crate::verbs::Call;
 
@@ -18,13 +19,12 @@ const DEFAULT_SECONDS: i64 = 3600;
 const MIN_SECONDS: i64 = 600;
 const MAX_SECONDS: i64 = 1 << 32;
 
+const API_VERSION: &str = "authentication.k8s.io/v1";
+static TOKEN_REQUEST: Resource = Resource::namespaced("authentication.k8s.io", "v1", "TokenRequest", "", "");
+
 pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
-    let options = WriteOptions::parse(call.user.clone(), &call.query)?;
-    let expected = Expected::named(
-        "authentication.k8s.io/v1",
-        "TokenRequest",
-        "authentication/v1.TokenRequest",
-    )?;
+    let options = call.write_options()?;
+    let expected = Expected::named(API_VERSION, "TokenRequest", "authentication/v1.TokenRequest")?;
     let (mut request, _) = decode::object(expected, call.headers, &call.body, options.validation)?;
     let (namespace, name) = (&call.info.namespace, &call.info.name);
     let account = call
@@ -33,6 +33,7 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
         .get(&call.served, namespace, name)
         .await?
         .value(&call.served)?;
+    check_identity(call, &request)?;
     let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
     if seconds < MIN_SECONDS {
         return Err(invalid(&request, "may not specify a duration less than 10 minutes"));
@@ -40,6 +41,8 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     if seconds > MAX_SECONDS {
         return Err(invalid(&request, "may not specify a duration larger than 2^32 seconds"));
     }
+    request["spec"]["expirationSeconds"] = seconds.into();
+    track(&mut request, expected.form.built_in(), options.manager());
     let bound = bound_object(call, &request["spec"]["boundObjectRef"])?;
     let bound_to = |kind: &str| {
         bound
@@ -68,11 +71,15 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
         seconds: token.expires_at,
         nanos: 0,
     };
-    request["spec"]["expirationSeconds"] = seconds.into();
     request["spec"]["audiences"] = json!(audiences);
+    let managers = request["metadata"]["managedFields"].take();
     request["metadata"] = json!({
         "name": name, "namespace": namespace, "creationTimestamp": schema::time::format(schema::time::now()),
+        "uid": uuid::Uuid::new_v4().to_string(),
     });
+    if managers.is_array() {
+        request["metadata"]["managedFields"] = managers;
+    }
     request["status"] = json!({ "token": token.token, "expirationTimestamp": schema::time::format(expires) });
     let encoding = negotiate::wanted(call.headers, false)?.encoding;
     let encoded = respond::encode(&request, expected.form.built_in(), encoding)?;
@@ -111,7 +118,8 @@ fn bound_object(call: &Call<'_>, reference: &Value) -> Result<Vec<BoundObject>, 
         "Node" => ("Node", &kinds::node::NODE, ""),
         _ => {
             return Err(Error::bad_request(format!(
-                "cannot bind token to object of type {kind}"
+                "cannot bind token to object of type {}, Kind={kind}",
+                grouped(&text(&reference["apiVersion"]))
             )));
         }
     };
@@ -142,13 +150,58 @@ fn bound_object(call: &Call<'_>, reference: &Value) -> Result<Vec<BoundObject>, 
     Ok(bound)
 }
 
+/// A group and version as upstream prints them, the core group's included.
+fn grouped(api_version: &str) -> String {
+    match api_version.contains('/') {
+        true => api_version.to_owned(),
+        false => format!("/{api_version}"),
+    }
+}
+
 fn invalid(request: &Value, why: &str) -> Error {
-    let path = api::Path::new("spec").child("expirationSeconds");
-    let problem = api::FieldError::invalid(&path, request["spec"]["expirationSeconds"].clone(), why);
-    Error::new(
-        api::Reason::Invalid,
-        format!("TokenRequest.authentication.k8s.io \"\" is invalid: {problem}"),
-    )
+    let path = Path::new("spec").child("expirationSeconds");
+    let problem = FieldError::invalid(&path, request["spec"]["expirationSeconds"].clone(), why);
+    Error::invalid(&TOKEN_REQUEST, "", vec![problem])
+}
+
+/// A request that names anything names the account that it is made to.
+fn check_identity(call: &Call<'_>, request: &Value) -> Result<(), Error> {
+    let metadata = &request["metadata"];
+    let checks = [("name", &call.info.name), ("namespace", &call.info.namespace)];
+    for (field, wanted) in checks {
+        let found = text(&metadata[field]);
+        if !found.is_empty() && found != *wanted {
+            let why = format!("must match the service account {field} if specified");
+            let problem = FieldError::invalid(&Path::new("metadata").child(field), found, why);
+            return Err(Error::invalid(&TOKEN_REQUEST, &call.info.name, vec![problem]));
+        }
+    }
+    Ok(())
+}
+
+/// Requests for tokens as a kind that has owners of its fields, although none is ever stored.
+struct Requests(TypeRef<'static>);
+
+impl Versions for Requests {
+    fn node(&self, _: &str) -> Option<Node<'_>> {
+        Some(Node::of(self.0))
+    }
+
+    fn convert(&self, object: &Value, _: &str) -> Option<Value> {
+        Some(object.clone())
+    }
+}
+
+fn track(request: &mut Value, ty: Option<TypeRef<'static>>, manager: &str) {
+    let Some(ty) = ty else { return };
+    let writer = Writer {
+        manager,
+        api_version: API_VERSION,
+        subresource: "token",
+        filter: Filter::default(),
+        now: schema::time::now(),
+    };
+    ownership::track(&Requests(ty), None, request, &writer);
 }
 
 fn text(value: &Value) -> String {

@@ -213,7 +213,8 @@ impl Watch {
 
 pub async fn json_of(response: Response<Body>) -> Value {
     let bytes = response.into_body().collect().await.expect("a whole body").to_bytes();
-    serde_json::from_slice(&bytes).expect("the answer is JSON")
+    // Paths that are no part of the API are answered as a web server does.
+    serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into())
 }
 
 async fn answer(response: Response<Body>) -> (StatusCode, Value) {

@@ -207,7 +207,7 @@ async fn objects_go_with_their_definition() {
         json!(["customresourcecleanup.apiextensions.k8s.io"])
     );
     wait_for(&cluster, &path, |answer| answer["code"] == 404).await;
-    wait_for(&cluster, FOOS, |answer| answer["code"] == 404).await;
+    wait_for(&cluster, FOOS, |answer| answer == "404 page not found\n").await;
 
     let (code, _) = cluster.post(DEFINITIONS, &definition()).await;
     assert_eq!(code, StatusCode::CREATED);
