@@ -50,13 +50,13 @@ pub struct Companion {
 /// Reads of the server's own state, as new as this process knows it.
 #[async_trait]
 pub trait Lookup: Send + Sync {
-    fn get(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value>;
+    fn get(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Arc<Value>>;
     /// All objects of a namespace, or of all namespaces when it is empty.
     fn list(&self, resource: &'static Resource, namespace: &str) -> Vec<Value>;
 
     /// An object that a controller is about to create: waits a little for it if it is not there yet. The default does
     /// not wait.
-    async fn get_soon(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
+    async fn get_soon(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
         self.get(resource, namespace, name)
     }
 
@@ -128,6 +128,11 @@ pub struct Chain {
 impl Chain {
     pub fn new(plugins: Vec<Box<dyn Plugin>>) -> Chain {
         Chain { plugins }
+    }
+
+    /// The same plugins, each put into something around it.
+    pub fn wrapped(self, wrap: impl FnMut(Box<dyn Plugin>) -> Box<dyn Plugin>) -> Chain {
+        Chain::new(self.plugins.into_iter().map(wrap).collect())
     }
 
     /// Adds a rule that is not one of the plugins.

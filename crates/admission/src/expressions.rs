@@ -49,7 +49,7 @@ impl<'a> Facts<'a> {
             ("request", Value::from_json(&request(attributes, resource))),
             (
                 "namespaceObject",
-                namespace.as_ref().map_or(Value::Null, Value::from_json),
+                namespace.as_deref().map_or(Value::Null, Value::from_json),
             ),
         ]);
         let authorizer = UserAuthorizer {

@@ -1,6 +1,8 @@
 //! What admission has to say about a request besides yes or no.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -8,11 +10,13 @@ use parking_lot::Mutex;
 const MAX_WARNINGS: usize = 64;
 const MAX_WARNING_CHARS: usize = 4096;
 
-/// Warnings for the client and annotations for the audit log, collected while a request passes.
+/// Warnings for the client, annotations for the audit log and time spent waiting for others, collected while a request
+/// passes.
 #[derive(Debug, Default)]
 pub struct Remarks {
     warnings: Mutex<Vec<String>>,
     annotations: Mutex<BTreeMap<String, String>>,
+    waited_us: AtomicU64,
 }
 
 impl Remarks {
@@ -34,6 +38,15 @@ impl Remarks {
             .lock()
             .entry(key.into())
             .or_insert_with(|| value.into());
+    }
+
+    /// Adds to the time in which the request waited for its turn or for somebody else's answer.
+    pub fn waited(&self, time: Duration) {
+        self.waited_us.fetch_add(time.as_micros() as u64, Ordering::Relaxed);
+    }
+
+    pub fn waiting_time(&self) -> Duration {
+        Duration::from_micros(self.waited_us.load(Ordering::Relaxed))
     }
 
     pub fn warnings(&self) -> Vec<String> {

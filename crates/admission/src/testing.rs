@@ -1,5 +1,7 @@
 //! What the plugins' tests share: a cluster of a few objects, and requests against it.
 
+use std::sync::Arc;
+
 use api::{Error, Resource, Value};
 use auth::User;
 use futures_util::FutureExt;
@@ -12,9 +14,10 @@ use crate::{Attributes, Lookup, Operation, Plugin};
 pub struct Cluster(pub Vec<(&'static Resource, Value)>);
 
 impl Lookup for Cluster {
-    fn get(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
-        let objects = self.list(resource, namespace).into_iter();
-        objects.into_iter().find(|object| object["metadata"]["name"] == name)
+    fn get(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        let mut objects = self.list(resource, namespace).into_iter();
+        let found = objects.find(|object| object["metadata"]["name"] == name);
+        found.map(Arc::new)
     }
 
     fn list(&self, resource: &'static Resource, namespace: &str) -> Vec<Value> {

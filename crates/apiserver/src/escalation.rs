@@ -207,8 +207,9 @@ mod tests {
     struct Roles(Vec<Value>);
 
     impl Lookup for Roles {
-        fn get(&self, _: &'static api::Resource, _: &str, name: &str) -> Option<Value> {
-            self.0.iter().find(|role| role["metadata"]["name"] == name).cloned()
+        fn get(&self, _: &'static api::Resource, _: &str, name: &str) -> Option<Arc<Value>> {
+            let found = self.0.iter().find(|role| role["metadata"]["name"] == name);
+            found.cloned().map(Arc::new)
         }
 
         fn list(&self, _: &'static api::Resource, _: &str) -> Vec<Value> {

@@ -18,7 +18,7 @@ use serde_json::json;
 use tracing::debug;
 
 use crate::escalation::Escalation;
-use crate::pipeline::Peer;
+use crate::pipeline::{ClientCertificate, Peer};
 use crate::registry::{Registry, equal_to};
 use crate::request::{Query, RequestInfo};
 
@@ -172,7 +172,7 @@ impl Gate {
 pub fn authenticate(gate: &Gate, registry: &Registry, peer: &Peer, headers: &HeaderMap) -> Result<Arc<User>, Error> {
     let certificate = match peer {
         Peer::InProcess(user) => return Ok(user.clone()),
-        Peer::Tls { user } => user.clone(),
+        Peer::Tls { certificate } => certificate.as_ref().map(|certificate| certificate.user.clone()),
     };
     let token = headers
         .get(AUTHORIZATION)
@@ -188,10 +188,13 @@ pub fn authenticate(gate: &Gate, registry: &Registry, peer: &Peer, headers: &Hea
         })
 }
 
-/// The user that a connection's certificate names; made once per connection.
-pub fn certificate_user(der: &[u8]) -> Option<Arc<User>> {
+/// Whom a connection's certificate names; read once per connection.
+pub fn client_certificate(der: &[u8]) -> Option<ClientCertificate> {
     match x509::user(der) {
-        Ok(user) => Some(Arc::new(user)),
+        Ok((user, expires)) => Some(ClientCertificate {
+            user: Arc::new(user),
+            expires,
+        }),
         Err(error) => {
             debug!(%error, "a client certificate names no user");
             None

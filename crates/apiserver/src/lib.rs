@@ -109,13 +109,15 @@ impl ApiServer {
         let mut chain = admission::plugins::chain(&settings, &options.admission.enable, &options.admission.disable)
             .map_err(Error::bad_request)?;
         chain.push(Box::new(gate.escalation()));
+        let metrics: Arc<metrics::Metrics> = Arc::default();
+        let chain = chain.wrapped(|plugin| metrics::Timed::new(plugin, &metrics));
         let registry = registry::Registry::new(store.clone(), &hub, STORE_ROOT, chain, options.services);
         let server = Arc::new(ApiServer {
             registry,
             gate,
             fairness: fairness::Fairness::new(options.max_reads_in_flight + options.max_writes_in_flight),
             aggregation: aggregation::Aggregation::new(options.front_proxy),
-            metrics: Arc::default(),
+            metrics,
             kubelets: KubeletDialer {
                 tls: options.kubelet_tls,
             },

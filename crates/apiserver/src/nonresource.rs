@@ -77,7 +77,9 @@ async fn answer(
         )),
         ["metrics"] => Ok(respond::text(
             StatusCode::OK,
-            server.metrics.text(&server.fairness.report()),
+            server
+                .metrics
+                .text(&server.fairness.report(), &server.registry.stocks()),
         )),
         ["debug", "karve", "backup"] => crate::backup::stream(server).await,
         ["debug", "karve", "marks"] => Ok(marks(query)),
@@ -119,15 +121,38 @@ fn paths(server: &ApiServer) -> Response<Body> {
     respond::json(StatusCode::OK, &json!({ "paths": paths }))
 }
 
+/// What this server is and what it is compatible with.
+pub struct Build {
+    pub major: &'static str,
+    pub minor: &'static str,
+    pub version: String,
+    pub tree: &'static str,
+    pub date: &'static str,
+    pub compiler: &'static str,
+    pub platform: String,
+}
+
+pub fn build() -> Build {
+    Build {
+        major: "1",
+        minor: "36",
+        version: format!("{GIT_VERSION}+karve{}", env!("CARGO_PKG_VERSION")),
+        tree: "clean",
+        date: "1970-01-01T00:00:00Z",
+        compiler: "rustc",
+        platform: format!("linux/{}", architecture()),
+    }
+}
+
 fn version() -> Response<Body> {
+    let build = build();
     respond::json(
         StatusCode::OK,
         &json!({
-            "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
-            "minCompatibilityMajor": "1", "minCompatibilityMinor": "35",
-            "gitVersion": format!("{GIT_VERSION}+karve{}", env!("CARGO_PKG_VERSION")),
-            "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z",
-            "goVersion": "", "compiler": "rustc", "platform": format!("linux/{}", architecture()),
+            "major": build.major, "minor": build.minor, "emulationMajor": build.major, "emulationMinor": build.minor,
+            "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": build.version,
+            "gitCommit": "", "gitTreeState": build.tree, "buildDate": build.date, "goVersion": "",
+            "compiler": build.compiler, "platform": build.platform,
         }),
     )
 }

@@ -4,6 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
+use admission::Remarks;
 use api::Error;
 use auth::User;
 use futures_util::FutureExt;
@@ -21,10 +22,17 @@ use crate::{ApiServer, aggregation, gate, remarks, respond};
 /// Where a request came from.
 #[derive(Clone, Debug)]
 pub enum Peer {
-    /// A TLS connection, with the user that the client's verified certificate names if it sent one.
-    Tls { user: Option<Arc<User>> },
+    /// A TLS connection, with whom the client's verified certificate names if it sent one.
+    Tls { certificate: Option<ClientCertificate> },
     /// A component in this process, which has proved who it is by being here.
     InProcess(Arc<User>),
+}
+
+#[derive(Clone, Debug)]
+pub struct ClientCertificate {
+    pub user: Arc<User>,
+    /// Seconds since 1970.
+    pub expires: i64,
 }
 
 impl ApiServer {
@@ -40,12 +48,13 @@ impl ApiServer {
         // Boxed here once, so that what holds connections need not know the pipeline's whole type.
         let passing: BoxFuture<'static, Result<Response<Body>, Error>> =
             Box::pin(async move { server.pass(request, &passed, query, &peer, encoding).await });
-        let remarks = Arc::default();
+        let remarks: Arc<Remarks> = Arc::default();
         let passing = remarks::collect(Arc::clone(&remarks), passing);
         let answer = AssertUnwindSafe(passing).catch_unwind().await;
         let response = with_warnings(self.answer(answer, encoding), &remarks.warnings());
         let code = response.status().as_u16();
-        self.metrics.answered(&info, code, begun.elapsed(), long_running);
+        self.metrics
+            .answered(&info, code, begun.elapsed(), remarks.waiting_time());
         response
     }
 
@@ -79,14 +88,18 @@ impl ApiServer {
         let (parts, body) = request.into_parts();
 
         // Who is it? Everything after this knows a user, be it `system:anonymous`.
-        let user = gate::authenticate(&self.gate, &self.registry, peer, &parts.headers)?;
+        let user = gate::authenticate(&self.gate, &self.registry, peer, &parts.headers);
+        self.note_user(peer, &user);
+        let user = user?;
 
         // A user who may do so acts as somebody else from here on.
         let user = gate::impersonate(&self.gate, user, &parts.headers)?;
 
         // Too much at once waits its turn or is turned away before it costs anything.
         let width = fairness::width(info, &query, |info| self.stored_objects(info));
+        let asked = Instant::now();
         let (class, ticket) = self.fairness.enter(&user, info, width).await;
+        remarks::current().waited(asked.elapsed());
         let answer = match ticket {
             Ok(_held) => {
                 self.pass_gate(Request::from_parts(parts, body), info, query, user)
@@ -95,6 +108,18 @@ impl ApiServer {
             Err(error) => Err(error),
         };
         Ok(told_class(self.or_status(answer, encoding), &class))
+    }
+
+    fn note_user(&self, peer: &Peer, user: &Result<Arc<User>, Error>) {
+        self.metrics
+            .authenticated(user.as_ref().ok().map(|user| user.name.as_str()));
+        if let Peer::Tls {
+            certificate: Some(certificate),
+        } = peer
+        {
+            let now = schema::time::now().seconds;
+            self.metrics.certificate_used(certificate.expires - now);
+        }
     }
 
     /// About how many objects there are of what a request asks for.
@@ -113,7 +138,9 @@ impl ApiServer {
         let (parts, body) = request.into_parts();
 
         // May this user do that?
-        gate::authorize(&self.gate, &user, info, &query)?;
+        let authorized = gate::authorize(&self.gate, &user, info, &query);
+        self.metrics.authorized(authorized.is_ok());
+        authorized?;
 
         // Another server may serve that group and version.
         if let Some(remote) = self.aggregation.remote_of(&info.path) {

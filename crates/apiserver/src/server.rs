@@ -104,10 +104,17 @@ async fn connection(
     watcher: hyper_util::server::graceful::Watcher,
 ) -> Result<(), BoxError> {
     stream.set_nodelay(true)?;
-    let stream = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(PatientStream::new(stream, PATIENCE))).await??;
+    let accepting = acceptor.accept(PatientStream::new(stream, PATIENCE));
+    let stream = match timeout(HANDSHAKE_TIMEOUT, accepting).await {
+        Ok(Ok(stream)) => stream,
+        failed => {
+            server.metrics.handshake_failed();
+            failed??
+        }
+    };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let peer = Peer::Tls {
-        user: certificate.and_then(|certificate| gate::certificate_user(certificate)),
+        certificate: certificate.and_then(|certificate| gate::client_certificate(certificate)),
     };
     let service = service_fn(move |request: Request<Incoming>| {
         let (server, peer) = (server.clone(), peer.clone());

@@ -52,6 +52,7 @@ impl Call<'_> {
         match deprecated.or_else(|| api::warnings::of_resource(self.served.resource).map(str::to_owned)) {
             // Failures carry it as well.
             Some(deprecated) => {
+                self.server.metrics.deprecated(self.info);
                 let encoding = negotiate::wanted(self.headers, true).map_or(Encoding::Json, |wanted| wanted.encoding);
                 let response = response.unwrap_or_else(|error| respond::error(&error, encoding));
                 Ok(with_warnings(response, &[deprecated]))
@@ -154,6 +155,7 @@ impl Call<'_> {
             bookmarks: self.query.flag("allowWatchBookmarks"),
             announce_initial_end: send_initial == Some(true) && self.query.flag("allowWatchBookmarks"),
             timeout: watch_timeout(&self.query)?,
+            sent: self.server.metrics.watch_events(self.info),
             retired: self.served.custom.as_ref().map(|custom| custom.retired()),
         };
         let frames = stream(&self.server.registry.store, self.served.ring.clone(), watch).await?;

@@ -6,7 +6,7 @@ mod custom;
 mod ownership;
 mod serving;
 
-use cluster::{Cluster, json_of};
+use cluster::{Cluster, json_of, text_of};
 use http::StatusCode;
 use serde_json::{Value, json};
 
@@ -463,4 +463,28 @@ async fn marks_of_other_processes_are_taken_in() {
     assert_eq!(code, StatusCode::BAD_REQUEST);
     let (code, _) = cluster.post(path, &json!({ "marks": 1 })).await;
     assert_eq!(code, StatusCode::BAD_REQUEST);
+}
+
+#[tokio::test]
+async fn metrics_tell_what_was_stored_watched_and_refused() {
+    let cluster = Cluster::start().await;
+    let path = "/api/v1/namespaces/default/configmaps";
+    let mut watch = cluster.watch(&format!("{path}?watch=1")).await;
+    cluster.post(path, &config_map("a")).await;
+    while watch.next().await.1 != "a" {}
+    let refused = cluster.as_user("jane").get(path).await;
+    assert_eq!(refused.0, StatusCode::FORBIDDEN);
+    let text = text_of(cluster.send("GET", "/metrics", None).await).await;
+    let value = |name: &str| -> u64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let number = line.unwrap_or_else(|| panic!("{name} is not in\n{text}")).trim();
+        number.parse().expect("a number")
+    };
+    assert!(value("apiserver_storage_objects{resource=\"configmaps\"}") >= 1);
+    assert!(value("apiserver_watch_events_total{group=\"\",resource=\"configmaps\",version=\"v1\"}") >= 1);
+    assert_eq!(value("authorization_attempts_total{result=\"denied\"}"), 1);
+    assert!(value("authentication_attempts{result=\"success\"}") >= 3);
+    let plugin = "name=\"NamespaceLifecycle\",operation=\"CREATE\",rejected=\"false\",type=\"admit\"";
+    let count = format!("apiserver_admission_controller_admission_duration_seconds_count{{{plugin}}}");
+    assert_eq!(value(&count), 1);
 }

@@ -1,5 +1,7 @@
 //! Turns the name of a pod's priority class into its number.
 
+use std::sync::Arc;
+
 use api::kinds::pod::POD;
 use api::kinds::priority_class::PRIORITY_CLASS;
 use api::{Error, Fields, Value};
@@ -114,11 +116,12 @@ fn class_of(attributes: &Attributes, lookup: &dyn Lookup) -> Result<Class, Error
 }
 
 /// Two defaults can only come from a race; the lower one is the safer.
-fn default_class(lookup: &dyn Lookup) -> Option<Value> {
+fn default_class(lookup: &dyn Lookup) -> Option<Arc<Value>> {
     let classes = lookup.list(&PRIORITY_CLASS, "").into_iter();
     classes
         .filter(|class| class.flag("globalDefault"))
         .min_by_key(|class| class.number("value"))
+        .map(Arc::new)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! A runtime class brings its overhead, and the nodes that have the runtime, into the pod.
 
+use std::sync::Arc;
+
 use api::kinds::pod::POD;
 use api::kinds::runtime_class::RUNTIME_CLASS;
 use api::{Error, Fields, Value};
@@ -51,7 +53,7 @@ impl Plugin for RuntimeClass {
     }
 }
 
-fn class_of(attributes: &Attributes, lookup: &dyn Lookup) -> Result<Option<Value>, Error> {
+fn class_of(attributes: &Attributes, lookup: &dyn Lookup) -> Result<Option<Arc<Value>>, Error> {
     let Some(name) = attributes.object["spec"]["runtimeClassName"].as_str() else {
         return Ok(None);
     };

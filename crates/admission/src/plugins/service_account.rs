@@ -1,5 +1,7 @@
 //! Gives every pod an account, and its containers the token of that account.
 
+use std::sync::Arc;
+
 use api::kinds::pod::POD;
 use api::kinds::service_account::SERVICE_ACCOUNT;
 use api::{Error, Fields, Value};
@@ -84,7 +86,7 @@ impl Plugin for ServiceAccount {
     }
 }
 
-async fn account(attributes: &Attributes, name: &str, lookup: &dyn Lookup) -> Result<Value, Error> {
+async fn account(attributes: &Attributes, name: &str, lookup: &dyn Lookup) -> Result<Arc<Value>, Error> {
     let namespace = attributes.namespace.as_str();
     // The default account of a new namespace is made by a controller; a pod that follows at once waits for it.
     let found = match name {

@@ -1,5 +1,7 @@
 //! The parameters of a binding.
 
+use std::sync::Arc;
+
 use api::selector::Selector;
 use api::{Fields, LabelSelector, Resource, Value};
 
@@ -33,7 +35,10 @@ pub fn params_of(
             found.retain(|object| selector.matches_with(label_of(object)));
             found
         }
-        name => lookup.get(resource, &namespace, name).into_iter().collect(),
+        name => {
+            let found = lookup.get(resource, &namespace, name);
+            found.into_iter().map(Arc::unwrap_or_clone).collect()
+        }
     };
     match (found.is_empty(), reference.text("parameterNotFoundAction")) {
         (true, "Allow") => Ok(Vec::new()),

@@ -10,6 +10,8 @@ mod review;
 #[cfg(test)]
 mod tests;
 
+use std::time::Instant;
+
 use api::kinds::mutating_webhook_configuration::MUTATING_WEBHOOK_CONFIGURATION;
 use api::kinds::validating_webhook_configuration::VALIDATING_WEBHOOK_CONFIGURATION;
 use api::{Error, Resource};
@@ -197,7 +199,10 @@ async fn call(
             hook.name
         ))));
     }
-    let answer = hook.call(review, lookup, mutating).await?;
+    let asked = Instant::now();
+    let answer = hook.call(review, lookup, mutating).await;
+    attributes.remarks.waited(asked.elapsed());
+    let answer = answer?;
     for (key, value) in &answer.annotations {
         attributes
             .remarks

@@ -130,6 +130,10 @@ impl Customs {
         at.ok().map(|at| &self.served[at])
     }
 
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Served>> {
+        self.served.iter()
+    }
+
     pub fn resources(&self) -> impl Iterator<Item = &'static Resource> {
         self.served.iter().map(|served| served.resource)
     }

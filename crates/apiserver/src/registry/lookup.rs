@@ -1,5 +1,6 @@
 //! What admission may read: the server's own state.
 
+use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +9,43 @@ use admission::{Attributes, Operation};
 use api::{Error, Resource, Value};
 use async_trait::async_trait;
 use auth::User;
+use parking_lot::RwLock;
 use serde_json::json;
+use store::{Entry, Revision};
 
 use crate::request::{Query, RequestInfo};
 
 use super::{Registry, Served, Stored, WriteOptions};
+
+/// How many decoded objects are kept, and how long their encoded form may be.
+const MAX_DECODED: usize = 256;
+const MAX_DECODED_BYTES: usize = 4 << 10;
+
+/// Objects that nearly every request asks for, its namespace above all, as they were decoded last.
+#[derive(Default)]
+pub(super) struct Decoded(RwLock<HashMap<(usize, Arc<str>), (Revision, Arc<Value>)>>);
+
+impl Decoded {
+    fn get(&self, served: &Served, entry: Arc<Entry>) -> Option<Arc<Value>> {
+        // The versions of a resource share their keys, but not what is decoded.
+        let key = (std::ptr::from_ref(served.resource).addr(), entry.key.clone());
+        if let Some((revision, value)) = self.0.read().get(&key)
+            && *revision == entry.mod_revision
+        {
+            return Some(value.clone());
+        }
+        let (revision, bytes) = (entry.mod_revision, entry.value.len());
+        let value = Arc::new(Stored::from(entry).value(served).ok()?);
+        if bytes <= MAX_DECODED_BYTES {
+            let mut kept = self.0.write();
+            if kept.len() >= MAX_DECODED {
+                kept.clear();
+            }
+            kept.insert(key, (revision, value.clone()));
+        }
+        Some(value)
+    }
+}
 
 /// Reads for admission plugins, from the newest state this process knows of.
 pub struct StoreLookup<'a>(&'a Registry);
@@ -122,10 +155,10 @@ const SOON_TRIES: usize = 75;
 
 #[async_trait]
 impl admission::Lookup for StoreLookup<'_> {
-    fn get(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
+    fn get(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let served = self.served(resource)?;
         let entry = self.0.store.snapshot().get(&self.0.key(&served, namespace, name))?;
-        Stored::from(entry).value(&served).ok()
+        self.0.decoded.get(&served, entry)
     }
 
     fn list(&self, resource: &'static Resource, namespace: &str) -> Vec<Value> {
@@ -196,7 +229,7 @@ impl admission::Lookup for StoreLookup<'_> {
         }
     }
 
-    async fn get_soon(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
+    async fn get_soon(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
         for _ in 0..SOON_TRIES {
             if let Some(found) = self.get(resource, namespace, name) {
                 return Some(found);

@@ -24,6 +24,7 @@ use schema::TypeRef;
 use store::{Entry, Revision, Snapshot, Store, StoreError};
 
 use crate::custom::{Custom, Customs};
+use crate::metrics::Stock;
 use crate::watch::{Follower, Hub, IndexedField, Ring, Topic};
 
 pub use delete::{DeleteOptions, Deleted};
@@ -67,6 +68,7 @@ pub struct Registry {
     pub customs: ArcSwap<Customs>,
     root: String,
     turns: companions::Turns,
+    decoded: lookup::Decoded,
 }
 
 impl Registry {
@@ -90,6 +92,7 @@ impl Registry {
             customs: ArcSwap::default(),
             root: root.to_owned(),
             turns: companions::Turns::default(),
+            decoded: lookup::Decoded::default(),
         }
     }
 
@@ -120,6 +123,23 @@ impl Registry {
         } else {
             format!("{}{name}", served.prefix).into()
         }
+    }
+
+    /// How many objects there are of each built-in and custom resource, one line for all its versions.
+    pub fn stocks(&self) -> Vec<Stock> {
+        let customs = self.customs.load();
+        let all = self.served.iter().chain(customs.all());
+        let stored = all.filter(|served| !served.resource.storage.is_empty());
+        let mut stocks: Vec<Stock> = stored
+            .map(|served| Stock {
+                group: served.resource.group,
+                resource: served.resource.plural,
+                objects: served.ring.objects(),
+            })
+            .collect();
+        stocks.sort_by_key(|stock| (stock.group, stock.resource));
+        stocks.dedup_by_key(|stock| (stock.group, stock.resource));
+        stocks
     }
 
     pub fn root(&self) -> &str {

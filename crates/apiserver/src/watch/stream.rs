@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::filter::{Filter, Transition};
 use super::{Change, Follower, Read, Ring};
 use crate::body::BoxError;
+use crate::metrics::{Counter, Series};
 use crate::respond::FrameEncoder;
 
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -29,6 +30,8 @@ pub struct WatchRequest {
     /// Ends the initial events with the annotated bookmark.
     pub announce_initial_end: bool,
     pub timeout: Duration,
+    /// Counts what is sent.
+    pub sent: Arc<Series<Counter>>,
     /// Ends the watch when what it watches is no longer served as it was.
     pub retired: Option<Receiver<bool>>,
 }
@@ -110,8 +113,10 @@ impl Watcher {
     }
 
     fn take_pending(&mut self) -> Option<Bytes> {
+        let waiting = self.pending.len();
         let first = self.pending.pop_front()?;
         if self.pending.is_empty() {
+            self.request.sent.value.add(1);
             return Some(first);
         }
         let mut chunk = Vec::with_capacity(first.len() * 2);
@@ -121,6 +126,7 @@ impl Watcher {
         {
             chunk.extend_from_slice(&frame);
         }
+        self.request.sent.value.add((waiting - self.pending.len()) as u64);
         Some(chunk.into())
     }
 

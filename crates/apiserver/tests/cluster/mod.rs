@@ -212,9 +212,14 @@ impl Watch {
 }
 
 pub async fn json_of(response: Response<Body>) -> Value {
-    let bytes = response.into_body().collect().await.expect("a whole body").to_bytes();
+    let text = text_of(response).await;
     // Paths that are no part of the API are answered as a web server does.
-    serde_json::from_slice(&bytes).unwrap_or_else(|_| String::from_utf8_lossy(&bytes).into())
+    serde_json::from_str(&text).unwrap_or_else(|_| text.into())
+}
+
+pub async fn text_of(response: Response<Body>) -> String {
+    let bytes = response.into_body().collect().await.expect("a whole body").to_bytes();
+    String::from_utf8(bytes.to_vec()).expect("the answer is text")
 }
 
 async fn answer(response: Response<Body>) -> (StatusCode, Value) {

@@ -12,8 +12,9 @@ pub enum CertificateError {
     Nameless,
 }
 
-/// The user of a certificate that TLS has already verified against the client CA.
-pub fn user(der: &[u8]) -> Result<User, CertificateError> {
+/// The user of a certificate that TLS has already verified against the client CA, and when it expires in seconds since
+/// 1970.
+pub fn user(der: &[u8]) -> Result<(User, i64), CertificateError> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|_| CertificateError::Unreadable)?;
     let subject = certificate.subject();
     let name = subject
@@ -28,7 +29,8 @@ pub fn user(der: &[u8]) -> Result<User, CertificateError> {
         .iter_organization()
         .filter_map(|group| group.as_str().ok())
         .collect();
-    Ok(User::new(name, &groups).authenticated())
+    let expires = certificate.validity().not_after.timestamp();
+    Ok((User::new(name, &groups).authenticated(), expires))
 }
 
 #[cfg(test)]
@@ -54,7 +56,7 @@ mod tests {
             (DnType::CommonName, "system:node:one"),
             (DnType::OrganizationName, "system:nodes"),
         ]);
-        let user = super::user(&der).unwrap();
+        let (user, _) = super::user(&der).unwrap();
         assert_eq!(user.name, "system:node:one");
         assert_eq!(user.groups, ["system:nodes", "system:authenticated"]);
         assert_eq!(user.node_name(), Some("one"));
