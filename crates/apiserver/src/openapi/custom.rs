@@ -6,7 +6,8 @@ use api::Value;
 use api::custom::{Definition, Version};
 use serde_json::{Map, json};
 
-use super::{descriptions, paths, types::Types};
+use super::paths::{self, Components};
+use super::{descriptions, types::Types};
 use crate::custom::Customs;
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
@@ -19,6 +20,7 @@ static COMMON: LazyLock<Map<String, Value>> = LazyLock::new(|| {
     for name in ["ObjectMeta", "ListMeta", "Status", "DeleteOptions"] {
         types.need_named(&format!("meta/v1.{name}"));
     }
+    types.need_named("autoscaling/v1.Scale");
     types.schemas()
 });
 
@@ -38,8 +40,12 @@ pub fn document(customs: &Customs, group: &str, version: &str) -> Value {
         let (definition, version) = (&*custom.definition, custom.version());
         let name = component_name(definition, version);
         schemas.insert(name.clone(), kind_schema(definition, version));
-        schemas.insert(list_name(definition, version), list_schema(definition, version));
-        paths::add_with(&mut found, served.resource, &name);
+        let components = Components {
+            kind: name,
+            list: list_name(definition, version),
+        };
+        schemas.insert(components.list.clone(), list_schema(definition, version));
+        paths::add_with(&mut found, served.resource, components);
     }
     json!({
         "openapi": "3.0.0",

@@ -6,6 +6,7 @@
 
 mod custom;
 mod descriptions;
+mod enums;
 mod paths;
 mod protobuf;
 mod types;

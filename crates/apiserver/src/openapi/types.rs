@@ -6,7 +6,7 @@ use api::{Resource, Value};
 use schema::{Field, ListType, Shape, TypeRef, View};
 use serde_json::{Map, json};
 
-use super::{descriptions, paths};
+use super::{descriptions, enums, paths};
 
 /// The version-3 document of a built-in group and version.
 pub fn document(group: &str, version: &str) -> Value {
@@ -52,6 +52,9 @@ impl Types {
                 self.need_kind(ty, resource);
             }
         }
+        for ty in resource.subresources.iter().filter_map(paths::body_of) {
+            self.need(ty);
+        }
     }
 
     fn need(&mut self, ty: TypeRef<'static>) {
@@ -86,6 +89,7 @@ impl Types {
                 required.push(Value::from(&*field.name));
             }
             let mut property = annotated(self.view(field.view()), &field);
+            enums::add(&mut property, &ty.name, &field.name);
             if let Some(text) = descriptions::of_field(&name, &field.name) {
                 property["description"] = text.into();
             }
