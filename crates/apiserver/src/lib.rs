@@ -110,7 +110,7 @@ impl ApiServer {
             .map_err(Error::bad_request)?;
         chain.push(Box::new(gate.escalation()));
         let metrics: Arc<metrics::Metrics> = Arc::default();
-        let chain = chain.wrapped(|plugin| metrics::Timed::new(plugin, &metrics));
+        let chain = chain.wrapped(|plugin| metrics::Timed::around(plugin, &metrics));
         let registry = registry::Registry::new(store.clone(), &hub, STORE_ROOT, chain, options.services);
         let server = Arc::new(ApiServer {
             registry,

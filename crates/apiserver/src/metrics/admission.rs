@@ -20,7 +20,7 @@ pub struct Timed {
 }
 
 impl Timed {
-    pub fn new(plugin: Box<dyn Plugin>, metrics: &Arc<Metrics>) -> Box<dyn Plugin> {
+    pub fn around(plugin: Box<dyn Plugin>, metrics: &Arc<Metrics>) -> Box<dyn Plugin> {
         let metrics = metrics.clone();
         Box::new(Timed { plugin, metrics })
     }

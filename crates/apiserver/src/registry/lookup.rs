@@ -23,7 +23,10 @@ const MAX_DECODED_BYTES: usize = 4 << 10;
 
 /// Objects that nearly every request asks for, its namespace above all, as they were decoded last.
 #[derive(Default)]
-pub(super) struct Decoded(RwLock<HashMap<(usize, Arc<str>), (Revision, Arc<Value>)>>);
+pub(super) struct Decoded(RwLock<HashMap<DecodedKey, (Revision, Arc<Value>)>>);
+
+/// A resource, by where its row is, and the key of an object.
+type DecodedKey = (usize, Arc<str>);
 
 impl Decoded {
     fn get(&self, served: &Served, entry: Arc<Entry>) -> Option<Arc<Value>> {
