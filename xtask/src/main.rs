@@ -8,6 +8,7 @@ mod descriptions;
 mod differential;
 mod dist;
 mod e2e;
+mod fuzz;
 mod interchange;
 mod namespace;
 mod peers;
@@ -59,6 +60,10 @@ enum Task {
     ///
     /// Example: cargo xtask e2e workload crash
     E2e(e2e::E2eArgs),
+    /// Feed everything that reads bytes from outside with whatever bytes, each reader for a minute
+    ///
+    /// Example: cargo xtask fuzz --seconds 600 json yaml
+    Fuzz(fuzz::FuzzArgs),
     /// Ask upstream's API server and ours the same and compare the answers
     ///
     /// Example: cargo xtask differential Pod Service
@@ -100,6 +105,7 @@ fn run(task: Task) -> Result<()> {
         Task::Interchange(args) => interchange::run(&args),
         Task::Chaos(args) => chaos::run(&args),
         Task::E2e(args) => e2e::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Differential(args) => differential::run(&args),
         Task::Descriptions(args) => descriptions::run(&args),
         Task::Peers(args) => peers::build(&args.names).map(|paths| {

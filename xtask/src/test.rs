@@ -71,13 +71,17 @@ const NOT_RUN: &[(&str, &str)] = &[
         "cargo xtask chaos --store etcd",
     ),
     (
+        "readers of bytes from outside for longer than some thousand inputs each",
+        "cargo xtask fuzz",
+    ),
+    (
         "benchmarks beside upstream, growth curves and the largest cluster; only smoke benchmarks of our side were run",
         "cargo xtask bench",
     ),
 ];
 
 /// Packages outside of the workspace.
-const APART: &[&str] = &["interop/kube-rs/Cargo.toml"];
+const APART: &[&str] = &["fuzz/Cargo.toml", "interop/kube-rs/Cargo.toml"];
 
 fn run_steps(wanted: impl Fn(&str) -> bool) -> Result<()> {
     let mut failed = Vec::new();

@@ -31,7 +31,8 @@ fn a_crate_depends_only_on_crates_above_it() {
     let mut seen = 0;
     for package in metadata["packages"].as_array().expect("there are packages") {
         let name = package["name"].as_str().unwrap_or_default();
-        if name == "xtask" {
+        // They may use everything, and nothing uses them.
+        if matches!(name, "xtask" | "fuzzing") {
             continue;
         }
         // The load generator must know nothing of what it measures.

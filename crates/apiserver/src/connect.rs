@@ -4,7 +4,7 @@
 
 mod dial;
 mod log_socket;
-mod rewrite;
+pub(crate) mod rewrite;
 mod target;
 
 use std::sync::Arc;

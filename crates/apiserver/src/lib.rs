@@ -18,6 +18,8 @@ mod decode;
 mod discovery;
 mod escalation;
 mod fairness;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod health;
 mod metrics;

@@ -26,6 +26,8 @@ pub use grant::{ACCOUNT, grant};
 
 mod advertise;
 mod forward;
+#[doc(hidden)]
+pub mod fuzzing;
 mod grant;
 mod objects;
 mod server;

@@ -11,6 +11,8 @@
 mod cgroup;
 mod container;
 mod eviction;
+#[doc(hidden)]
+pub mod fuzzing;
 mod host_ports;
 mod images;
 mod inventory;

@@ -11,6 +11,8 @@
 mod capability;
 mod cgroup;
 mod disk;
+#[doc(hidden)]
+pub mod fuzzing;
 mod image;
 mod link;
 mod nursery;

@@ -109,7 +109,7 @@ fn is_encoded_otherwise(headers: &HeaderMap) -> bool {
 }
 
 /// A path of the server's own, as a path of ours; other hosts and relative paths stay as they are.
-fn prefixed(link: &str, prefix: &str) -> String {
+pub fn prefixed(link: &str, prefix: &str) -> String {
     let own = link.starts_with('/') && !link.starts_with("//") && !link.starts_with(prefix);
     if own {
         format!("{prefix}{link}")
@@ -119,7 +119,7 @@ fn prefixed(link: &str, prefix: &str) -> String {
 }
 
 /// A page with the links in its tags rewritten; every other byte stays.
-fn html(page: &[u8], prefix: &str) -> Vec<u8> {
+pub fn html(page: &[u8], prefix: &str) -> Vec<u8> {
     let mut written = Vec::with_capacity(page.len() + page.len() / 8);
     let mut rest = page;
     while let Some(start) = rest.iter().position(|byte| *byte == b'<') {

@@ -37,7 +37,7 @@ pub struct ListRequest {
 
 /// Where the next page begins. Opaque to clients.
 #[derive(Serialize, Deserialize)]
-struct Continuation {
+pub struct Continuation {
     rv: Revision,
     start: String,
 }
@@ -268,7 +268,7 @@ impl Continuation {
         format!("continue key is not valid: {why}")
     }
 
-    fn decode(token: &str) -> Result<Continuation, Error> {
+    pub fn decode(token: &str) -> Result<Continuation, Error> {
         let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).ok();
         bytes
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())

@@ -4,7 +4,7 @@
 //! in the same process calls it as it would call any node. `serve` puts it behind TLS and asks who is calling.
 
 mod auth;
-mod channels;
+pub(crate) mod channels;
 mod exec;
 mod forward;
 mod logs;

@@ -3,8 +3,8 @@
 //! Container runtimes stream exec, attach and port forwarding over it, older kubectls ask for it, and kubectl tunnels
 //! it through WebSockets to forward ports. [`session::start`] runs either side of a connection.
 
-mod frame;
-mod headers;
+pub(crate) mod frame;
+pub(crate) mod headers;
 pub mod session;
 
 pub use session::{Role, Session, Stream};

@@ -39,8 +39,8 @@ pub enum LayerError {
     Forbidden(PathBuf, &'static str),
     #[error("the layer has more than {MAX_LAYER_ENTRIES} entries")]
     TooManyEntries,
-    #[error("the layer unpacks to more than {MAX_LAYER_BYTES} bytes")]
-    TooLarge,
+    #[error("the layer unpacks to more than {0} bytes")]
+    TooLarge(u64),
     #[error("reading the layer: {0}")]
     Read(#[from] io::Error),
 }
@@ -50,6 +50,11 @@ pub enum LayerError {
 ///
 /// Answers how many bytes of files there were.
 pub fn unpack(tar: impl Read, into: &Path, below: &[PathBuf]) -> Result<u64, LayerError> {
+    unpack_at_most(MAX_LAYER_BYTES, tar, into, below)
+}
+
+/// The same with another bound for the bytes of all files.
+pub fn unpack_at_most(max_bytes: u64, tar: impl Read, into: &Path, below: &[PathBuf]) -> Result<u64, LayerError> {
     let root: OwnedFd = std::fs::File::open(into)?.into();
     let below = below
         .iter()
@@ -58,6 +63,7 @@ pub fn unpack(tar: impl Read, into: &Path, below: &[PathBuf]) -> Result<u64, Lay
     let mut layer = Layer {
         root,
         below,
+        max_bytes,
         bytes: 0,
         directory_times: Vec::new(),
     };
@@ -80,6 +86,7 @@ pub fn unpack(tar: impl Read, into: &Path, below: &[PathBuf]) -> Result<u64, Lay
 struct Layer {
     root: OwnedFd,
     below: Vec<OwnedFd>,
+    max_bytes: u64,
     bytes: u64,
     /// Set last, because filling a directory changes its time.
     directory_times: Vec<(PathBuf, i64)>,
@@ -104,8 +111,8 @@ impl Layer {
             return whiteout(&parent, name.as_bytes()).map_err(failed);
         }
         self.bytes += entry.size();
-        if self.bytes > MAX_LAYER_BYTES {
-            return Err(LayerError::TooLarge);
+        if self.bytes > self.max_bytes {
+            return Err(LayerError::TooLarge(self.max_bytes));
         }
         let name = Path::new(&name);
         clear_place(&parent, name, kind).map_err(failed)?;

@@ -3,13 +3,13 @@
 //! `reference` reads names, `archive` reads what is imported, `registry` fetches what is pulled, `layer` unpacks it, `store` and `records` keep it, `builtin` adds the
 //! one image that needs no import. `skeleton` lies below all of them; `lookup` finds files in a stack of layers without mounting it.
 
-mod archive;
+pub mod archive;
 pub mod builtin;
-mod config;
+pub mod config;
 mod digest;
-mod layer;
+pub mod layer;
 mod lookup;
-mod manifest;
+pub mod manifest;
 mod records;
 pub mod reference;
 pub mod registry;

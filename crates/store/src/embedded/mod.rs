@@ -9,6 +9,8 @@ mod checkpoint;
 mod disk;
 mod files;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod log;
 pub(crate) mod record;
 mod recovery;
