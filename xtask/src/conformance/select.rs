@@ -126,7 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn the_quick_list_names_existing_tests() {
-        read_list(&quick_list(), &table::tests().unwrap()).unwrap();
+    fn the_quick_list_names_existing_tests_of_every_group() {
+        let tests = table::tests().unwrap();
+        let quick = Selection {
+            quick: true,
+            ..Selection::default()
+        };
+        let chosen = quick.apply(&tests).unwrap();
+        let bare = |group: &&Test| !chosen.iter().any(|test| test.group == group.group);
+        assert!(tests.iter().find(bare).is_none());
     }
 }
