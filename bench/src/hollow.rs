@@ -1,7 +1,7 @@
 //! Hollow nodes: to the server they are kubelets with heartbeats and pods, but they run nothing.
 //!
-//! Each node has a watch of its own pods and renews its own lease, as a kubelet does, over a few connections that
-//! all of them share. The cluster grows step by step; at each step pods are replaced at a steady rate for a while.
+//! Each node has a watch of its own pods and renews its own lease, as a kubelet does, with a certificate and a connection
+//! of its own, so that the server judges each by what a node may do. The cluster grows step by step; at each step pods are replaced at a steady rate for a while.
 
 mod churn;
 mod kubelet;
@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use futures_util::StreamExt;
 use futures_util::stream;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::hollow::churn::Churn;
 use crate::hollow::kubelet::Heartbeats;
@@ -37,15 +38,13 @@ pub struct HollowArgs {
     /// Seconds between the heartbeats of a node
     #[arg(long, default_value_t = 10)]
     heartbeat: u64,
-    /// Watches on one HTTP/2 connection at most
-    #[arg(long, default_value_t = 90)]
-    streams: usize,
 }
 
 /// How many nodes register and pods are created at once.
 const AT_ONCE: usize = 64;
 
 pub async fn run(target: &Target, args: &HollowArgs) -> Result<()> {
+    allow_many_connections()?;
     ensure_service_account(target).await?;
     let requests = Pool::connect(target, 4).await?;
     let heartbeats = Arc::new(Heartbeats::default());
@@ -54,7 +53,7 @@ pub async fn run(target: &Target, args: &HollowArgs) -> Result<()> {
     ready()?;
     for &size in &args.nodes {
         let begun = Instant::now();
-        register(target, &requests, nodes..size, args, &heartbeats).await?;
+        register(target, nodes..size, args, &heartbeats).await?;
         let registered = begun.elapsed();
         nodes = size;
         let begun = Instant::now();
@@ -85,21 +84,20 @@ pub async fn run(target: &Target, args: &HollowArgs) -> Result<()> {
 
 async fn register(
     target: &Target,
-    requests: &Pool,
     numbers: std::ops::Range<usize>,
     args: &HollowArgs,
     heartbeats: &Arc<Heartbeats>,
 ) -> Result<()> {
-    if numbers.is_empty() {
-        return Ok(());
-    }
-    let watches = Pool::connect(target, numbers.len().div_ceil(args.streams)).await?;
     let period = Duration::from_secs(args.heartbeat);
     let mut running = stream::iter(numbers)
         .map(|number| {
-            let node = kubelet::Node::new(number, requests.clone(), watches.clone(), heartbeats.clone());
+            let heartbeats = heartbeats.clone();
             async move {
-                let watch = node.register().await.with_context(|| format!("hollow node {number}"))?;
+                let named = || format!("hollow node {number}");
+                let node = kubelet::Node::connect(target, number, heartbeats)
+                    .await
+                    .with_context(named)?;
+                let watch = node.register().await.with_context(named)?;
                 tokio::spawn(node.clone().renew(period));
                 tokio::spawn(node.run(watch));
                 anyhow::Ok(())
@@ -110,4 +108,14 @@ async fn register(
         result?;
     }
     Ok(())
+}
+
+/// Every node holds a connection, and most systems allow a thousand files to begin with.
+fn allow_many_connections() -> Result<()> {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    setrlimit(Resource::Nofile, raised).context("cannot raise the number of open files")
 }

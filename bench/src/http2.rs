@@ -11,6 +11,8 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::SendRequest;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use memchr::memchr;
+use tokio::net::TcpStream;
+use tokio_rustls::client::TlsStream;
 
 use crate::target::Target;
 
@@ -32,20 +34,21 @@ impl Pool {
     pub async fn connect(target: &Target, connections: usize) -> Result<Self> {
         let mut senders = Vec::with_capacity(connections);
         for _ in 0..connections {
-            let stream = TokioIo::new(target.connect_http2().await?);
-            let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
-            builder
-                .initial_stream_window_size(STREAM_WINDOW)
-                .initial_connection_window_size(CONNECTION_WINDOW);
-            let (sender, connection) = builder.handshake(stream).await?;
-            // Whoever waits for an answer on it learns of its end.
-            tokio::spawn(connection);
-            senders.push(sender);
+            senders.push(begin(target.connect_http2().await?).await?);
         }
-        Ok(Self {
+        Ok(Self::of(senders))
+    }
+
+    /// One connection, on which the node of this name asks.
+    pub async fn connect_as_node(target: &Target, node: &str) -> Result<Self> {
+        Ok(Self::of(vec![begin(target.connect_as_node(node).await?).await?]))
+    }
+
+    fn of(senders: Vec<SendRequest<Full<Bytes>>>) -> Self {
+        Self {
             senders: Arc::new(senders),
             next: Arc::default(),
-        })
+        }
     }
 
     /// The whole answer; fails unless it is a success.
@@ -99,6 +102,17 @@ impl Pool {
             .await
             .with_context(|| format!("no answer for {path}"))
     }
+}
+
+async fn begin(stream: TlsStream<TcpStream>) -> Result<SendRequest<Full<Bytes>>> {
+    let mut builder = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
+    builder
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW);
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+    // Whoever waits for an answer on it learns of its end.
+    tokio::spawn(connection);
+    Ok(sender)
 }
 
 pub struct Lines {

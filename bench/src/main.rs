@@ -7,6 +7,7 @@ mod fanout;
 mod hollow;
 mod http1;
 mod http2;
+mod identity;
 mod list;
 mod objects;
 mod pod_watch;

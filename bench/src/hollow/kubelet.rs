@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::http2::{JSON, Pool, STRATEGIC_PATCH};
 use crate::objects::{LEASES, NODES, PODS, Pod, PodEvent, node, now, now_in_seconds, revision};
 use crate::pod_watch::PodWatch;
+use crate::target::Target;
 use crate::times::Times;
 
 /// How long renewals took, of all nodes together.
@@ -51,7 +52,6 @@ pub struct Node {
     number: usize,
     name: String,
     requests: Pool,
-    watches: Pool,
     heartbeats: Arc<Heartbeats>,
 }
 
@@ -61,14 +61,14 @@ const GONE: &[StatusCode] = &[StatusCode::NOT_FOUND];
 const RENEWALS_PER_STATUS: usize = 30;
 
 impl Node {
-    pub fn new(number: usize, requests: Pool, watches: Pool, heartbeats: Arc<Heartbeats>) -> Self {
-        Self {
+    pub async fn connect(target: &Target, number: usize, heartbeats: Arc<Heartbeats>) -> Result<Self> {
+        let name = format!("hollow-{number}");
+        Ok(Self {
             number,
-            name: format!("hollow-{number}"),
-            requests,
-            watches,
+            requests: Pool::connect_as_node(target, &name).await?,
+            name,
             heartbeats,
-        }
+        })
     }
 
     /// Makes the node and its lease, and watches its pods.
@@ -78,7 +78,7 @@ impl Node {
         self.requests.ask(Method::POST, LEASES, JSON, self.lease(None)).await?;
         let selector = format!("fieldSelector=spec.nodeName%3D{}", self.name);
         PodWatch::open(
-            self.watches.clone(),
+            self.requests.clone(),
             &format!("/api/v1/pods?{selector}"),
             "0".to_owned(),
         )

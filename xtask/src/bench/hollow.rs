@@ -90,8 +90,9 @@ pub fn run(bench: &Bench<'_>) -> Result<()> {
     let content = format!(
         "## The largest cluster\n\n{HEAD}{rows}\nLargest that is fit: {largest}. {end}\n\
          The whole control plane on one core, the nodes' generator on the other; `cargo xtask bench hollow`, commit {}, {}.\n\
-         Each hollow node watches its pods, renews its lease every ten seconds and takes its pods to Ready and away; {CHURN} pods a\n\
-         second are deleted and replaced for 15 seconds. Fit: heartbeats within a second and pods Ready within five, both at p99, and\n\
+         Each hollow node asks as itself, on a connection and with a certificate of its own, so that the Node authorizer and\n\
+         NodeRestriction judge it; it watches its pods, renews its lease every ten seconds and takes its pods to Ready and away;\n\
+         {CHURN} pods a second are deleted and replaced for 15 seconds. Fit: heartbeats within a second and pods Ready within five, both at p99, and\n\
          no request failed. Upstream is not run at these sizes.\n",
         tools::commit()?,
         tools::today(),

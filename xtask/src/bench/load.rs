@@ -18,6 +18,8 @@ pub struct Access {
     pub authority: PathBuf,
     pub certificate: PathBuf,
     pub key: PathBuf,
+    /// The authority's own key, for certificates of hollow nodes.
+    pub authority_key: PathBuf,
     pub network: Option<PathBuf>,
 }
 
@@ -50,6 +52,7 @@ impl Load {
             ("--ca", &access.authority),
             ("--cert", &access.certificate),
             ("--key", &access.key),
+            ("--ca-key", &access.authority_key),
         ] {
             command.arg(flag).arg(path);
         }

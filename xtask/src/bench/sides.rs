@@ -146,6 +146,7 @@ impl Cluster {
                     authority,
                     certificate,
                     key,
+                    authority_key: karve.data_dir().join("pki/ca.key"),
                     network: karve.network().map(Path::to_owned),
                 })
             }
@@ -154,6 +155,7 @@ impl Cluster {
                 authority: upstream.path("pki/ca.crt"),
                 certificate: upstream.path("pki/admin.crt"),
                 key: upstream.path("pki/admin.key"),
+                authority_key: upstream.path("pki/ca.key"),
                 network: Some(upstream.network()),
             }),
         }
