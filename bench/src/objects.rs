@@ -91,6 +91,37 @@ pub fn pod(name: &str) -> Vec<u8> {
     .into_bytes()
 }
 
+/// A pod with what most pods of a Deployment have; as it is stored it takes some 3 KiB.
+pub fn replica(name: &str) -> Vec<u8> {
+    let probe =
+        |path: &str| json!({ "httpGet": { "path": path, "port": "http" }, "periodSeconds": 5, "timeoutSeconds": 2 });
+    let variable =
+        |name: &str, field: &str| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": field } } });
+    let owner = json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-6b7f6d8c9d", "controller": true,
+        "blockOwnerDeletion": true, "uid": "5f0c2a3e-8a8f-4c1e-9d53-0a4f7c3b2d11",
+    });
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": name, "ownerReferences": [owner],
+            "labels": { "app": "web", "tier": "front", "pod-template-hash": "6b7f6d8c9d" },
+        },
+        "spec": {
+            "containers": [{
+                "name": "web", "image": "registry.example.com/shop/web:v1.36.4",
+                "args": ["serve", "--port=8080"],
+                "ports": [{ "name": "http", "containerPort": 8080 }],
+                "env": [{ "name": "MODE", "value": "production" }, variable("POD_NAME", "metadata.name")],
+                "resources": { "requests": { "cpu": "100m", "memory": "128Mi" }, "limits": { "memory": "256Mi" } },
+                "readinessProbe": probe("/ready"),
+            }],
+        },
+    })
+    .to_string()
+    .into_bytes()
+}
+
 /// A watch event of a pod, as far as it matters here.
 #[derive(Deserialize)]
 pub struct PodEvent {

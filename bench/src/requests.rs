@@ -9,7 +9,7 @@ use futures_util::future::try_join_all;
 
 use crate::http1::{Connection, encode};
 use crate::http2::JSON;
-use crate::objects::{CONFIG_MAPS, config_map};
+use crate::objects::{CONFIG_MAPS, PODS, config_map, ensure_service_account, replica};
 use crate::stage::{Stage, ready};
 use crate::target::Target;
 use crate::times::Times;
@@ -31,6 +31,9 @@ pub struct CreateArgs {
     /// Bytes of each object
     #[arg(long, default_value_t = 1024)]
     size: usize,
+    /// Pods as a Deployment makes them, in place of ConfigMaps
+    #[arg(long)]
+    pods: bool,
     /// What the names begin with
     #[arg(long, default_value = "object")]
     prefix: String,
@@ -49,13 +52,19 @@ pub struct GetArgs {
 }
 
 pub async fn create(target: &Target, args: &CreateArgs) -> Result<()> {
+    if args.pods {
+        ensure_service_account(target).await?;
+    }
     let next = Cell::new(args.from);
     let request = || {
         let number = next.get();
         (number < args.to).then(|| {
             next.set(number + 1);
-            let body = config_map(&format!("{}-{number}", args.prefix), args.size);
-            encode("POST", CONFIG_MAPS, JSON, &body)
+            let name = format!("{}-{number}", args.prefix);
+            match args.pods {
+                true => encode("POST", PODS, JSON, &replica(&name)),
+                false => encode("POST", CONFIG_MAPS, JSON, &config_map(&name, args.size)),
+            }
         })
     };
     repeat(target, args.clients, args.seconds, request).await
@@ -83,13 +92,15 @@ async fn repeat(target: &Target, clients: usize, seconds: f64, next: impl Fn() -
     ready()?;
     let begun = Instant::now();
     let until = begun + Duration::from_secs_f64(seconds);
+    let bytes = Cell::new(0);
     let each = connections.iter_mut().map(async |connection| -> Result<Times> {
         let mut times = Times::default();
         while Instant::now() < until
             && let Some(request) = next()
         {
             let sent = Instant::now();
-            connection.exchange(&request, |_| {}).await?;
+            let count = |piece: &[u8]| bytes.set(bytes.get() + piece.len());
+            connection.exchange(&request, count).await?;
             times.add(sent.elapsed());
         }
         Ok(times)
@@ -102,6 +113,7 @@ async fn repeat(target: &Target, clients: usize, seconds: f64, next: impl Fn() -
     let took = begun.elapsed().as_secs_f64();
     let stage = Stage::default()
         .with("operations", times.len() as f64)
+        .with("bytes", bytes.get() as f64)
         .with("rate", times.len() as f64 / took);
     times.describe("", stage).report()
 }

@@ -35,18 +35,77 @@ impl Curves {
     }
 }
 
-pub fn run(bench: &Bench<'_>) -> Result<()> {
-    let mut curves = Curves::default();
-    for side in [Side::Ours, Side::Upstream] {
-        println!("-- growth: {side:?}");
-        objects(bench, side, &mut curves)?;
-        watchers(bench, side, &mut curves)?;
-        nodes(bench, side, &mut curves)?;
-    }
-    write(bench, &curves)
+pub fn objects(bench: &Bench<'_>) -> Result<()> {
+    let page = Page {
+        name: "growth-objects",
+        title: "Growth with the number of objects",
+        circumstances: "Objects are ConfigMaps of 1 KiB.",
+    };
+    page.measure(bench, measure_objects)
 }
 
-fn objects(bench: &Bench<'_>, side: Side, curves: &mut Curves) -> Result<()> {
+pub fn watchers(bench: &Bench<'_>) -> Result<()> {
+    let page = Page {
+        name: "growth-watchers",
+        title: "Growth with the number of watchers",
+        circumstances: "Watchers share one object, 100 on a connection.",
+    };
+    page.measure(bench, measure_watchers)
+}
+
+pub fn nodes(bench: &Bench<'_>) -> Result<()> {
+    let page = Page {
+        name: "growth-nodes",
+        title: "Growth with the number of nodes",
+        circumstances: "Nodes are hollow, each with a certificate and a connection of its own and two pods; ten pods a second are\n\
+                        replaced. Upstream is not run with more than 1,000 nodes, which takes it too long on one core.",
+    };
+    page.measure(bench, measure_nodes)
+}
+
+/// A section of docs/performance.md.
+struct Page {
+    name: &'static str,
+    title: &'static str,
+    circumstances: &'static str,
+}
+
+impl Page {
+    fn measure(&self, bench: &Bench<'_>, measure: fn(&Bench<'_>, Side, &mut Curves) -> Result<()>) -> Result<()> {
+        let mut curves = Curves::default();
+        for side in [Side::Ours, Side::Upstream] {
+            println!("-- {}: {side:?}", self.name);
+            measure(bench, side, &mut curves)?;
+        }
+        self.write(bench, &curves)
+    }
+
+    fn write(&self, bench: &Bench<'_>, curves: &Curves) -> Result<()> {
+        let head = "| measure | size | ratio | Karve | upstream |\n|---|--:|--:|--:|--:|\n";
+        let mut content = format!("## {}\n\n{head}", self.title);
+        let mut plots = String::new();
+        for curve in &curves.0 {
+            content += &curve.rows();
+            let file = format!("growth-{}.svg", file_name(curve.measure));
+            if bench.args.record {
+                fs::write(root().join("docs").join(&file), curve.svg())?;
+            }
+            plots += &format!("![{}]({file})\n", curve.measure);
+        }
+        print!("{content}");
+        content += &format!(
+            "\nOne run, server and load on a core each; `cargo xtask bench {}`, commit {}, {}. A ratio above one is in our\n\
+             favour. {}\n\n{plots}",
+            self.name,
+            tools::commit()?,
+            tools::today(),
+            self.circumstances,
+        );
+        bench.write(self.name, &content)
+    }
+}
+
+fn measure_objects(bench: &Bench<'_>, side: Side, curves: &mut Curves) -> Result<()> {
     let mut cluster = Cluster::start(side, Parts::Server, &bench.setup)?;
     let mut stored = 0;
     for &size in &bench.args.objects {
@@ -70,7 +129,7 @@ fn objects(bench: &Bench<'_>, side: Side, curves: &mut Curves) -> Result<()> {
     Ok(())
 }
 
-fn watchers(bench: &Bench<'_>, side: Side, curves: &mut Curves) -> Result<()> {
+fn measure_watchers(bench: &Bench<'_>, side: Side, curves: &mut Curves) -> Result<()> {
     let mut cluster = Cluster::start(side, Parts::Server, &bench.setup)?;
     for &size in &bench.args.watchers {
         signals::check()?;
@@ -91,7 +150,7 @@ fn watchers(bench: &Bench<'_>, side: Side, curves: &mut Curves) -> Result<()> {
     Ok(())
 }
 
-fn nodes(bench: &Bench<'_>, side: Side, curves: &mut Curves) -> Result<()> {
+fn measure_nodes(bench: &Bench<'_>, side: Side, curves: &mut Curves) -> Result<()> {
     let fits = |size: &usize| side == Side::Ours || *size <= UPSTREAM_NODES;
     let sizes: Vec<usize> = bench.args.nodes.iter().copied().filter(fits).collect();
     let words: Vec<String> = sizes.iter().map(ToString::to_string).collect();
@@ -119,28 +178,6 @@ fn nodes(bench: &Bench<'_>, side: Side, curves: &mut Curves) -> Result<()> {
         curves.add("memory, nodes", "MB", size, side, steady.after.pss_mb);
     }
     Ok(())
-}
-
-fn write(bench: &Bench<'_>, curves: &Curves) -> Result<()> {
-    let mut content = "## Growth\n\n| measure | size | ratio | Karve | upstream |\n|---|--:|--:|--:|--:|\n".to_owned();
-    let mut plots = String::new();
-    for curve in &curves.0 {
-        content += &curve.rows();
-        let file = format!("growth-{}.svg", file_name(curve.measure));
-        if bench.args.record {
-            fs::write(root().join("docs").join(&file), curve.svg())?;
-        }
-        plots += &format!("![{}]({file})\n", curve.measure);
-    }
-    print!("{content}");
-    content += &format!(
-        "\nOne run, server and load on a core each; `cargo xtask bench growth`, commit {}, {}. A ratio above one is in our\n\
-         favour. Objects are ConfigMaps of 1 KiB. Watchers share one object, 100 on a connection. Nodes are hollow, with two pods\n\
-         each, ten pods a second replaced. Upstream is not run with more than {UPSTREAM_NODES} nodes, which takes it too long on one core.\n\n{plots}",
-        tools::commit()?,
-        tools::today(),
-    );
-    bench.write("growth", &content)
 }
 
 /// "server CPU per create, objects" → "server-cpu-per-create-objects"

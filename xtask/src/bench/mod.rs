@@ -13,6 +13,7 @@ mod hollow;
 pub mod http;
 mod lists;
 mod load;
+mod memory;
 mod pin;
 mod pods;
 mod requests;
@@ -41,10 +42,13 @@ const BENCHMARKS: &[Benchmark] = &[
     ("first-light", first_light::run),
     ("requests", requests::run),
     ("lists", lists::run),
+    ("memory", memory::run),
     ("watches", watches::run),
     ("schedule", schedule::run),
     ("endpoints", endpoints::run),
-    ("growth", growth::run),
+    ("growth-objects", growth::objects),
+    ("growth-watchers", growth::watchers),
+    ("growth-nodes", growth::nodes),
     ("hollow", hollow::run),
     ("smoke", smoke::run),
 ];
@@ -75,7 +79,10 @@ pub struct BenchArgs {
     /// How large the hollow cluster of `bench hollow` grows, step by step
     #[arg(long, value_delimiter = ',', default_values_t = [2000, 5000, 10_000, 15_000, 20_000])]
     largest: Vec<usize>,
-    /// Which; all when none is given
+    /// How many pods `bench memory` stores
+    #[arg(long, default_value_t = 100_000)]
+    pods: usize,
+    /// Which, as far as a hyphen; all when none is given
     names: Vec<String>,
 }
 
@@ -100,7 +107,7 @@ struct Bench<'a> {
 
 pub fn run(args: &BenchArgs) -> Result<()> {
     for name in &args.names {
-        if !BENCHMARKS.iter().any(|(known, _)| known == name) {
+        if !BENCHMARKS.iter().any(|(known, _)| is_named(known, name)) {
             let known: Vec<&str> = BENCHMARKS.iter().map(|(known, _)| *known).collect();
             bail!("there is no benchmark {name:?}; there are {}", known.join(", "));
         }
@@ -109,7 +116,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     let wanted = |name: &str| match args.names.is_empty() {
         // The small one is a part of the others.
         true => name != "smoke",
-        false => args.names.iter().any(|wanted| wanted == name),
+        false => args.names.iter().any(|wanted| is_named(name, wanted)),
     };
     for (name, benchmark) in BENCHMARKS.iter().filter(|(name, _)| wanted(name)) {
         let begun = std::time::Instant::now();
@@ -117,6 +124,12 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         println!("== {name} took {:.0} s", begun.elapsed().as_secs_f64());
     }
     Ok(())
+}
+
+/// Whether somebody who says `wanted` means this one: `growth` is all of `growth-…`.
+fn is_named(name: &str, wanted: &str) -> bool {
+    name.strip_prefix(wanted)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 impl<'a> Bench<'a> {
@@ -189,5 +202,21 @@ impl<'a> Bench<'a> {
             true => write_section(name, content),
             false => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stands_for_all_that_begin_with_it() {
+        let meant = |wanted: &str| {
+            let names = BENCHMARKS.iter().map(|(name, _)| *name);
+            names.filter(|name| is_named(name, wanted)).collect::<Vec<_>>()
+        };
+        assert_eq!(meant("growth"), ["growth-objects", "growth-watchers", "growth-nodes"]);
+        assert_eq!(meant("lists"), ["lists"]);
+        assert!(meant("grow").is_empty());
     }
 }
