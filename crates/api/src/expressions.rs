@@ -81,33 +81,51 @@ pub(crate) fn validate_conditions(
             problems.duplicate(&path, "name", name);
         }
         seen.push(name);
-        validate_expression(condition, &path, "expression", environment, Type::Bool, problems);
+        if expression_is_there(condition, &path, "expression", "", problems) {
+            validate_expression(condition, &path, "expression", environment, &[Type::Bool], problems);
+        }
     }
 }
 
-/// An expression that must be there, compile and have a certain type.
+/// Whether there is an expression at all; upstream has its own words for one that is missing in each place.
+pub(crate) fn expression_is_there(
+    object: &Value,
+    path: &Path,
+    field: &str,
+    missing: &str,
+    problems: &mut Problems,
+) -> bool {
+    let found = !object.text(field).trim().is_empty();
+    if !found {
+        problems.required(path, field, missing);
+    }
+    found
+}
+
+/// An expression that must compile and have one of some types; without any, its type does not matter.
 pub(crate) fn validate_expression(
     object: &Value,
     path: &Path,
     field: &str,
     environment: &Environment,
-    wanted: Type,
+    wanted: &[Type],
     problems: &mut Problems,
 ) {
-    if object.text(field).trim().is_empty() {
-        problems.required(path, field, "");
+    let source = object.text(field);
+    let program = match Program::compile(source, environment) {
+        Ok(program) => program,
+        Err(error) => return problems.invalid(path, field, source, format!("compilation failed: {error}")),
+    };
+    let found = program.result_type();
+    if wanted.is_empty() || matches!(found, Type::Dyn) || wanted.contains(found) {
         return;
     }
-    let source = object.text(field);
-    match Program::compile(source, environment) {
-        Err(error) => problems.invalid(path, field, source, format!("compilation failed: {error}")),
-        Ok(program)
-            if !matches!(program.result_type(), Type::Dyn)
-                && *program.result_type() != wanted
-                && wanted != Type::Dyn =>
-        {
-            problems.invalid(path, field, source, format!("must evaluate to {wanted}"));
+    let detail = match wanted {
+        [one] => format!("must evaluate to {one} but got {found}"),
+        several => {
+            let several: Vec<String> = several.iter().map(ToString::to_string).collect();
+            format!("must evaluate to one of [{}] but got {found}", several.join(" "))
         }
-        Ok(_) => {}
-    }
+    };
+    problems.invalid(path, field, source, detail);
 }

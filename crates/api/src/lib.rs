@@ -7,9 +7,12 @@
 //! Nothing here does IO or knows of a store, a connection or a clock it was not given. Objects are `serde_json`
 //! values in the normal form that `schema` decodes to.
 
+mod admission_match;
+pub mod conditions;
 mod convert;
 pub mod cron;
 pub mod custom;
+mod devices;
 mod error;
 pub mod expressions;
 mod field;
@@ -25,6 +28,7 @@ mod resource;
 pub mod selector;
 mod value;
 pub mod warnings;
+mod webhook_client;
 mod workload;
 
 pub use convert::convert;

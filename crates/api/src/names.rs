@@ -28,6 +28,13 @@ const CONFIG_KEY: &str = "a valid config key must consist of alphanumeric charac
 const ENVIRONMENT_NAME: &str = "a valid environment variable name must consist only of printable ASCII characters other \
      than '='";
 
+const C_IDENTIFIER: &str = "a valid C identifier must start with alphabetic character or '_', followed by a string of \
+     alphanumeric characters or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is \
+     '[A-Za-z_][A-Za-z0-9_]*')";
+const WILDCARD_SUBDOMAIN: &str = "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, \
+     which must consist of lower case alphanumeric characters, '-' or '.' and end with an alphanumeric character (e.g. \
+     '*.example.com', regex used for validation is '\\*\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
+
 const LABEL_BYTES: usize = 63;
 const SUBDOMAIN_BYTES: usize = 253;
 const PORT_NAME_BYTES: usize = 15;
@@ -66,6 +73,25 @@ pub fn dns1035_label(name: &str, prefix: bool) -> Vec<String> {
     problems
 }
 
+/// All hosts below a domain: `*.example.com`.
+pub fn wildcard_subdomain(name: &str) -> Vec<String> {
+    let mut problems = too_long(name, SUBDOMAIN_BYTES);
+    if !name.strip_prefix("*.").is_some_and(is_dns1123_subdomain) {
+        problems.push(WILDCARD_SUBDOMAIN.to_owned());
+    }
+    problems
+}
+
+/// A name as variables have it in most languages.
+pub fn c_identifier(name: &str) -> Vec<String> {
+    let usual = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    let starts = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+    match starts && name.bytes().all(usual) {
+        true => Vec::new(),
+        false => vec![C_IDENTIFIER.to_owned()],
+    }
+}
+
 /// A subdomain that may have underscores, as search paths of a resolver do.
 pub fn dns_search_path(name: &str) -> Vec<String> {
     let mut problems = too_long(name, SUBDOMAIN_BYTES);
@@ -94,8 +120,8 @@ pub fn label_key(key: &str) -> Vec<String> {
             if prefix.is_empty() {
                 problems.push("prefix part must be non-empty".to_owned());
             } else {
-                let of_prefix = dns1123_subdomain(prefix, false);
-                problems.extend(of_prefix.into_iter().map(|problem| format!("prefix part {problem}")));
+                let of_prefix = dns1123_subdomain(prefix, false).into_iter();
+                problems.extend(of_prefix.map(|problem| format!("prefix part {}", in_bytes(&problem))));
             }
             name
         }
@@ -111,7 +137,7 @@ pub fn label_key(key: &str) -> Vec<String> {
     problems.extend(
         too_long(name, LABEL_BYTES)
             .into_iter()
-            .map(|problem| format!("name part {problem}")),
+            .map(|problem| format!("name part {}", in_bytes(&problem))),
     );
     if !is_label_text(name) {
         problems.push(format!("name part {LABEL_KEY}"));
@@ -269,6 +295,11 @@ pub fn cidr(text: &str) -> Vec<String> {
         (length <= bits).then(|| (address, bits - length))
     });
     let Some((address, host_bits)) = parsed else {
+        let is_address = |address: &str| address.parse::<IpAddr>().is_ok();
+        let zeros = |(address, _): (&str, &str)| !is_address(address) && has_leading_zeros(address);
+        if text.split_once('/').is_some_and(zeros) {
+            return vec!["must not have leading 0s in IP or prefix length".to_owned()];
+        }
         return vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()];
     };
     let number = match address {
@@ -296,6 +327,14 @@ fn too_long(text: &str, bytes: usize) -> Vec<String> {
         vec![format!("must be no more than {bytes} characters")]
     } else {
         Vec::new()
+    }
+}
+
+/// Upstream counts bytes everywhere and says so in some places.
+pub(crate) fn in_bytes(problem: &str) -> String {
+    match problem.strip_suffix(" characters") {
+        Some(most) if problem.starts_with("must be no more than") => format!("{most} bytes"),
+        _ => problem.to_owned(),
     }
 }
 

@@ -63,6 +63,8 @@ pub struct Subresource {
 pub enum Generation {
     /// The kind has no generation.
     None,
+    /// Any change outside of metadata and status, counted from the first: a new object has none yet.
+    Changes,
     /// Any change outside of metadata and status.
     Spec,
     /// Any change outside of metadata: custom resources whose status is a field like any other.
@@ -127,6 +129,11 @@ pub trait Rules: Send + Sync {
         Vec::new()
     }
 
+    /// The same for a change; most kinds warn about what is there, changed or not.
+    fn warnings_on_update(&self, new: &Value, _old: &Value) -> Vec<String> {
+        self.warnings(new)
+    }
+
     fn generation(&self) -> Generation {
         Generation::None
     }
@@ -144,6 +151,16 @@ pub trait Rules: Send + Sync {
     /// The checks of `metadata.name` beyond "a path segment": `dns1123-subdomain` for most kinds.
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
         crate::names::dns1123_subdomain(name, prefix)
+    }
+
+    /// Whether a `generateName` gets a random end; otherwise it is the name itself.
+    fn generates_names(&self) -> bool {
+        true
+    }
+
+    /// By what objects are sorted in tables, where it is not by their names.
+    fn table_order(&self, _object: &Value) -> i64 {
+        0
     }
 
     /// The value of a selectable field; `None` when the kind does not support selecting by it.

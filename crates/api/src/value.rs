@@ -25,6 +25,8 @@ pub trait Fields {
     fn remove(&mut self, field: &str) -> Option<Value>;
     /// Sets a field that is absent or an empty text.
     fn fill(&mut self, field: &str, value: impl Into<Value>);
+    /// Sets a field that is absent; an empty text is a mistake that is left to validation.
+    fn fill_absent(&mut self, field: &str, value: impl Into<Value>);
     /// Sets a field that is absent or zero, where zero cannot be meant.
     fn fill_zero(&mut self, field: &str, value: i64);
 }
@@ -80,6 +82,12 @@ impl Fields for Value {
 
     fn fill(&mut self, field: &str, value: impl Into<Value>) {
         if self[field].is_null() || self[field] == "" {
+            self.set(field, value);
+        }
+    }
+
+    fn fill_absent(&mut self, field: &str, value: impl Into<Value>) {
+        if self[field].is_null() {
             self.set(field, value);
         }
     }

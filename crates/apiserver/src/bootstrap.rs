@@ -218,8 +218,14 @@ pub fn own_endpoints(facts: &ClusterFacts) -> Vec<Seed> {
 fn service_network(registry: &Registry) -> Seed {
     let network = registry.services.network;
     let cidr = format!("{}/{}", network.base, network.prefix_length);
+    let ready = json!({
+        "type": "Ready", "status": "True", "reason": "", "message": "Kubernetes default Service CIDR is ready",
+        "lastTransitionTime": schema::time::format(schema::time::now()),
+    });
     Seed::new(
         &kinds::service_cidr::SERVICE_CIDR,
-        json!({ "metadata": { "name": "kubernetes" }, "spec": { "cidrs": [cidr] } }),
+        json!({
+            "metadata": { "name": "kubernetes" }, "spec": { "cidrs": [cidr] }, "status": { "conditions": [ready] },
+        }),
     )
 }

@@ -41,7 +41,12 @@ pub fn of<'a>(
         Some(custom) => custom.version().printed.definitions(),
         None => built_in_columns(served),
     };
-    let rows: Vec<Value> = objects.map(|object| row(served, object, include, now)).collect();
+    let mut objects: Vec<&Value> = objects.collect();
+    objects.sort_by_key(|object| served.resource.rules.table_order(object));
+    let rows: Vec<Value> = objects
+        .into_iter()
+        .map(|object| row(served, object, include, now))
+        .collect();
     json!({
         "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {},
         "columnDefinitions": if definitions { Value::from(columns) } else { Value::Null },

@@ -25,6 +25,7 @@ pub use check::Environment;
 pub use cost::{Budget, MATCH_CONDITIONS_BUDGET, PER_CALL_LIMIT, RUNTIME_BUDGET};
 pub use eval::{Activation, EvalError};
 pub use functions::authorizer::{Authorize, Check, Outcome};
+pub use parser::RESERVED;
 pub use types::Type;
 pub use value::{Key, Value};
 
@@ -111,7 +112,8 @@ impl CompileError {
         let column = at - line_start;
         format!(
             "ERROR: <input>:{line}:{}: {why}\n | {text}\n | {}^",
-            column + 1,
+            // Where there is nothing there is no first place either.
+            if self.expression.is_empty() { 0 } else { column + 1 },
             ".".repeat(column)
         )
     }

@@ -99,6 +99,11 @@ impl Parser {
     fn expect_end(&self) -> Result<(), Problem> {
         match self.token() {
             Token::End => Ok(()),
+            // Without this one token all would be well, and that is how upstream's parser says it.
+            _ if matches!(self.tokens.get(self.at + 1), Some((Token::End, _))) => Err((
+                self.place(),
+                format!("Syntax error: extraneous input '{}' expecting <EOF>", self.shown()),
+            )),
             _ => Err(self.unexpected("expecting <EOF>")),
         }
     }

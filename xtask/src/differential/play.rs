@@ -1,6 +1,9 @@
 //! Putting all cases to one server.
 
-use anyhow::{Context, Result};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::cases::{Action, Case, Kind, Request};
@@ -27,6 +30,15 @@ pub struct Title {
 
 /// The case in which the object itself is stored.
 pub const STORED: &str = "POST the object";
+
+/// Kinds that a server's own controllers judge, and the condition that says so.
+const JUDGED: &[(&str, &str)] = &[
+    ("APIService", "Available"),
+    ("CustomResourceDefinition", "Established"),
+    ("FlowSchema", "Dangling"),
+];
+const SETTLING_TRIES: usize = 100;
+const SETTLING_PAUSE: Duration = Duration::from_millis(100);
 
 struct Player<'a> {
     server: &'a Server,
@@ -74,7 +86,7 @@ impl Player<'_> {
         let seeded = self.ask(&seed)?;
         self.note(kind, STORED, seeded);
         let path = kind.object_path()?;
-        self.stored = self.ask(&send("GET", &path, ""))?.body;
+        self.stored = self.settled(kind, &path)?;
         for case in others.into_iter().chain(&vary::updates(base)) {
             self.case(kind, case)?;
         }
@@ -84,6 +96,20 @@ impl Player<'_> {
         let deleted = self.ask(&send("DELETE", &path, ""))?;
         self.note(kind, "DELETE the object", deleted);
         Ok(())
+    }
+
+    /// The object as it is stored, after the server's own controllers have said what they think of it.
+    fn settled(&mut self, kind: &Kind, path: &str) -> Result<Value> {
+        let awaited = JUDGED.iter().find(|(name, _)| *name == kind.name);
+        for _ in 0..SETTLING_TRIES {
+            let stored = self.ask(&send("GET", path, ""))?.body;
+            let mut conditions = stored["status"]["conditions"].as_array().into_iter().flatten();
+            if awaited.is_none_or(|(_, condition)| conditions.any(|found| found["type"] == *condition)) {
+                return Ok(stored);
+            }
+            thread::sleep(SETTLING_PAUSE);
+        }
+        bail!("its condition {awaited:?} does not come");
     }
 
     fn case(&mut self, kind: &Kind, case: &Case) -> Result<()> {

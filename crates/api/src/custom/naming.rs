@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::structural::texts;
-use crate::{Fields, Value};
+use crate::{Fields, Value, conditions};
 
 /// Who approved a definition in one of the project's own groups.
 pub const APPROVAL: &str = "api-approved.kubernetes.io";
@@ -42,10 +42,7 @@ pub fn with_condition(definition: &Value, kind: &str, state: &str, reason: &str,
 }
 
 pub fn is_true(definition: &Value, kind: &str) -> bool {
-    let conditions = definition["status"].list("conditions").iter();
-    conditions
-        .filter(|condition| condition.text("type") == kind)
-        .any(|condition| condition.text("status") == "True")
+    conditions::condition(definition, kind).is_some_and(|condition| condition.text("status") == "True")
 }
 
 /// Accepts the names that nobody else in the group has; returns the first that somebody has.
@@ -152,23 +149,6 @@ fn approval(definition: &Value) -> Option<(&'static str, &'static str, String)> 
 }
 
 fn set_condition(definition: &mut Value, kind: &str, (state, reason, message): (&str, &str, String), now: &str) {
-    let status = definition.ensure("status");
-    let mut condition = json!({
-        "type": kind, "status": state, "lastTransitionTime": now, "reason": reason, "message": message,
-    });
-    if !status["conditions"].is_array() {
-        status.set("conditions", Vec::<Value>::new());
-    }
-    let Some(conditions) = status["conditions"].as_array_mut() else {
-        return;
-    };
-    match conditions.iter_mut().find(|found| found.text("type") == kind) {
-        Some(found) => {
-            if found.text("status") == state {
-                condition["lastTransitionTime"] = found["lastTransitionTime"].clone();
-            }
-            *found = condition;
-        }
-        None => conditions.push(condition),
-    }
+    let condition = json!({ "type": kind, "status": state, "reason": reason, "message": message });
+    conditions::set_condition(definition, condition, now);
 }

@@ -2,7 +2,7 @@
 
 use regex::Regex;
 
-use super::structural::texts;
+use super::structural::{Basic, texts};
 use super::{Structural, defaults, prune, validate};
 use crate::{FieldError, FieldProblem, Fields, Path, Problems, Value};
 
@@ -327,6 +327,13 @@ impl Walk<'_> {
         if !dropped.is_empty() {
             let why = "must not have unknown fields";
             self.problems.invalid(path, "default", default.clone(), why);
+        }
+        let kind = schema.text("type");
+        if !kind.is_empty() && Basic::parse(kind).is_none() {
+            let found = validate::type_name(default);
+            let detail = format!(" in body must be of type {kind}: {found:?}");
+            let problem = FieldError::new(FieldProblem::TypeInvalid, &place, found, detail);
+            self.problems.extend([problem]);
         }
         let mut completed = default.clone();
         defaults::apply(&compiled, &mut completed);

@@ -85,10 +85,13 @@ impl Validator {
     }
 
     fn check_text(&mut self, checks: &Checks, path: &Path, text: &str) {
-        let length = text.chars().count() as u64;
+        let length = text.chars().count() as i64;
         // The first of these is enough.
         if let Some(most) = checks.max_length.filter(|most| length > *most) {
-            self.problems.push(FieldError::too_long(path, most as usize));
+            self.problems.push(match usize::try_from(most) {
+                Ok(most) => FieldError::too_long(path, most),
+                Err(_) => FieldError::new(FieldProblem::TooLong, path, Value::Null, "value is too long"),
+            });
         } else if let Some(least) = checks.min_length.filter(|least| length < *least) {
             self.invalid(path, text, &format!("should be at least {least} chars long"));
         } else if let Some(pattern) = &checks.pattern
@@ -350,7 +353,7 @@ fn is_integer(value: &Value) -> bool {
     value.is_i64() || value.is_u64() || value.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
 
-fn type_name(value: &Value) -> &'static str {
+pub(super) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "boolean",

@@ -1,7 +1,8 @@
 //! APIService: a group and version that another server serves.
 
-use crate::names::dns1123_subdomain;
+use crate::names::{dns1035_label, dns1123_subdomain, path_segment};
 use crate::print::{self, AGE, NAME};
+use crate::webhook_client::validate_port;
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value};
 
 pub static API_SERVICE: Resource = Resource::cluster(
@@ -21,7 +22,7 @@ struct ApiServiceRules;
 impl Rules for ApiServiceRules {
     fn default(&self, service: &mut Value) {
         if let Some(reference) = service.ensure("spec").child_mut("service") {
-            reference.fill("port", 443);
+            reference.fill_absent("port", 443);
         }
     }
 
@@ -29,11 +30,17 @@ impl Rules for ApiServiceRules {
         let mut problems = Problems::default();
         let (spec, path) = (&service["spec"], Path::new("spec"));
         let expected = format!("{}.{}", spec.text("version"), spec.text("group"));
-        let name = service["metadata"].text("name");
-        if name != expected {
-            let detail = format!("must be `spec.version+\".\"+spec.group`: {expected:?}");
-            problems.invalid(&Path::new("metadata"), "name", name, detail);
+        validate_expected_name(service, &expected, &mut problems);
+        match (spec.text("group"), spec.text("version")) {
+            ("", "v1") => {}
+            ("", _) => {
+                let detail = "only v1 may have an empty group and it better be legacy kube";
+                problems.required(&path, "group", detail);
+            }
+            (group, _) => problems.form(&path, "group", group, dns1123_subdomain(group, false)),
         }
+        let version = spec.text("version");
+        problems.form(&path, "version", version, dns1035_label(version, false));
         for (field, most) in [("groupPriorityMinimum", 20000), ("versionPriority", 1000)] {
             let number = spec.number(field);
             if !(1..=most).contains(&number) {
@@ -41,17 +48,13 @@ impl Rules for ApiServiceRules {
                 problems.invalid(&path, field, number, detail);
             }
         }
-        if spec.has("service") {
-            for field in ["namespace", "name"] {
-                problems.needs(&spec["service"], &path.child("service"), field);
-            }
-        }
+        validate_server(spec, &path, &mut problems);
         problems.into_vec()
     }
 
-    /// The version of the core group has no domain behind its dot.
+    /// The rest follows from the spec.
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
-        dns1123_subdomain(name.strip_suffix('.').unwrap_or(name), prefix)
+        path_segment(name, prefix)
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -82,9 +85,93 @@ impl Rules for ApiServiceRules {
     }
 }
 
+/// The name says which group and version it is about; one that is no name at all has been told so already.
+fn validate_expected_name(service: &Value, expected: &str, problems: &mut Problems) {
+    let metadata = &service["metadata"];
+    for field in ["generateName", "name"] {
+        let name = metadata.text(field);
+        if name != expected && !name.is_empty() && path_segment(name, false).is_empty() {
+            let detail = format!("must be `spec.version+\".\"+spec.group`: {expected:?}");
+            problems.invalid(&Path::new("metadata"), field, name, detail);
+        }
+    }
+}
+
+/// The server behind a service is trusted in one of two ways, this server itself in none.
+fn validate_server(spec: &Value, path: &Path, problems: &mut Problems) {
+    let (bundle, insecure) = (spec.text("caBundle"), spec.flag("insecureSkipTLSVerify"));
+    if spec.has("service") {
+        for field in ["namespace", "name"] {
+            problems.needs(&spec["service"], &path.child("service"), field);
+        }
+        validate_port(&spec["service"], &path.child("service"), problems);
+        if insecure && !bundle.is_empty() {
+            let detail = "may not be true if caBundle is present";
+            problems.invalid(path, "insecureSkipTLSVerify", true, detail);
+        }
+        return;
+    }
+    if !bundle.is_empty() {
+        let shown = format!("{} bytes", base64_bytes(bundle));
+        problems.invalid(path, "caBundle", shown, "local APIServices may not have a caBundle");
+    }
+    if insecure {
+        let detail = "local APIServices may not have insecureSkipTLSVerify";
+        problems.invalid(path, "insecureSkipTLSVerify", true, detail);
+    }
+}
+
+fn base64_bytes(text: &str) -> usize {
+    text.trim_end_matches('=').len() * 3 / 4
+}
+
 const COLUMNS: &[Column] = &[
     NAME,
     print::text("Service", "The service in front of the other server."),
     print::text("Available", "Whether that server answers."),
     AGE,
 ];
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(name: &str, spec: Value, expect: Expect) {
+        let mut service = json!({"metadata": {"name": name}, "spec": spec});
+        service["spec"]["groupPriorityMinimum"] = 1.into();
+        service["spec"]["versionPriority"] = 1.into();
+        let found = ApiServiceRules.validate(&service);
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        expect.assert_eq(&found.join("\n"));
+    }
+
+    #[test]
+    fn the_name_is_the_version_and_the_group() {
+        check("v1.", json!({"version": "v1", "group": ""}), expect![""]);
+        check("v2.a.b", json!({"version": "v2", "group": "a.b"}), expect![""]);
+        check(
+            "v2.",
+            json!({"version": "v2", "group": ""}),
+            expect!["spec.group: Required value: only v1 may have an empty group and it better be legacy kube"],
+        );
+        check(
+            "other",
+            json!({"version": "v1", "group": "a.b"}),
+            expect![[r#"metadata.name: Invalid value: "other": must be `spec.version+"."+spec.group`: "v1.a.b""#]],
+        );
+    }
+
+    #[test]
+    fn the_server_itself_needs_no_trust() {
+        check(
+            "v1.a.b",
+            json!({"version": "v1", "group": "a.b", "caBundle": "YWJj", "insecureSkipTLSVerify": true}),
+            expect![[r#"
+                spec.caBundle: Invalid value: "3 bytes": local APIServices may not have a caBundle
+                spec.insecureSkipTLSVerify: Invalid value: true: local APIServices may not have insecureSkipTLSVerify"#]],
+        );
+    }
+}

@@ -1,7 +1,7 @@
 //! CSIDriver: what a storage driver needs of the cluster.
 
 use crate::print::{self, AGE, NAME, or_none};
-use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
 use serde_json::json;
 
 pub static CSI_DRIVER: Resource =
@@ -13,7 +13,7 @@ impl Rules for CsiDriverRules {
     fn default(&self, driver: &mut Value) {
         let spec = driver.ensure("spec");
         spec.fill("attachRequired", true);
-        spec.fill("fsGroupPolicy", "ReadWriteOnceWithFSType");
+        spec.fill_absent("fsGroupPolicy", "ReadWriteOnceWithFSType");
         for field in ["podInfoOnMount", "storageCapacity", "requiresRepublish", "seLinuxMount"] {
             spec.fill(field, false);
         }
@@ -59,6 +59,28 @@ impl Rules for CsiDriverRules {
         }
         problems.immutable(&new["spec"], &old["spec"], &path, "volumeLifecycleModes");
         problems.into_vec()
+    }
+
+    /// Tokens in the attributes of a volume are easily logged.
+    fn warnings(&self, driver: &Value) -> Vec<String> {
+        let spec = &driver["spec"];
+        if spec.list("tokenRequests").is_empty() || spec.has("serviceAccountTokenInSecrets") {
+            return Vec::new();
+        }
+        let warning = "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to \
+                       prevent possible logging of tokens in volume attributes";
+        vec![warning.to_owned()]
+    }
+
+    fn warnings_on_update(&self, new: &Value, old: &Value) -> Vec<String> {
+        match new["spec"]["tokenRequests"] == old["spec"]["tokenRequests"] {
+            true => Vec::new(),
+            false => self.warnings(new),
+        }
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::Changes
     }
 
     fn columns(&self) -> &'static [Column] {

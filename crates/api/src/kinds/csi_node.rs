@@ -32,10 +32,10 @@ impl Rules for CsiNodeRules {
                     problems.duplicate(&path, "", key);
                 }
                 keys.push(key);
-                match key {
-                    "" => problems.required(&path, "", ""),
-                    _ => problems.form(&path, "", key, label_key(key)),
+                if key.is_empty() {
+                    problems.required(&path, "", "");
                 }
+                problems.form(&path, "", key, label_key(key));
             }
         }
         problems.into_vec()

@@ -3,6 +3,7 @@
 use crate::custom::{CLEANUP_FINALIZER, SimplePath, naming, validate_definition_schema};
 use crate::names::{dns1035_label, dns1123_subdomain};
 use crate::print::{self, NAME};
+use crate::webhook_client;
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
 
@@ -39,7 +40,7 @@ impl Rules for CustomResourceDefinitionRules {
             .and_then(|webhook| webhook.child_mut("clientConfig"))
             .and_then(|config| config.child_mut("service"))
         {
-            service.fill("port", 443);
+            service.fill_absent("port", 443);
         }
         let stored = spec.list("versions").iter().find(|version| version.flag("storage"));
         let stored = stored.map(|version| version["name"].clone());
@@ -71,8 +72,8 @@ impl Rules for CustomResourceDefinitionRules {
             definition,
             "Terminating",
             "True",
-            "InstanceDeletionInProgress",
-            "CustomResource deletion is in progress",
+            "InstanceDeletionPending",
+            "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
             now,
         );
         definition.set("status", status);
@@ -101,10 +102,12 @@ impl Rules for CustomResourceDefinitionRules {
         let mut problems = Problems::default();
         let (spec, names) = (&definition["spec"], &definition["spec"]["names"]);
         let expected = format!("{}.{}", names.text("plural"), spec.text("group"));
-        let name = definition["metadata"].text("name");
-        if name != expected {
-            let detail = "must be spec.names.plural+\".\"+spec.group";
-            problems.invalid(&Path::new("metadata"), "name", name, detail);
+        for field in ["generateName", "name"] {
+            let name = definition["metadata"].text(field);
+            if name != expected && !name.is_empty() {
+                let detail = "must be spec.names.plural+\".\"+spec.group";
+                problems.invalid(&Path::new("metadata"), field, name, detail);
+            }
         }
         if let Some((reason, message)) = naming::unapproved(definition) {
             let path = Path::new("metadata").child("annotations").key(naming::APPROVAL);
@@ -192,7 +195,7 @@ fn validate_versions(spec: &Value, path: &Path, problems: &mut Problems) {
         }
     }
     validate_parts(versions, path, problems);
-    if let Some(first) = names.first() {
+    if let Some(first) = names.first().filter(|name| !name.is_empty()) {
         problems.form(path, "version", *first, dns1035_label(first, false));
     }
     names.sort_unstable();
@@ -293,6 +296,15 @@ fn validate_conversion(conversion: &Value, path: &Path, problems: &mut Problems)
     } else if config.has("url") == config.has("service") {
         let detail = "exactly one of url or service is required";
         problems.required(path, "webhookClientConfig", detail);
+    }
+    let place = path.child("webhookClientConfig");
+    match (config["url"].as_str(), config.has("service")) {
+        (Some(url), false) => webhook_client::validate_url(url, &place.child("url"), problems),
+        (None, true) => {
+            let places = webhook_client::CONVERSION;
+            webhook_client::validate_service(&config["service"], places, &place.child("service"), problems);
+        }
+        _ => {}
     }
     let versions = webhook.list("conversionReviewVersions");
     if versions.is_empty() {
@@ -396,6 +408,16 @@ fn validate_stored_versions(definition: &Value, problems: &mut Problems) {
     if stored.is_empty() {
         let detail = "must have at least one stored version";
         problems.invalid(&path, "storedVersions", Value::Null, detail);
+    }
+    let mut left = stored.to_vec();
+    for version in versions {
+        let before = left.len();
+        left.retain(|name| *name != version["name"]);
+        // The second version of one name finds that it is gone.
+        if version.flag("storage") && left.len() == before {
+            let detail = format!("must have the storage version {}", version.text("name"));
+            problems.invalid(&path, "storedVersions", stored.to_vec(), detail);
+        }
     }
     for (index, name) in stored.iter().enumerate() {
         if versions.iter().any(|version| version["name"] == *name) {

@@ -1,7 +1,9 @@
 //! DeviceClass: a kind of devices.
 
+use crate::devices::validate_class;
+use crate::names::{dns1123_subdomain, in_bytes};
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Resource, Rules, Value};
+use crate::{Column, FieldError, Generation, Path, Problems, Resource, Rules, Value};
 
 pub static DEVICE_CLASS: Resource =
     Resource::cluster("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", "deviceclass")
@@ -10,8 +12,25 @@ pub static DEVICE_CLASS: Resource =
 struct DeviceClassRules;
 
 impl Rules for DeviceClassRules {
-    fn generation(&self) -> crate::Generation {
-        crate::Generation::Spec
+    fn validate(&self, class: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        validate_class(&class["spec"], &Path::new("spec"), &mut problems);
+        problems.into_vec()
+    }
+
+    /// Only the finished name is looked at, not the beginning that it was made from.
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        match prefix {
+            true => Vec::new(),
+            false => dns1123_subdomain(name, false)
+                .iter()
+                .map(|problem| in_bytes(problem))
+                .collect(),
+        }
+    }
+
+    fn generation(&self) -> Generation {
+        Generation::Spec
     }
 
     fn columns(&self) -> &'static [Column] {

@@ -2,6 +2,7 @@
 
 mod rules;
 
+use crate::names::dns1123_subdomain;
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
@@ -35,9 +36,11 @@ impl Rules for FlowSchemaRules {
     fn validate(&self, schema: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         let (spec, path) = (&schema["spec"], Path::new("spec"));
-        if spec["priorityLevelConfiguration"].text("name").is_empty() {
-            let place = path.child("priorityLevelConfiguration");
-            problems.required(&place, "name", "must reference a priority level");
+        validate_precedence(schema, &path, &mut problems);
+        let place = path.child("priorityLevelConfiguration");
+        match spec["priorityLevelConfiguration"].text("name") {
+            "" => problems.required(&place, "name", "must reference a priority level"),
+            name => problems.form(&place, "name", name, dns1123_subdomain(name, false)),
         }
         let method = &spec["distinguisherMethod"];
         if method.is_object() && !["ByNamespace", "ByUser"].contains(&method.text("type")) {
@@ -53,6 +56,11 @@ impl Rules for FlowSchemaRules {
 
     fn generation(&self) -> Generation {
         Generation::Spec
+    }
+
+    /// Schemas are shown in the order in which they are asked.
+    fn table_order(&self, schema: &Value) -> i64 {
+        schema["spec"].number("matchingPrecedence")
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -73,6 +81,22 @@ impl Rules for FlowSchemaRules {
         ]
     }
 }
+
+/// The first turn belongs to the server's own schema.
+fn validate_precedence(schema: &Value, path: &Path, problems: &mut Problems) {
+    let precedence = schema["spec"].number("matchingPrecedence");
+    let detail = match precedence {
+        ..=0 => "must be a positive value",
+        1 if schema["metadata"].text("name") != "exempt" => {
+            "only the schema named 'exempt' may have matchingPrecedence 1"
+        }
+        LAST_PRECEDENCE.. if precedence > LAST_PRECEDENCE => "must not be greater than 10000",
+        _ => return,
+    };
+    problems.invalid(path, "matchingPrecedence", precedence, detail);
+}
+
+const LAST_PRECEDENCE: i64 = 10000;
 
 const COLUMNS: &[Column] = &[
     NAME,

@@ -1,6 +1,8 @@
 //! Ingress: rules by which requests from outside reach services.
 
-use crate::names::{dns1123_label, dns1123_subdomain, port_name, port_number};
+use crate::names::{
+    dns1123_label, dns1123_subdomain, ip_address, path_segment, port_name, port_number, wildcard_subdomain,
+};
 use crate::pod_spec::validate_optional_name;
 use crate::print::{self, AGE, NAME, or_none};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
@@ -29,9 +31,46 @@ impl Rules for IngressRules {
         if spec.has("defaultBackend") {
             validate_backend(&spec["defaultBackend"], &path.child("defaultBackend"), &mut problems);
         }
-        validate_optional_name(spec, "ingressClassName", &path, &mut problems);
+        if let Some(class) = spec["ingressClassName"].as_str() {
+            problems.form(&path, "ingressClassName", class, dns1123_subdomain(class, false));
+        }
+        for (index, tls) in spec.list("tls").iter().enumerate() {
+            validate_tls(tls, &path.child("tls").index(index), &mut problems);
+        }
         for (index, rule) in spec.list("rules").iter().enumerate() {
             validate_rule(rule, &path.child("rules").index(index), &mut problems);
+        }
+        problems.into_vec()
+    }
+
+    /// Before there were classes, an annotation named the controller.
+    fn validate_create(&self, ingress: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (old, class) = (
+            ingress["metadata"]["annotations"][CLASS_ANNOTATION].as_str(),
+            ingress["spec"]["ingressClassName"].as_str(),
+        );
+        if let (Some(old), Some(class)) = (old, class)
+            && old != class
+        {
+            let detail = "must match `ingressClassName` when both are specified";
+            problems.invalid(&Path::new("annotations").child(CLASS_ANNOTATION), "", old, detail);
+        }
+        problems.into_vec()
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let path = Path::new("status").child("loadBalancer").child("ingress");
+        for (index, point) in new["status"]["loadBalancer"].list("ingress").iter().enumerate() {
+            let path = path.index(index);
+            let (ip, hostname) = (point.text("ip"), point.text("hostname"));
+            if !ip.is_empty() {
+                problems.form(&path, "ip", ip, ip_address(ip));
+            }
+            if !hostname.is_empty() {
+                validate_host(hostname, &path.child("hostname"), &mut problems);
+            }
         }
         problems.into_vec()
     }
@@ -83,11 +122,8 @@ fn addresses(status: &Value) -> String {
 
 fn validate_rule(rule: &Value, path: &Path, problems: &mut Problems) {
     let host = rule.text("host");
-    if host.parse::<std::net::IpAddr>().is_ok() {
-        problems.invalid(path, "host", host, "must be a DNS name, not an IP address");
-    } else if !host.is_empty() {
-        let name = host.strip_prefix("*.").unwrap_or(host);
-        problems.form(path, "host", host, dns1123_subdomain(name, false));
+    if !host.is_empty() {
+        validate_host(host, &path.child("host"), problems);
     }
     if !rule.has("http") {
         return;
@@ -98,23 +134,71 @@ fn validate_rule(rule: &Value, path: &Path, problems: &mut Problems) {
     }
     for (index, entry) in rule["http"].list("paths").iter().enumerate() {
         let path = path.child("paths").index(index);
-        let text = entry.text("path");
-        match entry.text("pathType") {
-            "" => {
-                problems.required(&path, "pathType", "pathType must be specified");
-                continue;
-            }
-            "Exact" | "Prefix" if !text.starts_with('/') => {
-                problems.invalid(&path, "path", text, "must be an absolute path");
-            }
-            "ImplementationSpecific" if !text.is_empty() && !text.starts_with('/') => {
-                problems.invalid(&path, "path", text, "must be an absolute path");
-            }
-            _ => {}
+        if !entry.has("pathType") {
+            problems.required(&path, "pathType", "pathType must be specified");
+            continue;
         }
+        validate_path(entry, &path, problems);
         let kinds = ["Exact", "ImplementationSpecific", "Prefix"];
         problems.optional_one_of(entry, &path, "pathType", &kinds);
         validate_backend(&entry["backend"], &path.child("backend"), problems);
+    }
+}
+
+fn validate_host(host: &str, path: &Path, problems: &mut Problems) {
+    if host.parse::<std::net::IpAddr>().is_ok() {
+        return problems.invalid(path, "", host, "must be a DNS name, not an IP address");
+    }
+    let found = match host.contains('*') {
+        true => wildcard_subdomain(host),
+        false => dns1123_subdomain(host, false),
+    };
+    problems.form(path, "", host, found);
+}
+
+/// Paths that are compared by their segments have plain ones.
+fn validate_path(entry: &Value, path: &Path, problems: &mut Problems) {
+    let (kind, text) = (entry.text("pathType"), entry.text("path"));
+    let compared = matches!(kind, "Exact" | "Prefix");
+    let absolute = text.starts_with('/') || (kind == "ImplementationSpecific" && text.is_empty());
+    if !absolute && (compared || kind == "ImplementationSpecific") {
+        problems.invalid(path, "path", text, "must be an absolute path");
+    }
+    if !compared || text.is_empty() {
+        return;
+    }
+    for odd in ["//", "/./", "/../", "%2f", "%2F"]
+        .into_iter()
+        .filter(|odd| text.contains(odd))
+    {
+        problems.invalid(path, "path", text, format!("must not contain '{odd}'"));
+    }
+    for odd in ["/..", "/."].into_iter().filter(|odd| text.ends_with(odd)) {
+        problems.invalid(path, "path", text, format!("cannot end with '{odd}'"));
+    }
+}
+
+fn validate_tls(tls: &Value, path: &Path, problems: &mut Problems) {
+    for (index, host) in tls.list("hosts").iter().filter_map(Value::as_str).enumerate() {
+        let found = match host.contains('*') {
+            true => wildcard_subdomain(host),
+            false => dns1123_subdomain(host, false),
+        };
+        problems.form(&path.child("hosts").index(index), "", host, found);
+    }
+    validate_optional_name(tls, "secretName", path, problems);
+}
+
+/// A backend that is no service: an object of some other kind.
+fn validate_reference(resource: &Value, path: &Path, problems: &mut Problems) {
+    if let Some(group) = resource["apiGroup"].as_str() {
+        problems.form(path, "apiGroup", group, dns1123_subdomain(group, false));
+    }
+    for field in ["kind", "name"] {
+        if problems.needs(resource, path, field) {
+            let text = resource.text(field);
+            problems.form(path, field, text, path_segment(text, false));
+        }
     }
 }
 
@@ -122,7 +206,7 @@ fn validate_backend(backend: &Value, path: &Path, problems: &mut Problems) {
     let service = &backend["service"];
     match (service.is_object(), backend.has("resource")) {
         (true, true) => return problems.invalid(path, "", "", "cannot set both resource and service backends"),
-        (false, true) => return,
+        (false, true) => return validate_reference(&backend["resource"], &path.child("resource"), problems),
         (false, false) => return problems.invalid(path, "", "", "resource or service backend is required"),
         (true, false) => {}
     }
@@ -140,6 +224,8 @@ fn validate_backend(backend: &Value, path: &Path, problems: &mut Problems) {
     }
 }
 
+const CLASS_ANNOTATION: &str = "kubernetes.io/ingress.class";
+
 const COLUMNS: &[Column] = &[
     NAME,
     print::text("Class", "The ingress class, which names the controller."),
@@ -148,3 +234,33 @@ const COLUMNS: &[Column] = &[
     print::text("Ports", "The ports it listens on."),
     AGE,
 ];
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    #[test]
+    fn hosts_paths_and_backends_are_checked() {
+        let service = json!({"name": "s", "port": {"number": 80}});
+        let ingress = json!({"spec": {
+            "tls": [{"hosts": ["*.example.com", "Bad"]}],
+            "rules": [{"host": "*.*.example.com", "http": {"paths": [
+                {"path": "/a/../b", "pathType": "Prefix", "backend": {"service": service}},
+                {"path": "/a/../b", "pathType": "ImplementationSpecific", "backend": {"service": service}},
+                {"path": "/", "pathType": "", "backend": {"resource": {"kind": "a/b"}}},
+            ]}}],
+        }});
+        let found = IngressRules.validate(&ingress);
+        let found: Vec<&str> = found.iter().map(|problem| problem.field.as_str()).collect();
+        expect![[r#"
+            spec.tls[0].hosts[1]
+            spec.rules[0].host
+            spec.rules[0].http.paths[0].path
+            spec.rules[0].http.paths[2].pathType
+            spec.rules[0].http.paths[2].backend.resource.kind
+            spec.rules[0].http.paths[2].backend.resource.name"#]]
+        .assert_eq(&found.join("\n"));
+    }
+}

@@ -1,6 +1,7 @@
 //! IngressClass: which controller serves an ingress.
 
 use super::storage_class::name_with_default;
+use crate::names::{dns1123_label, dns1123_subdomain, domain_prefixed_path, path_segment};
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
 
@@ -18,44 +19,26 @@ struct IngressClassRules;
 impl Rules for IngressClassRules {
     fn default(&self, class: &mut Value) {
         if let Some(parameters) = class.child_mut("spec").and_then(|spec| spec.child_mut("parameters")) {
-            parameters.fill("scope", "Cluster");
+            parameters.fill_absent("scope", "Cluster");
         }
     }
 
     fn validate(&self, class: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         let (spec, path) = (&class["spec"], Path::new("spec"));
-        let controller = spec.text("controller");
-        if controller.is_empty() {
-            problems.required(&path, "controller", "");
-        } else if !controller
-            .split_once('/')
-            .is_some_and(|(domain, rest)| !domain.is_empty() && !rest.is_empty())
-        {
-            let detail = "must be a domain-prefixed path (such as \"acme.io/foo\")";
-            problems.invalid(&path, "controller", controller, detail);
-        }
+        validate_controller(spec.text("controller"), &path, &mut problems);
         if spec.has("parameters") {
-            let (parameters, path) = (&spec["parameters"], path.child("parameters"));
-            problems.needs(parameters, &path, "kind");
-            problems.needs(parameters, &path, "name");
-            problems.one_of(parameters, &path, "scope", &["Cluster", "Namespace"]);
-            match (parameters.text("scope"), parameters.text("namespace")) {
-                ("Namespace", "") => {
-                    problems.required(&path, "namespace", "`parameters.scope` is set to 'Namespace'");
-                }
-                ("Cluster", namespace) if !namespace.is_empty() => {
-                    problems.forbidden(&path, "namespace", "`parameters.scope` is set to 'Cluster'");
-                }
-                _ => {}
-            }
+            validate_parameters(&spec["parameters"], &path.child("parameters"), &mut problems);
         }
         problems.into_vec()
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
-        problems.immutable(&new["spec"], &old["spec"], &Path::new("spec"), "controller");
+        if new["spec"].text("controller") != old["spec"].text("controller") {
+            let controller = new["spec"].text("controller");
+            problems.invalid(&Path::new("spec"), "controller", controller, "field is immutable");
+        }
         problems.into_vec()
     }
 
@@ -85,6 +68,51 @@ impl Rules for IngressClassRules {
     }
 }
 
+/// A controller is named by a path below a domain; upstream looks at it when the class is made, and shows the domain.
+fn validate_controller(controller: &str, path: &Path, problems: &mut Problems) {
+    if controller.is_empty() {
+        return problems.required(path, "controller", "");
+    }
+    let found = domain_prefixed_path(controller);
+    let shown = match controller.split_once('/') {
+        Some((domain, rest)) if !domain.is_empty() && !rest.is_empty() => domain,
+        _ => controller,
+    };
+    for problem in found {
+        let value = if problem.starts_with("Invalid path") {
+            controller
+        } else {
+            shown
+        };
+        problems.invalid(path, "controller", value, problem);
+    }
+}
+
+fn validate_parameters(parameters: &Value, path: &Path, problems: &mut Problems) {
+    if let Some(group) = parameters["apiGroup"].as_str() {
+        problems.form(path, "apiGroup", group, dns1123_subdomain(group, false));
+    }
+    for field in ["kind", "name"] {
+        if problems.needs(parameters, path, field) {
+            let text = parameters.text(field);
+            problems.form(path, field, text, path_segment(text, false));
+        }
+    }
+    if !parameters.has("scope") {
+        return problems.required(path, "scope", "");
+    }
+    problems.optional_one_of(parameters, path, "scope", &["Cluster", "Namespace"]);
+    let namespace = parameters["namespace"].as_str();
+    match (parameters.text("scope"), namespace) {
+        ("Namespace", None) => problems.required(path, "namespace", "`parameters.scope` is set to 'Namespace'"),
+        ("Namespace", Some(namespace)) => {
+            problems.form(path, "namespace", namespace, dns1123_label(namespace, false));
+        }
+        ("Cluster", Some(_)) => problems.forbidden(path, "namespace", "`parameters.scope` is set to 'Cluster'"),
+        _ => {}
+    }
+}
+
 const DEFAULT_ANNOTATION: &str = "ingressclass.kubernetes.io/is-default-class";
 
 const COLUMNS: &[Column] = &[
@@ -93,3 +121,26 @@ const COLUMNS: &[Column] = &[
     print::text("Parameters", "The object with the controller's settings."),
     AGE,
 ];
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn parameters_are_where_their_scope_says() {
+        let found = |parameters: Value| {
+            let class = json!({"spec": {"controller": "example.com/x", "parameters": parameters}});
+            let found = IngressClassRules.validate(&class);
+            found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        };
+        assert_eq!(found(json!({"kind": "K", "name": "n", "scope": "Cluster"})), "");
+        expect!["spec.parameters.namespace: Required value: `parameters.scope` is set to 'Namespace'"]
+            .assert_eq(&found(json!({"kind": "K", "name": "n", "scope": "Namespace"})));
+        expect!["spec.parameters.namespace: Forbidden: `parameters.scope` is set to 'Cluster'"].assert_eq(&found(
+            json!({"kind": "K", "name": "n", "scope": "Cluster", "namespace": "x"}),
+        ));
+    }
+}

@@ -1,5 +1,8 @@
 //! IPAddress: an address of a service, claimed by being created.
 
+use std::net::IpAddr;
+
+use crate::names::{dns1123_subdomain, ip_address, path_segment};
 use crate::print::{self, NAME};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
@@ -17,8 +20,20 @@ impl Rules for IpAddressRules {
             problems.required(&Path::new("spec"), "parentRef", "");
             return problems.into_vec();
         }
-        problems.needs(parent, &path, "resource");
-        problems.needs(parent, &path, "name");
+        let group = parent.text("group");
+        if !group.is_empty() {
+            problems.form(&path, "group", group, dns1123_subdomain(group, false));
+        }
+        for field in ["resource", "name"] {
+            if problems.needs(parent, &path, field) {
+                problems.form(
+                    &path,
+                    field,
+                    parent.text(field),
+                    path_segment(parent.text(field), false),
+                );
+            }
+        }
         problems.into_vec()
     }
 
@@ -30,11 +45,18 @@ impl Rules for IpAddressRules {
 
     /// The name is the address, in its one canonical form.
     fn validate_name(&self, name: &str, _prefix: bool) -> Vec<String> {
-        match name.parse::<std::net::IpAddr>() {
-            Ok(address) if address.to_string() == name => Vec::new(),
-            Ok(address) => vec![format!("must be in canonical form (\"{address}\")")],
-            Err(_) => crate::names::ip_address(name),
+        let found = ip_address(name);
+        match name.parse::<IpAddr>() {
+            Ok(address) if found.is_empty() && address.to_string() != name => {
+                vec![format!("must be in canonical form (\"{address}\")")]
+            }
+            _ => found,
         }
+    }
+
+    /// An address with something random behind it would be none.
+    fn generates_names(&self) -> bool {
+        false
     }
 
     fn columns(&self) -> &'static [Column] {

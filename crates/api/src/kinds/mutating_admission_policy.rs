@@ -1,10 +1,10 @@
 //! MutatingAdmissionPolicy: rules that may change objects, in CEL.
 
-use super::validating_admission_policy::{default_constraints, validate_policy};
-use crate::expressions::{policy_environment, validate_expression};
+use super::validating_admission_policy::{default_policy, validate_policy};
+use crate::expressions::{expression_is_there, policy_environment, validate_expression};
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
-use cel::Type;
+use cel::Environment;
 
 pub static MUTATING_ADMISSION_POLICY: Resource = Resource::cluster(
     "admissionregistration.k8s.io",
@@ -20,11 +20,7 @@ struct MutatingAdmissionPolicyRules;
 
 impl Rules for MutatingAdmissionPolicyRules {
     fn default(&self, policy: &mut Value) {
-        let spec = policy.ensure("spec");
-        spec.fill("failurePolicy", "Fail");
-        if let Some(constraints) = spec.child_mut("matchConstraints") {
-            default_constraints(constraints);
-        }
+        default_policy(policy.ensure("spec"));
     }
 
     fn validate(&self, policy: &Value) -> Vec<FieldError> {
@@ -38,24 +34,13 @@ impl Rules for MutatingAdmissionPolicyRules {
         }
         for (index, mutation) in spec.list("mutations").iter().enumerate() {
             let path = path.child("mutations").index(index);
-            let field = match mutation.text("patchType") {
-                "ApplyConfiguration" => "applyConfiguration",
-                "JSONPatch" => "jsonPatch",
-                _ => {
-                    problems.one_of(mutation, &path, "patchType", &["ApplyConfiguration", "JSONPatch"]);
-                    continue;
-                }
-            };
-            let inner = &mutation[field];
-            validate_expression(
-                inner,
-                &path.child(field),
-                "expression",
-                &environment,
-                Type::Dyn,
-                &mut problems,
-            );
+            validate_mutation(mutation, &path, &environment, &mut problems);
         }
+        validate_operations(
+            &spec["matchConstraints"],
+            &path.child("matchConstraints"),
+            &mut problems,
+        );
         problems.one_of(spec, &path, "reinvocationPolicy", &["IfNeeded", "Never"]);
         problems.into_vec()
     }
@@ -84,9 +69,69 @@ impl Rules for MutatingAdmissionPolicyRules {
     }
 }
 
+fn validate_mutation(mutation: &Value, path: &Path, environment: &Environment, problems: &mut Problems) {
+    let (field, other) = match mutation.text("patchType") {
+        "ApplyConfiguration" => ("applyConfiguration", "jsonPatch"),
+        "JSONPatch" => ("jsonPatch", "applyConfiguration"),
+        _ => return problems.one_of(mutation, path, "patchType", &["ApplyConfiguration", "JSONPatch"]),
+    };
+    let (kind, inner) = (mutation.text("patchType"), &mutation[field]);
+    if mutation.has(other) {
+        let detail = format!("must not be specified when patchType is {kind}");
+        problems.invalid(path, other, mutation[other].clone(), detail);
+    }
+    if !inner.is_object() {
+        return problems.required(path, field, &format!("must be specified when patchType is {kind}"));
+    }
+    let path = path.child(field);
+    if expression_is_there(inner, &path, "expression", "", problems) {
+        validate_expression(inner, &path, "expression", environment, &[], problems);
+    }
+}
+
+/// What is deleted cannot be changed. Upstream finds this without saying in which rule.
+fn validate_operations(constraints: &Value, path: &Path, problems: &mut Problems) {
+    let supported = ["*", "CONNECT", "CREATE", "UPDATE"];
+    let operations = constraints
+        .list("resourceRules")
+        .iter()
+        .flat_map(|rule| rule.list("operations"));
+    for operation in operations.filter_map(Value::as_str) {
+        if !supported.contains(&operation) {
+            let place = path.child("resourceRules").child("operations");
+            problems.extend([FieldError::not_supported(&place, operation, &supported)]);
+        }
+    }
+}
+
 const COLUMNS: &[Column] = &[
     NAME,
     print::integer("Mutations", "How many rules it has."),
     print::text("ParamKind", "The kind of object with its settings."),
     AGE,
 ];
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_mutation_has_the_patch_of_its_type_and_never_meets_a_deletion() {
+        let rules =
+            json!([{"operations": ["DELETE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"]}]);
+        let policy = json!({"metadata": {"name": "p"}, "spec": {
+            "matchConstraints": {"resourceRules": rules}, "reinvocationPolicy": "Never",
+            "mutations": [{"patchType": "JSONPatch"}, {"patchType": "ApplyConfiguration", "applyConfiguration": {}}],
+        }});
+        let found = MutatingAdmissionPolicyRules.validate(&policy);
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        expect![[r#"
+            spec.mutations[0].jsonPatch: Required value: must be specified when patchType is JSONPatch
+            spec.mutations[1].applyConfiguration.expression: Required value
+            spec.matchConstraints.resourceRules.operations: Unsupported value: "DELETE": supported values: "*", "CONNECT", "CREATE", "UPDATE""#]]
+        .assert_eq(&found.join("\n"));
+    }
+}

@@ -1,7 +1,7 @@
 //! MutatingAdmissionPolicyBinding: where a policy holds, and with which settings.
 
-use super::validating_admission_policy_binding::{COLUMNS, cells, default_binding};
-use crate::{Column, Generation, Resource, Rules, Value};
+use super::validating_admission_policy_binding::{COLUMNS, cells, default_binding, validate_binding};
+use crate::{Column, FieldError, Generation, Resource, Rules, Value};
 
 pub static MUTATING_ADMISSION_POLICY_BINDING: Resource = Resource::cluster(
     "admissionregistration.k8s.io",
@@ -18,6 +18,10 @@ struct MutatingAdmissionPolicyBindingRules;
 impl Rules for MutatingAdmissionPolicyBindingRules {
     fn default(&self, binding: &mut Value) {
         default_binding(binding);
+    }
+
+    fn validate(&self, binding: &Value) -> Vec<FieldError> {
+        validate_binding(binding).into_vec()
     }
 
     fn generation(&self) -> Generation {

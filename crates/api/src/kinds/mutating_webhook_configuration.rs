@@ -1,10 +1,11 @@
 //! MutatingWebhookConfiguration: webhooks that may change objects.
 
+use crate::admission_match::{default_match, default_rules, validate_rule};
 use crate::expressions::{admission_environment, validate_conditions};
-use crate::names::dns1123_subdomain;
+use crate::names::{dns1035_label, dns1123_subdomain};
 use crate::print::{self, AGE, NAME};
-use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
-use serde_json::json;
+use crate::webhook_client;
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value, validate_label_selector};
 
 pub static MUTATING_WEBHOOK_CONFIGURATION: Resource = Resource::cluster(
     "admissionregistration.k8s.io",
@@ -22,7 +23,7 @@ impl Rules for MutatingWebhookConfigurationRules {
     fn default(&self, configuration: &mut Value) {
         for webhook in configuration.list_mut("webhooks") {
             default_webhook(webhook);
-            webhook.fill("reinvocationPolicy", "Never");
+            webhook.fill_absent("reinvocationPolicy", "Never");
         }
     }
 
@@ -46,25 +47,16 @@ impl Rules for MutatingWebhookConfigurationRules {
 
 /// The defaults of both kinds of webhooks.
 pub(super) fn default_webhook(webhook: &mut Value) {
-    webhook.fill("failurePolicy", "Fail");
-    webhook.fill("timeoutSeconds", 10);
+    webhook.fill_absent("failurePolicy", "Fail");
+    webhook.fill_absent("timeoutSeconds", 10);
     default_match(webhook);
-    for rule in webhook.list_mut("rules") {
-        rule.fill("scope", "*");
-    }
+    default_rules(webhook, "rules");
     if let Some(service) = webhook
         .child_mut("clientConfig")
         .and_then(|config| config.child_mut("service"))
     {
-        service.fill("port", 443);
+        service.fill_absent("port", 443);
     }
-}
-
-/// Which requests are meant, in webhooks and in policies.
-pub(super) fn default_match(matcher: &mut Value) {
-    matcher.fill("matchPolicy", "Equivalent");
-    matcher.fill("namespaceSelector", json!({}));
-    matcher.fill("objectSelector", json!({}));
 }
 
 /// The longest that a webhook may take.
@@ -77,12 +69,14 @@ pub(super) fn validate_webhooks(configuration: &Value) -> Problems {
     for (index, webhook) in configuration.list("webhooks").iter().enumerate() {
         let path = Path::new("webhooks").index(index);
         let name = webhook.text("name");
-        let found = dns1123_subdomain(name, false);
-        if found.is_empty() && name.split('.').count() < 3 {
-            let detail = "should be a domain with at least three segments separated by dots";
-            problems.invalid(&path, "name", name, detail);
+        if problems.needs(webhook, &path, "name") {
+            let found = dns1123_subdomain(name, false);
+            if found.is_empty() && name.split('.').count() < 3 {
+                let detail = "should be a domain with at least three segments separated by dots";
+                problems.invalid(&path, "name", name, detail);
+            }
+            problems.form(&path, "name", name, found);
         }
-        problems.form(&path, "name", name, found);
         if names.contains(&name) {
             problems.duplicate(&path, "name", name);
         }
@@ -95,23 +89,21 @@ pub(super) fn validate_webhooks(configuration: &Value) -> Problems {
 fn validate_webhook(webhook: &Value, path: &Path, problems: &mut Problems) {
     problems.optional_one_of(webhook, path, "failurePolicy", &["Fail", "Ignore"]);
     problems.optional_one_of(webhook, path, "matchPolicy", &["Equivalent", "Exact"]);
-    match webhook.text("sideEffects") {
-        "" => problems.required(path, "sideEffects", "must specify one of None, NoneOnDryRun"),
-        _ => problems.optional_one_of(webhook, path, "sideEffects", &["None", "NoneOnDryRun"]),
+    if !webhook.has("sideEffects") {
+        problems.required(path, "sideEffects", "must specify one of None, NoneOnDryRun");
+    }
+    problems.optional_one_of(webhook, path, "sideEffects", &["None", "NoneOnDryRun"]);
+    problems.optional_one_of(webhook, path, "reinvocationPolicy", &["IfNeeded", "Never"]);
+    for field in ["namespaceSelector", "objectSelector"] {
+        problems.extend(validate_label_selector(&webhook[field], &path.child(field)));
     }
     let seconds = webhook.number("timeoutSeconds");
     if !(1..=LONGEST_SECONDS).contains(&seconds) {
         let detail = format!("the timeout value must be between 1 and {LONGEST_SECONDS} seconds");
         problems.invalid(path, "timeoutSeconds", seconds, detail);
     }
-    let client = &webhook["clientConfig"];
-    if client.has("url") == client.has("service") {
-        problems.required(path, "clientConfig", "exactly one of url or service is required");
-    }
-    let versions = webhook.list("admissionReviewVersions");
-    if versions.is_empty() {
-        problems.required(path, "admissionReviewVersions", "must specify one of v1, v1beta1");
-    }
+    validate_client(&webhook["clientConfig"], &path.child("clientConfig"), problems);
+    validate_versions(webhook, path, problems);
     validate_conditions(
         webhook.list("matchConditions"),
         &path.child("matchConditions"),
@@ -119,13 +111,69 @@ fn validate_webhook(webhook: &Value, path: &Path, problems: &mut Problems) {
         problems,
     );
     for (index, rule) in webhook.list("rules").iter().enumerate() {
-        let path = path.child("rules").index(index);
-        for field in ["apiGroups", "apiVersions", "operations", "resources"] {
-            if rule.list(field).is_empty() {
-                problems.required(&path, field, "");
-            }
+        validate_rule(rule, &path.child("rules").index(index), problems);
+    }
+}
+
+fn validate_client(client: &Value, path: &Path, problems: &mut Problems) {
+    match (client["url"].as_str(), client.has("service")) {
+        (None, false) | (Some(_), true) => {
+            problems.required(path, "", "exactly one of url or service is required");
+        }
+        (Some(url), false) => webhook_client::validate_url(url, &path.child("url"), problems),
+        (None, true) => {
+            let places = webhook_client::ADMISSION;
+            webhook_client::validate_service(&client["service"], places, &path.child("service"), problems);
         }
     }
 }
 
+/// The versions of reviews that a webhook understands; one of them has to be one that servers send.
+fn validate_versions(webhook: &Value, path: &Path, problems: &mut Problems) {
+    let field = "admissionReviewVersions";
+    let versions: Vec<&str> = webhook.list(field).iter().filter_map(Value::as_str).collect();
+    if versions.is_empty() {
+        return problems.required(path, field, "must specify one of v1, v1beta1");
+    }
+    for (index, version) in versions.iter().enumerate() {
+        let place = path.child(field).index(index);
+        if versions[..index].contains(version) {
+            problems.invalid(&place, "", *version, "duplicate version");
+            continue;
+        }
+        problems.form(&place, "", *version, dns1035_label(version, false));
+    }
+    if !versions.iter().any(|version| matches!(*version, "v1" | "v1beta1")) {
+        let detail = "must include at least one of v1, v1beta1";
+        problems.invalid(path, field, webhook[field].clone(), detail);
+    }
+}
+
 pub(super) const COLUMNS: &[Column] = &[NAME, print::integer("Webhooks", "How many webhooks it has."), AGE];
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_webhook_understands_a_review_that_servers_send() {
+        let mut webhook = json!({
+            "name": "a.example.com", "clientConfig": {"url": "https://h"}, "sideEffects": "",
+            "admissionReviewVersions": ["v2", "v2"], "reinvocationPolicy": "",
+            "namespaceSelector": {"matchLabels": {"a": "b c"}},
+        });
+        default_webhook(&mut webhook);
+        let found = validate_webhooks(&json!({"webhooks": [webhook]})).into_vec();
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        expect![[r#"
+            webhooks[0].sideEffects: Unsupported value: "": supported values: "None", "NoneOnDryRun"
+            webhooks[0].reinvocationPolicy: Unsupported value: "": supported values: "IfNeeded", "Never"
+            webhooks[0].namespaceSelector.matchLabels: Invalid value: "b c": a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')
+            webhooks[0].admissionReviewVersions[1]: Invalid value: "v2": duplicate version
+            webhooks[0].admissionReviewVersions: Invalid value: ["v2","v2"]: must include at least one of v1, v1beta1"#]]
+        .assert_eq(&found.join("\n"));
+    }
+}

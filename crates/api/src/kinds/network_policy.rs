@@ -1,5 +1,7 @@
 //! NetworkPolicy: who may talk to whom.
 
+use std::net::IpAddr;
+
 use crate::names::{cidr, port_name, port_number};
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value, validate_label_selector};
@@ -34,7 +36,7 @@ impl Rules for NetworkPolicyRules {
         for direction in ["ingress", "egress"] {
             for rule in spec.list_mut(direction) {
                 for port in rule.list_mut("ports") {
-                    port.fill("protocol", "TCP");
+                    port.fill_absent("protocol", "TCP");
                 }
             }
         }
@@ -57,6 +59,12 @@ impl Rules for NetworkPolicyRules {
                     validate_peer(peer, &path.child(peers).index(index), &mut problems);
                 }
             }
+        }
+        let kinds = spec.list("policyTypes");
+        if kinds.len() > 2 {
+            let detail = "may not specify more than two policyTypes";
+            problems.invalid(&path, "policyTypes", kinds.to_vec(), detail);
+            return problems.into_vec();
         }
         for (index, kind) in spec.list("policyTypes").iter().enumerate() {
             let kind = kind.as_str().unwrap_or_default();
@@ -131,16 +139,45 @@ fn validate_peer(peer: &Value, path: &Path, problems: &mut Problems) {
     }
     if block.is_object() {
         let path = path.child("ipBlock");
-        let found = cidr(block.text("cidr"));
-        if !problems.needs(block, &path, "cidr") || !found.is_empty() {
-            problems.form(&path, "cidr", block.text("cidr"), found);
-            return;
-        }
-        for (index, except) in block.list("except").iter().enumerate() {
-            let except = except.as_str().unwrap_or_default();
-            problems.form(&path.child("except").index(index), "", except, cidr(except));
+        validate_block(block, &path, problems);
+    }
+}
+
+/// What is excepted lies inside of the block, and is not all of it.
+fn validate_block(block: &Value, path: &Path, problems: &mut Problems) {
+    let text = block.text("cidr");
+    if !problems.needs(block, path, "cidr") {
+        return;
+    }
+    let found = cidr(text);
+    if !found.is_empty() {
+        return problems.form(path, "cidr", text, found);
+    }
+    for (index, except) in block.list("except").iter().enumerate() {
+        let (except, place) = (except.as_str().unwrap_or_default(), path.child("except").index(index));
+        let found = cidr(except);
+        if !found.is_empty() {
+            problems.form(&place, "", except, found);
+        } else if !is_strictly_inside(except, text) {
+            problems.invalid(&place, "", except, "must be a strict subset of `cidr`");
         }
     }
+}
+
+fn is_strictly_inside(inner: &str, outer: &str) -> bool {
+    let parse = |text: &str| {
+        let (address, length) = text.split_once('/')?;
+        Some((address.parse::<IpAddr>().ok()?, length.parse::<u32>().ok()?))
+    };
+    let (Some((inner, inner_length)), Some((outer, outer_length))) = (parse(inner), parse(outer)) else {
+        return false;
+    };
+    let differing = match (inner, outer) {
+        (IpAddr::V4(inner), IpAddr::V4(outer)) => (u32::from(inner) ^ u32::from(outer)).leading_zeros(),
+        (IpAddr::V6(inner), IpAddr::V6(outer)) => (u128::from(inner) ^ u128::from(outer)).leading_zeros(),
+        _ => return false,
+    };
+    differing >= outer_length && inner_length > outer_length
 }
 
 const COLUMNS: &[Column] = &[
@@ -148,3 +185,17 @@ const COLUMNS: &[Column] = &[
     print::text("Pod-Selector", "The pods that the policy is for."),
     AGE,
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_exception_is_a_part_of_its_block() {
+        assert!(is_strictly_inside("10.1.2.0/24", "10.1.0.0/16"));
+        assert!(is_strictly_inside("2001:db8:1::/48", "2001:db8::/32"));
+        assert!(!is_strictly_inside("10.1.0.0/16", "10.1.0.0/16"));
+        assert!(!is_strictly_inside("10.0.0.0/8", "10.1.0.0/16"));
+        assert!(!is_strictly_inside("10.2.0.0/24", "10.1.0.0/16"));
+    }
+}

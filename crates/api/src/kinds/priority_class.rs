@@ -17,10 +17,11 @@ struct PriorityClassRules;
 
 impl Rules for PriorityClassRules {
     fn default(&self, class: &mut Value) {
-        class.fill("preemptionPolicy", "PreemptLowerPriority");
+        class.fill_absent("preemptionPolicy", "PreemptLowerPriority");
     }
 
-    fn validate(&self, class: &Value) -> Vec<FieldError> {
+    /// An update is only asked whether it leaves alone what cannot change.
+    fn validate_create(&self, class: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         let name = class["metadata"].text("name");
         let value = class.number("value");
@@ -35,7 +36,7 @@ impl Rules for PriorityClassRules {
             let detail = format!("maximum allowed value of a user defined priority is {HIGHEST}");
             problems.forbidden(&Path::default(), "value", detail);
         }
-        problems.optional_one_of(
+        problems.one_of(
             class,
             &Path::default(),
             "preemptionPolicy",

@@ -1,5 +1,6 @@
 //! ResourceClaim: a wish for devices.
 
+use crate::devices::validate_claim;
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
@@ -25,6 +26,14 @@ impl Rules for ResourceClaimRules {
         claim.set("status", json!({}));
     }
 
+    fn validate_create(&self, claim: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let path = Path::new("spec").child("devices");
+        validate_claim(&claim["spec"]["devices"], &path, &mut problems);
+        problems.into_vec()
+    }
+
+    /// Devices may be allocated by what a claim says, so that it stays as it was.
     fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         problems.immutable(new, old, &Path::default(), "spec");

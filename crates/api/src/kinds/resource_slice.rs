@@ -1,7 +1,10 @@
 //! ResourceSlice: the devices of a pool, on a node or reachable from some.
 
+use crate::devices::{too_many, validate_driver, validate_qualified_name};
+use crate::names::{dns1123_label, dns1123_subdomain};
+use crate::pod_spec::validate_node_selector;
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Generation, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
 
 pub static RESOURCE_SLICE: Resource = Resource::cluster(
     "resource.k8s.io",
@@ -23,6 +26,37 @@ impl Rules for ResourceSliceRules {
                 }
             }
         }
+    }
+
+    fn validate(&self, slice: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (spec, path) = (&slice["spec"], Path::new("spec"));
+        validate_driver(spec.text("driver"), &path.child("driver"), &mut problems);
+        validate_pool(&spec["pool"], &path.child("pool"), &mut problems);
+        validate_reach(spec, &path, &mut problems);
+        let path = path.child("devices");
+        too_many(spec.list("devices"), MAX_DEVICES, &path, &mut problems);
+        let mut names = Vec::new();
+        for (index, device) in spec.list("devices").iter().enumerate() {
+            let path = path.index(index);
+            validate_device(device, &path, &mut problems);
+            let name = device.text("name");
+            if names.contains(&name) {
+                problems.duplicate(&path, "", name);
+            }
+            names.push(name);
+        }
+        problems.into_vec()
+    }
+
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (new, old, path) = (&new["spec"], &old["spec"], Path::new("spec"));
+        problems.immutable(&new["pool"], &old["pool"], &path.child("pool"), "name");
+        for field in ["driver", "nodeName", "nodeSelector", "allNodes"] {
+            problems.immutable(new, old, &path, field);
+        }
+        problems.into_vec()
     }
 
     fn generation(&self) -> Generation {
@@ -53,6 +87,107 @@ impl Rules for ResourceSliceRules {
     }
 }
 
+/// How many devices a slice may have; those with taints or counters even fewer.
+const MAX_DEVICES: usize = 128;
+const MAX_ATTRIBUTES: usize = 32;
+
+/// A pool of devices may be published in several slices.
+fn validate_pool(pool: &Value, path: &Path, problems: &mut Problems) {
+    if problems.needs(pool, path, "name") {
+        let name = pool.text("name");
+        if name.len() > MAX_POOL_BYTES {
+            problems.extend([FieldError::too_long(&path.child("name"), MAX_POOL_BYTES)]);
+        }
+        for part in name.split('/') {
+            problems.form(path, "name", part, dns1123_subdomain(part, false));
+        }
+    }
+    let count = pool.number("resourceSliceCount");
+    if count <= 0 {
+        problems.invalid(path, "resourceSliceCount", count, "must be greater than zero");
+    }
+    let generation = pool.number("generation");
+    if generation < 0 {
+        problems.invalid(path, "generation", generation, "must be greater than or equal to zero");
+    }
+}
+
+const MAX_POOL_BYTES: usize = 253;
+
+/// From which nodes the devices can be used is said in exactly one way.
+fn validate_reach(spec: &Value, path: &Path, problems: &mut Problems) {
+    let mut ways = Vec::new();
+    match spec["nodeName"].as_str() {
+        None => {}
+        Some("") => {
+            let detail = "must be either unset or set to a non-empty string";
+            problems.invalid(path, "nodeName", "", detail);
+        }
+        Some(name) => {
+            ways.push("`nodeName`");
+            problems.form(path, "nodeName", name, dns1123_subdomain(name, false));
+        }
+    }
+    if spec.has("nodeSelector") {
+        ways.push("`nodeSelector`");
+        let (selector, path) = (&spec["nodeSelector"], path.child("nodeSelector"));
+        validate_node_selector(selector, &path, problems);
+        if selector.list("nodeSelectorTerms").len() != 1 {
+            let detail = "must have exactly one node selector term";
+            problems.invalid(
+                &path,
+                "nodeSelectorTerms",
+                selector["nodeSelectorTerms"].clone(),
+                detail,
+            );
+        }
+    }
+    for (field, shown) in [
+        ("allNodes", "`allNodes`"),
+        ("perDeviceNodeSelection", "`perDeviceNodeSelection`"),
+    ] {
+        match spec[field].as_bool() {
+            Some(true) => ways.push(shown),
+            Some(false) => problems.invalid(path, field, false, "must be either unset or set to true"),
+            None => {}
+        }
+    }
+    let wanted = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required";
+    match ways.len() {
+        0 => problems.required(path, "", wanted),
+        1 => {}
+        _ => {
+            let detail = format!("{wanted}, but multiple fields are set");
+            problems.invalid(path, "", format!("{{{}}}", ways.join(", ")), detail);
+        }
+    }
+}
+
+fn validate_device(device: &Value, path: &Path, problems: &mut Problems) {
+    let name = device.text("name");
+    problems.form(path, "name", name, dns1123_label(name, false));
+    let count = device.entries("attributes").count() + device.entries("capacity").count();
+    if count > MAX_ATTRIBUTES {
+        let detail = format!("the total number of attributes and capacities must not exceed {MAX_ATTRIBUTES}");
+        problems.invalid(path, "", count, detail);
+    }
+    for (key, attribute) in device.entries("attributes") {
+        let path = path.child("attributes").key(key);
+        validate_qualified_name(key, &path, problems);
+        let set = ["bool", "int", "string", "version"]
+            .into_iter()
+            .filter(|kind| attribute.has(kind));
+        match set.count() {
+            0 => problems.invalid(&path, "", "", "exactly one value must be specified"),
+            1 => {}
+            _ => problems.invalid(&path, "", attribute.clone(), "exactly one value must be specified"),
+        }
+    }
+    for (key, _) in device.entries("capacity") {
+        validate_qualified_name(key, &path.child("capacity").key(key), problems);
+    }
+}
+
 const COLUMNS: &[Column] = &[
     NAME,
     print::text("Node", "The node that has the devices."),
@@ -60,3 +195,52 @@ const COLUMNS: &[Column] = &[
     print::text("Pool", "The pool they belong to."),
     AGE,
 ];
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(spec: Value, expect: Expect) {
+        let found = ResourceSliceRules.validate(&json!({"spec": spec}));
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        expect.assert_eq(&found.join("\n"));
+    }
+
+    #[test]
+    fn a_slice_belongs_to_a_pool_and_is_reached_in_one_way() {
+        let pool = json!({"name": "p", "resourceSliceCount": 1});
+        check(
+            json!({"driver": "example.com", "pool": pool, "nodeName": "one"}),
+            expect![""],
+        );
+        check(
+            json!({"driver": "example.com", "pool": pool, "nodeName": "one", "allNodes": true}),
+            expect![[
+                r#"spec: Invalid value: "{`nodeName`, `allNodes`}": exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required, but multiple fields are set"#
+            ]],
+        );
+        check(
+            json!({}),
+            expect![[r#"
+                spec.driver: Required value
+                spec.pool.name: Required value
+                spec.pool.resourceSliceCount: Invalid value: 0: must be greater than zero
+                spec: Required value: exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"#]],
+        );
+    }
+
+    #[test]
+    fn devices_have_names_of_their_own_and_attributes_one_value() {
+        let device = json!({"name": "d", "attributes": {"a": {}}});
+        let pool = json!({"name": "p", "resourceSliceCount": 1});
+        check(
+            json!({"driver": "example.com", "pool": pool, "nodeName": "one", "devices": [device, {"name": "d"}]}),
+            expect![[r#"
+                spec.devices[0].attributes[a]: Invalid value: "": exactly one value must be specified
+                spec.devices[1]: Duplicate value: "d""#]],
+        );
+    }
+}

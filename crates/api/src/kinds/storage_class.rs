@@ -1,5 +1,7 @@
 //! StorageClass: how volumes of a kind are made.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::names::label_key;
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
@@ -13,29 +15,21 @@ struct StorageClassRules;
 
 impl Rules for StorageClassRules {
     fn default(&self, class: &mut Value) {
-        class.fill("reclaimPolicy", "Delete");
-        class.fill("volumeBindingMode", "Immediate");
+        class.fill_absent("reclaimPolicy", "Delete");
+        class.fill_absent("volumeBindingMode", "Immediate");
     }
 
     fn validate(&self, class: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         let path = Path::default();
-        if problems.needs(class, &path, "provisioner") {
-            let provisioner = class.text("provisioner");
-            problems.form(
-                &path,
-                "provisioner",
-                provisioner,
-                label_key(&provisioner.to_lowercase()),
-            );
+        validate_driver(class, "provisioner", &mut problems);
+        // Upstream lets an empty one pass.
+        if class["reclaimPolicy"] != "" {
+            problems.optional_one_of(class, &path, "reclaimPolicy", &["Delete", "Retain"]);
         }
-        problems.optional_one_of(class, &path, "reclaimPolicy", &["Delete", "Retain"]);
-        problems.one_of(
-            class,
-            &path,
-            "volumeBindingMode",
-            &["Immediate", "WaitForFirstConsumer"],
-        );
+        let modes = ["Immediate", "WaitForFirstConsumer"];
+        problems.optional_one_of(class, &path, "volumeBindingMode", &modes);
+        validate_topologies(class, &path.child("allowedTopologies"), &mut problems);
         problems.into_vec()
     }
 
@@ -67,6 +61,58 @@ impl Rules for StorageClassRules {
     }
 }
 
+/// The driver of a class, whose name is compared without regard to case.
+pub(super) fn validate_driver(class: &Value, field: &str, problems: &mut Problems) {
+    let path = Path::default();
+    if problems.needs(class, &path, field) {
+        let name = class.text(field).to_lowercase();
+        problems.form(&path, field, name.as_str(), label_key(&name));
+    }
+}
+
+/// No two terms, no two keys of a term and no two values of a key are the same.
+fn validate_topologies(class: &Value, path: &Path, problems: &mut Problems) {
+    let terms = class.list("allowedTopologies");
+    for (index, term) in terms.iter().enumerate() {
+        let path = path.index(index).child("matchLabelExpressions");
+        let expressions = term.list("matchLabelExpressions");
+        // A term without expressions is the same as none, and that upstream holds to be there already.
+        let same = |other: &Value| as_map(other) == as_map(term);
+        if expressions.is_empty() || terms[..index].iter().any(same) {
+            problems.duplicate(&path, "", "");
+        }
+        for (index, expression) in expressions.iter().enumerate() {
+            let path = path.index(index);
+            validate_topology_values(expression, &path, problems);
+            let key = expression.text("key");
+            if expressions[..index].iter().any(|other| other.text("key") == key) {
+                problems.duplicate(&path, "key", key);
+            }
+            problems.form(&path, "key", key, label_key(key));
+        }
+    }
+}
+
+fn as_map(term: &Value) -> BTreeMap<&str, BTreeSet<String>> {
+    let values = |expression: &Value| expression.list("values").iter().map(ToString::to_string).collect();
+    let expressions = term.list("matchLabelExpressions").iter();
+    expressions
+        .map(|expression| (expression.text("key"), values(expression)))
+        .collect()
+}
+
+fn validate_topology_values(expression: &Value, path: &Path, problems: &mut Problems) {
+    let values = expression.list("values");
+    if values.is_empty() {
+        problems.required(path, "values", "");
+    }
+    for (index, value) in values.iter().enumerate() {
+        if values[..index].contains(value) {
+            problems.duplicate(&path.child("values").index(index), "", value.clone());
+        }
+    }
+}
+
 const DEFAULT_ANNOTATIONS: [&str; 2] = [
     "storageclass.kubernetes.io/is-default-class",
     "storageclass.beta.kubernetes.io/is-default-class",
@@ -89,3 +135,27 @@ const COLUMNS: &[Column] = &[
     print::text("AllowVolumeExpansion", "Whether volumes can grow."),
     AGE,
 ];
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn topologies_say_nothing_twice() {
+        let term = json!({"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]});
+        let odd = json!({"matchLabelExpressions": [{"key": "zone", "values": ["b", "b"]}, {"key": "zone"}]});
+        let class = json!({"provisioner": "p", "allowedTopologies": [term, term, odd, {}]});
+        let found = StorageClassRules.validate(&class);
+        let found: Vec<String> = found.iter().map(ToString::to_string).collect();
+        expect![[r#"
+            allowedTopologies[1].matchLabelExpressions: Duplicate value: ""
+            allowedTopologies[2].matchLabelExpressions[0].values[1]: Duplicate value: "b"
+            allowedTopologies[2].matchLabelExpressions[1].values: Required value
+            allowedTopologies[2].matchLabelExpressions[1].key: Duplicate value: "zone"
+            allowedTopologies[3].matchLabelExpressions: Duplicate value: """#]]
+        .assert_eq(&found.join("\n"));
+    }
+}

@@ -37,6 +37,7 @@ impl Rules for VolumeAttachmentRules {
             (Some(""), false) => {
                 let detail = "must specify non empty persistentVolumeName";
                 problems.required(&place, "persistentVolumeName", detail);
+                problems.form(&place, "persistentVolumeName", "", dns1123_subdomain("", false));
             }
             (Some(name), false) => problems.form(&place, "persistentVolumeName", name, dns1123_subdomain(name, false)),
             (None, true) => {}

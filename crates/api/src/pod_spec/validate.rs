@@ -16,10 +16,9 @@ use crate::{Fields, Path, Problems, Value, validate_labels};
 
 pub(crate) use resource::{
     validate_amount as validate_resource_amount, validate_any_name as validate_any_resource,
-    validate_name as validate_resource,
+    validate_name as validate_resource, validate_requirements,
 };
-pub(crate) use scheduling::validate_node_selector;
-pub(super) use scheduling::validate_tolerations;
+pub(crate) use scheduling::{validate_node_selector, validate_tolerations};
 pub(crate) use volume::{validate_optional_name, validate_required_texts};
 
 /// What the checks of parts need to know about the whole.

@@ -7,7 +7,7 @@ use admission::Lookup;
 use api::kinds::api_service::API_SERVICE;
 use api::kinds::endpoint_slice::ENDPOINT_SLICE;
 use api::kinds::service::SERVICE;
-use api::{Error, Fields, Reason, Value};
+use api::{Error, Fields, Reason, Value, conditions};
 use futures_util::future::join_all;
 use serde_json::json;
 use tracing::warn;
@@ -44,7 +44,7 @@ pub async fn follow(server: Arc<ApiServer>) -> Result<impl Future<Output = ()> +
     let controller = Controller {
         server,
         served,
-        options: WriteOptions::own(),
+        options: WriteOptions::of_controller("kube-apiserver"),
     };
     controller.publish(&controller.stored());
     Ok(async move {
@@ -177,14 +177,16 @@ impl Controller {
     }
 
     async fn tell(&self, service: &Value, verdict: &Verdict) -> Result<(), Error> {
-        let conditions = service["status"].list("conditions");
-        let known = conditions
-            .iter()
-            .find(|condition| condition.text("type") == "Available");
-        if known.is_some_and(|known| verdict.stands_in(known)) {
+        let condition = verdict.condition();
+        if conditions::has_condition(service, &condition) {
             return Ok(());
         }
-        let mut change = |current: &Value| Ok(verdict.written_to(current));
+        let mut change = |current: &Value| {
+            let mut changed = current.clone();
+            let now = schema::time::format(schema::time::now());
+            conditions::set_condition(&mut changed, condition.clone(), &now);
+            Ok(changed)
+        };
         let name = service["metadata"].text("name");
         let written = self
             .server
@@ -211,32 +213,8 @@ impl Verdict {
         Verdict::new(true, "Local", "Local APIServices are always available".to_owned())
     }
 
-    fn status(&self) -> &'static str {
-        if self.available { "True" } else { "False" }
-    }
-
-    fn stands_in(&self, condition: &Value) -> bool {
-        condition.text("status") == self.status()
-            && condition.text("reason") == self.reason
-            && condition.text("message") == self.message
-    }
-
-    fn written_to(&self, service: &Value) -> Value {
-        let mut changed = service.clone();
-        let mut conditions = service["status"].list("conditions").to_vec();
-        let known = conditions
-            .iter()
-            .position(|condition| condition.text("type") == "Available");
-        let since = known
-            .map(|at| conditions.remove(at))
-            .filter(|known| known.text("status") == self.status())
-            .map(|known| known["lastTransitionTime"].clone());
-        let now = || schema::time::format(schema::time::now()).into();
-        conditions.push(json!({
-            "type": "Available", "status": self.status(), "reason": self.reason, "message": self.message,
-            "lastTransitionTime": since.unwrap_or_else(now),
-        }));
-        changed["status"] = json!({ "conditions": conditions });
-        changed
+    fn condition(&self) -> Value {
+        let status = if self.available { "True" } else { "False" };
+        json!({ "type": "Available", "status": status, "reason": self.reason, "message": self.message })
     }
 }

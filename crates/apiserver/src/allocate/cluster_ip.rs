@@ -122,7 +122,6 @@ fn address_object(ip: Ipv4Addr, service: &Value) -> bytes::Bytes {
             "name": ip.to_string(),
             "uid": uuid::Uuid::new_v4().to_string(),
             "creationTimestamp": schema::time::format(schema::time::now()),
-            "generation": 1,
             "labels": {
                 "ipaddress.kubernetes.io/ip-family": "IPv4",
                 "ipaddress.kubernetes.io/managed-by": "ipallocator.k8s.io",

@@ -46,7 +46,7 @@ pub async fn follow(server: Arc<ApiServer>, hub: Arc<Hub>) -> Result<impl Future
         server,
         hub,
         served,
-        options: WriteOptions::own(),
+        options: WriteOptions::of_controller("kube-apiserver"),
         known: HashMap::new(),
         read: HashMap::new(),
     };
@@ -227,7 +227,14 @@ impl Controller {
         };
         let scope = Scope::Subresource("");
         match registry
-            .update(&self.served, "", &definition.name, scope, &self.options, &mut change)
+            .update(
+                &self.served,
+                "",
+                &definition.name,
+                scope,
+                &WriteOptions::own(),
+                &mut change,
+            )
             .await
         {
             Err(error) if error.reason == Reason::NotFound => Ok(true),

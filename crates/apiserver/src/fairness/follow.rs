@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use api::{Error, Resource, Value, kinds};
+use api::{Error, Resource, Value, conditions, kinds};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tracing::warn;
@@ -12,7 +12,7 @@ use super::plan::{FlowSchema, Level};
 use super::{Plan, defaults};
 use crate::ApiServer;
 use crate::bootstrap::Seed;
-use crate::registry::{Registry, Scope, WriteOptions};
+use crate::registry::{self, Registry, Scope, Served, Tracking, WriteOptions};
 
 static SCHEMAS: &Resource = &kinds::flow_schema::FLOW_SCHEMA;
 static LEVELS: &Resource = &kinds::priority_level_configuration::PRIORITY_LEVEL_CONFIGURATION;
@@ -71,19 +71,16 @@ impl ApiServer {
             let level = spec.priority_level_configuration.name.as_str();
             let condition = dangling(level, levels.contains(level));
             let current = self.registry.get(&served, "", &metadata.name).await?.value(&served)?;
-            if has(&current, &condition) {
+            if conditions::has_condition(&current, &condition) {
                 continue;
             }
-            let mut change = |current: &Value| Ok(with(current, &condition));
+            let mut change = |current: &Value| tell(&served, current, &condition);
+            let options = WriteOptions {
+                tracking: Tracking::Done,
+                ..WriteOptions::own()
+            };
             self.registry
-                .update(
-                    &served,
-                    "",
-                    &metadata.name,
-                    Scope::Status,
-                    &WriteOptions::own(),
-                    &mut change,
-                )
+                .update(&served, "", &metadata.name, Scope::Status, &options, &mut change)
                 .await?;
         }
         Ok(())
@@ -153,18 +150,16 @@ fn dangling(level: &str, exists: bool) -> Value {
     json!({ "type": "Dangling", "status": status, "reason": reason, "message": message })
 }
 
-fn has(schema: &Value, condition: &Value) -> bool {
-    let conditions = schema["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|found| covers(found, condition))
+/// The schema with the condition applied, as upstream's own controller does it.
+fn tell(served: &Served, schema: &Value, condition: &Value) -> Result<Value, Error> {
+    let mut told = json!({
+        "apiVersion": schema["apiVersion"], "kind": schema["kind"],
+        "metadata": { "name": schema["metadata"]["name"] }, "status": schema["status"],
+    });
+    let now = schema::time::format(schema::time::now());
+    conditions::set_condition(&mut told, condition.clone(), &now);
+    registry::apply(served, Some(schema), &told, Scope::Status, CONSUMER, true)
 }
 
-fn with(schema: &Value, condition: &Value) -> Value {
-    let mut changed = schema.clone();
-    let mut conditions: Vec<Value> = schema["status"]["conditions"].as_array().cloned().unwrap_or_default();
-    conditions.retain(|other| other["type"] != condition["type"]);
-    let mut condition = condition.clone();
-    condition["lastTransitionTime"] = schema::time::format(schema::time::now()).into();
-    conditions.push(condition);
-    changed["status"]["conditions"] = conditions.into();
-    changed
-}
+/// The name by which this server owns what it says of schemas.
+const CONSUMER: &str = "api-priority-and-fairness-config-consumer-v1";

@@ -50,7 +50,7 @@ impl Registry {
     ) -> Result<Stored, Error> {
         let resource = served.resource;
         metadata::fill_new(&mut value, resource, namespace)?;
-        metadata::generate_name(&mut value);
+        metadata::generate_name(&mut value, resource);
         if resource.has_status()
             && !resource.rules.keeps_status_on_create()
             && let Some(object) = value.as_object_mut()
@@ -81,7 +81,7 @@ impl Registry {
             return Err(Error::invalid(resource, shown, problems));
         }
         attributes.name.clone_from(&name);
-        warn(oddities(resource, &attributes.object));
+        warn(oddities(resource, &attributes.object, None));
         self.admission.validate(&attributes, &self.lookup()).await?;
         self.commit_new(served, namespace, &name, attributes, options).await
     }
@@ -92,7 +92,11 @@ impl Registry {
         value["kind"] = served.resource.kind.into();
         metadata::fill_new(&mut value, served.resource, namespace)?;
         self.complete(served, &mut value)?;
+        let status = value.get("status").cloned();
         served.resource.rules.prepare_create(&mut value);
+        if let Some(status) = status {
+            value["status"] = status;
+        }
         self.complete(served, &mut value)?;
         Ok(value)
     }
@@ -168,9 +172,12 @@ impl Registry {
     }
 }
 
-/// What to warn about in an object that is written.
-pub fn oddities(resource: &Resource, object: &Value) -> Vec<String> {
-    let mut warnings = resource.rules.warnings(object);
+/// What to warn about in an object that is written; `old` is what it was before.
+pub fn oddities(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<String> {
+    let mut warnings = match old {
+        Some(old) => resource.rules.warnings_on_update(object, old),
+        None => resource.rules.warnings(object),
+    };
     warnings.extend(api::warnings::of_object(object));
     warnings
 }

@@ -30,7 +30,7 @@ pub fn fill_new(value: &mut Value, resource: &Resource, namespace: &str) -> Resu
     );
     match resource.rules.generation() {
         api::Generation::Spec | api::Generation::All => metadata.insert("generation".to_owned(), 1.into()),
-        api::Generation::None => metadata.remove("generation"),
+        api::Generation::None | api::Generation::Changes => metadata.remove("generation"),
     };
     Ok(())
 }
@@ -57,7 +57,7 @@ pub fn fill_requester(value: &mut Value, resource: &Resource, user: &User) {
 }
 
 /// Gives an object that has only a `generateName` a name of its own.
-pub fn generate_name(value: &mut Value) {
+pub fn generate_name(value: &mut Value, resource: &Resource) {
     let Some(metadata) = metadata(value) else { return };
     let base = match (
         metadata.get("name").and_then(Value::as_str),
@@ -67,7 +67,10 @@ pub fn generate_name(value: &mut Value) {
         _ => return,
     };
     let base: String = base.chars().take(MAX_GENERATED_BASE).collect();
-    let name = format!("{base}{}", random_suffix());
+    let name = match resource.rules.generates_names() {
+        true => format!("{base}{}", random_suffix()),
+        false => base,
+    };
     metadata.insert("name".to_owned(), name.into());
 }
 
@@ -102,7 +105,7 @@ pub fn carry_over(new: &mut Value, old: &Value) {
 pub fn bump_generation(new: &mut Value, old: &Value, resource: &Resource) {
     let counts_status = match resource.rules.generation() {
         api::Generation::None => return,
-        api::Generation::Spec => false,
+        api::Generation::Spec | api::Generation::Changes => false,
         api::Generation::All => true,
     };
     if same_desired_state(new, old, counts_status) {

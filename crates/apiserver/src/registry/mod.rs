@@ -226,6 +226,15 @@ impl Served {
             .ok_or_else(|| Error::internal(format!("{} has no schema", self.resource.kind)))
     }
 
+    /// The type of objects that upstream stores as protobuf, which are all but those of the extensions.
+    fn stored_type(&self) -> Option<TypeRef<'static>> {
+        let as_json = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
+        match as_json.contains(&self.resource.group) {
+            true => None,
+            false => schema::builtin().object(&self.storage_api_version, self.resource.kind),
+        }
+    }
+
     pub fn api_version(&self) -> &str {
         &self.api_version
     }
@@ -281,8 +290,15 @@ impl Served {
             None if self.converts() => api::convert(&mut value, &self.storage_api_version),
             None => {}
         }
+        let mut bytes = schema::encode_json(&value);
+        if memchr::memmem::find(&bytes, b"[]").is_some()
+            && let Some(ty) = self.stored_type()
+        {
+            schema::forget_empty_lists(ty, &mut value);
+            bytes = schema::encode_json(&value);
+        }
         // Kept for as long as the object is, so without the room that the buffer grew into.
-        Ok(Bytes::copy_from_slice(&schema::encode_json(&value)))
+        Ok(Bytes::copy_from_slice(&bytes))
     }
 }
 

@@ -85,6 +85,14 @@ impl WriteOptions {
         WriteOptions::internal(Arc::new(User::system("system:apiserver", &["system:masters"])))
     }
 
+    /// Writes of one of the server's controllers, which own what they write as upstream's do.
+    pub fn of_controller(manager: &str) -> WriteOptions {
+        WriteOptions {
+            tracking: Tracking::By(manager.to_owned()),
+            ..WriteOptions::own()
+        }
+    }
+
     /// A write that the server makes on behalf of somebody.
     pub fn internal(user: Arc<User>) -> WriteOptions {
         WriteOptions {

@@ -98,7 +98,7 @@ impl Registry {
         }
         validate(served, scope, name, &attributes.object, &attributes.old_object)?;
         if scope == Scope::Main && is_odd_again(resource, &attributes.object, &attributes.old_object) {
-            warn(oddities(resource, &attributes.object));
+            warn(oddities(resource, &attributes.object, Some(&attributes.old_object)));
         }
         self.admission.validate(&attributes, &self.lookup()).await?;
 

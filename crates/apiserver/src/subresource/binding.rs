@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Error, FieldError, Path, Reason, Value, kinds};
+use api::{Error, FieldError, Path, Reason, Value, conditions, kinds};
 use http::{Response, StatusCode};
 use serde_json::json;
 
@@ -89,24 +89,11 @@ fn assign(pod: &Value, node: &str, binding: &Value) -> Result<Value, Error> {
             bound["metadata"]["annotations"][key] = value.clone();
         }
     }
-    set_condition(
-        &mut bound,
-        json!({
-            "type": "PodScheduled", "status": "True", "lastProbeTime": null,
-            "lastTransitionTime": schema::time::format(schema::time::now()),
-            "observedGeneration": pod["metadata"]["generation"],
-        }),
-    );
+    let condition = json!({
+        "type": "PodScheduled", "status": "True", "lastProbeTime": null,
+        "observedGeneration": pod["metadata"]["generation"],
+    });
+    let now = schema::time::format(schema::time::now());
+    conditions::set_condition(&mut bound, condition, &now);
     Ok(bound)
-}
-
-fn set_condition(pod: &mut Value, condition: Value) {
-    if !pod["status"]["conditions"].is_array() {
-        pod["status"]["conditions"] = json!([]);
-    }
-    let Some(conditions) = pod["status"]["conditions"].as_array_mut() else {
-        return;
-    };
-    conditions.retain(|known| known["type"] != condition["type"]);
-    conditions.push(condition);
 }

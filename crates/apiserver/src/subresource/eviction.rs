@@ -2,7 +2,7 @@
 
 use admission::Lookup;
 use api::selector::Selector;
-use api::{Error, LabelSelector, Reason, Value, kinds};
+use api::{Error, LabelSelector, Reason, Value, conditions, kinds};
 use http::{Response, StatusCode};
 use serde::Deserialize;
 
@@ -71,17 +71,14 @@ fn needs_budget(pod: &Value) -> bool {
 async fn mark_target(call: &Call<'_>, options: &WriteOptions) -> Result<(), Error> {
     let mut change = |pod: &Value| {
         let mut marked = pod.clone();
-        let conditions = marked["status"]["conditions"].take();
-        let mut conditions = conditions.as_array().cloned().unwrap_or_default();
-        conditions.retain(|condition| condition["type"] != "DisruptionTarget");
-        conditions.push(serde_json::json!({
+        let condition = serde_json::json!({
             "type": "DisruptionTarget",
             "status": "True",
             "reason": "EvictionByEvictionAPI",
             "message": "Eviction API: evicting",
-            "lastTransitionTime": schema::time::format(schema::time::now()),
-        }));
-        marked["status"]["conditions"] = conditions.into();
+        });
+        let now = schema::time::format(schema::time::now());
+        conditions::set_condition(&mut marked, condition, &now);
         Ok(marked)
     };
     let (namespace, name) = (&call.info.namespace, &call.info.name);

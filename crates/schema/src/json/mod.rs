@@ -7,6 +7,7 @@ mod normalize;
 mod path;
 mod reader;
 mod splice;
+mod stored;
 mod untyped;
 mod write;
 
@@ -14,6 +15,7 @@ pub use decode::{Decoded, decode_json};
 pub use normalize::normalize;
 pub use reader::{MAX_DEPTH, parse_json};
 pub use splice::{splice_resource_version, write_with_resource_version};
+pub use stored::forget_empty_lists;
 pub use untyped::decode_untyped;
 pub use write::{encode_json, write_json};
 

@@ -1,0 +1,322 @@
+//! Requests for devices, as claims, templates of claims and classes make them.
+
+use cel::{Environment, Type};
+
+use crate::expressions::validate_expression;
+use crate::names::{c_identifier, dns1123_label, dns1123_subdomain};
+use crate::{FieldError, Fields, Path, Problems, Value};
+
+/// How many requests, constraints and configurations a claim may have, each.
+const MAX_PARTS: usize = 32;
+/// How many ways of serving one request there may be.
+const MAX_ALTERNATIVES: usize = 8;
+const MAX_SELECTORS: usize = 32;
+const MAX_TOLERATIONS: usize = 16;
+/// How long the names of attributes and of drivers may be, in bytes.
+const MAX_IDENTIFIER_BYTES: usize = 32;
+const MAX_DRIVER_BYTES: usize = 63;
+
+/// What expressions know of a device.
+fn environment() -> Environment {
+    let by_domain = |of: Type| Type::map(Type::String, Type::map(Type::String, of));
+    let device = Type::object(
+        "kubernetes.DRADevice",
+        [
+            ("driver", Type::String),
+            ("attributes", by_domain(Type::Dyn)),
+            ("capacity", by_domain(Type::parse("quantity"))),
+            ("allowMultipleAllocations", Type::Bool),
+        ],
+    );
+    Environment::default().with("device", device)
+}
+
+/// The `devices` of a claim.
+pub fn validate_claim(devices: &Value, path: &Path, problems: &mut Problems) {
+    for list in ["requests", "constraints", "config"] {
+        too_many(devices.list(list), MAX_PARTS, &path.child(list), problems);
+    }
+    let names = request_names(devices);
+    let mut seen = Vec::new();
+    for (index, request) in devices.list("requests").iter().enumerate() {
+        let path = path.child("requests").index(index);
+        validate_request(request, &path, problems);
+        let name = request.text("name");
+        if seen.contains(&name) {
+            problems.duplicate(&path, "", name);
+        }
+        seen.push(name);
+    }
+    for (index, constraint) in devices.list("constraints").iter().enumerate() {
+        let path = path.child("constraints").index(index);
+        validate_references(constraint, &names, &path, problems);
+        validate_constraint(constraint, &path, problems);
+    }
+    for (index, config) in devices.list("config").iter().enumerate() {
+        let path = path.child("config").index(index);
+        validate_references(config, &names, &path, problems);
+        validate_config(config, &path, problems);
+    }
+}
+
+/// The selectors and configurations of a class.
+pub fn validate_class(spec: &Value, path: &Path, problems: &mut Problems) {
+    validate_selectors(spec, path, problems);
+    too_many(spec.list("config"), MAX_PARTS, &path.child("config"), problems);
+    for (index, config) in spec.list("config").iter().enumerate() {
+        validate_config(config, &path.child("config").index(index), problems);
+    }
+}
+
+/// The names that constraints and configurations can refer to.
+fn request_names(devices: &Value) -> Vec<String> {
+    let mut names = Vec::new();
+    for request in devices.list("requests") {
+        let name = request.text("name");
+        names.push(name.to_owned());
+        let alternatives = request.list("firstAvailable").iter();
+        names.extend(alternatives.map(|alternative| format!("{name}/{}", alternative.text("name"))));
+    }
+    names
+}
+
+fn validate_request(request: &Value, path: &Path, problems: &mut Problems) {
+    let name = request.text("name");
+    problems.form(path, "name", name, dns1123_label(name, false));
+    let alternatives = request.list("firstAvailable");
+    match (request.has("exactly"), alternatives.is_empty()) {
+        (false, true) => {
+            let detail = "exactly one of `exactly` or `firstAvailable` is required";
+            problems.required(path, "", detail);
+        }
+        (true, false) => {
+            let detail = "exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set";
+            problems.invalid(path, "", Value::Null, detail);
+        }
+        _ => {}
+    }
+    if request.has("exactly") {
+        validate_wish(&request["exactly"], &path.child("exactly"), problems);
+    }
+    let path = path.child("firstAvailable");
+    too_many(alternatives, MAX_ALTERNATIVES, &path, problems);
+    for (index, alternative) in alternatives.iter().enumerate() {
+        let path = path.index(index);
+        let name = alternative.text("name");
+        problems.form(&path, "name", name, dns1123_label(name, false));
+        if alternatives[..index].iter().any(|other| other.text("name") == name) {
+            problems.duplicate(&path, "", name);
+        }
+        validate_wish(alternative, &path, problems);
+    }
+}
+
+/// Which devices a request wants, and how many.
+fn validate_wish(wish: &Value, path: &Path, problems: &mut Problems) {
+    if problems.needs(wish, path, "deviceClassName") {
+        let class = wish.text("deviceClassName");
+        problems.form(path, "deviceClassName", class, dns1123_subdomain(class, false));
+    }
+    validate_selectors(wish, path, problems);
+    let count = wish.number("count");
+    match wish.text("allocationMode") {
+        "All" if count != 0 => {
+            problems.invalid(
+                path,
+                "count",
+                count,
+                "must not be specified when allocationMode is 'All'",
+            );
+        }
+        "ExactCount" if count <= 0 => problems.invalid(path, "count", count, "must be greater than zero"),
+        "All" | "ExactCount" => {}
+        _ => problems.optional_one_of(wish, path, "allocationMode", &["All", "ExactCount"]),
+    }
+    too_many(
+        wish.list("tolerations"),
+        MAX_TOLERATIONS,
+        &path.child("tolerations"),
+        problems,
+    );
+}
+
+fn validate_selectors(wish: &Value, path: &Path, problems: &mut Problems) {
+    let (selectors, path) = (wish.list("selectors"), path.child("selectors"));
+    too_many(selectors, MAX_SELECTORS, &path, problems);
+    if selectors.is_empty() {
+        return;
+    }
+    let environment = environment();
+    for (index, selector) in selectors.iter().enumerate() {
+        let path = path.index(index);
+        match selector["cel"].is_object() {
+            false => problems.required(&path, "cel", ""),
+            true => {
+                let path = path.child("cel");
+                validate_expression(
+                    &selector["cel"],
+                    &path,
+                    "expression",
+                    &environment,
+                    &[Type::Bool],
+                    problems,
+                );
+            }
+        }
+    }
+}
+
+fn validate_references(part: &Value, names: &[String], path: &Path, problems: &mut Problems) {
+    let requests: Vec<&str> = part.list("requests").iter().filter_map(Value::as_str).collect();
+    let path = path.child("requests");
+    too_many(part.list("requests"), MAX_PARTS, &path, problems);
+    for (index, request) in requests.iter().enumerate() {
+        let place = path.index(index);
+        for name in request.splitn(2, '/') {
+            problems.form(&place, "", *request, dns1123_label(name, false));
+        }
+        if !names.iter().any(|name| name == request) || request.is_empty() {
+            let detail = "must be the name of a request in the claim or the name of a request and a subrequest \
+                          separated by '/'";
+            problems.invalid(&place, "", *request, detail);
+        }
+        if requests[..index].contains(request) {
+            problems.duplicate(&place, "", *request);
+        }
+    }
+}
+
+fn validate_constraint(constraint: &Value, path: &Path, problems: &mut Problems) {
+    let kinds = ["matchAttribute", "distinctAttribute"];
+    let set: Vec<&str> = kinds.into_iter().filter(|kind| constraint.has(kind)).collect();
+    if set.len() != 1 {
+        let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are \
+                      set";
+        problems.required(path, "", detail);
+    }
+    for field in set {
+        validate_full_name(constraint.text(field), &path.child(field), problems);
+    }
+}
+
+fn validate_config(config: &Value, path: &Path, problems: &mut Problems) {
+    let opaque = &config["opaque"];
+    if !opaque.is_object() {
+        return problems.required(path, "opaque", "");
+    }
+    let path = path.child("opaque");
+    validate_driver(opaque.text("driver"), &path.child("driver"), problems);
+    match &opaque["parameters"] {
+        Value::Null => problems.required(&path, "parameters", ""),
+        Value::Object(_) => {}
+        _ => problems.invalid(&path, "parameters", "<value omitted>", "must be a valid JSON object"),
+    }
+}
+
+/// The name of a driver, which is a domain.
+pub fn validate_driver(name: &str, path: &Path, problems: &mut Problems) {
+    if name.is_empty() {
+        return problems.required(path, "", "");
+    }
+    if name.len() > MAX_DRIVER_BYTES {
+        problems.extend([FieldError::too_long(path, MAX_DRIVER_BYTES)]);
+    }
+    problems.form(path, "", name, dns1123_subdomain(name, false));
+}
+
+/// The name of an attribute or capacity, with the domain of whoever defined it or without.
+pub fn validate_qualified_name(name: &str, path: &Path, problems: &mut Problems) {
+    let Some((domain, rest)) = name.split_once('/') else {
+        return validate_identifier(name, path, problems);
+    };
+    match domain {
+        "" => problems.required(path, "", "the domain must not be empty"),
+        domain => validate_driver(domain, path, problems),
+    }
+    match rest {
+        "" => problems.required(path, "", "the name must not be empty"),
+        rest => validate_identifier(rest, path, problems),
+    }
+}
+
+fn validate_full_name(name: &str, path: &Path, problems: &mut Problems) {
+    validate_qualified_name(name, path, problems);
+    if !name.contains('/') {
+        let detail = "a fully qualified name must be a domain and a name separated by a slash";
+        problems.invalid(path, "", name, detail);
+    }
+}
+
+fn validate_identifier(name: &str, path: &Path, problems: &mut Problems) {
+    if name.len() > MAX_IDENTIFIER_BYTES {
+        problems.extend([FieldError::too_long(path, MAX_IDENTIFIER_BYTES)]);
+    }
+    problems.form(path, "", name, c_identifier(name));
+}
+
+pub fn too_many(items: &[Value], most: usize, path: &Path, problems: &mut Problems) {
+    if items.len() > most {
+        problems.extend([FieldError::too_many(path, items.len(), most)]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+    use serde_json::json;
+
+    use super::*;
+
+    fn check(devices: Value, expect: Expect) {
+        let mut problems = Problems::default();
+        validate_claim(&devices, &Path::new("d"), &mut problems);
+        let found: Vec<String> = problems.into_vec().iter().map(ToString::to_string).collect();
+        expect.assert_eq(&found.join("\n"));
+    }
+
+    fn request(name: &str) -> Value {
+        json!({"name": name, "exactly": {"deviceClassName": "c", "allocationMode": "ExactCount", "count": 1}})
+    }
+
+    #[test]
+    fn a_request_is_for_some_devices_of_a_class() {
+        check(json!({"requests": [request("r")]}), expect![""]);
+        check(
+            json!({"requests": [request("r"), request("r"), {"name": "s"}, {"name": "t", "exactly": {"allocationMode": "All", "count": 2}}]}),
+            expect![[r#"
+                d.requests[1]: Duplicate value: "r"
+                d.requests[2]: Required value: exactly one of `exactly` or `firstAvailable` is required
+                d.requests[3].exactly.deviceClassName: Required value
+                d.requests[3].exactly.count: Invalid value: 2: must not be specified when allocationMode is 'All'"#]],
+        );
+    }
+
+    #[test]
+    fn constraints_are_about_requests_and_an_attribute() {
+        let with = |constraint: Value| json!({"requests": [request("r")], "constraints": [constraint]});
+        check(
+            with(json!({"requests": ["r"], "matchAttribute": "example.com/a"})),
+            expect![""],
+        );
+        check(
+            with(json!({"requests": ["r", "r", "s"], "matchAttribute": "a"})),
+            expect![[r#"
+                d.constraints[0].requests[1]: Duplicate value: "r"
+                d.constraints[0].requests[2]: Invalid value: "s": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'
+                d.constraints[0].matchAttribute: Invalid value: "a": a fully qualified name must be a domain and a name separated by a slash"#]],
+        );
+    }
+
+    #[test]
+    fn selectors_are_expressions_about_a_device() {
+        let mut problems = Problems::default();
+        let spec = json!({"selectors": [
+            {"cel": {"expression": "device.driver == 'x' && device.attributes['x'].model == 'y'"}},
+            {"cel": {"expression": "device.odd"}},
+            {},
+        ]});
+        validate_class(&spec, &Path::new("spec"), &mut problems);
+        let found: Vec<String> = problems.into_vec().into_iter().map(|problem| problem.field).collect();
+        assert_eq!(found, ["spec.selectors[1].cel.expression", "spec.selectors[2].cel"]);
+    }
+}
