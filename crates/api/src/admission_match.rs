@@ -31,12 +31,8 @@ pub fn default_rules(object: &mut Value, list: &str) {
 /// What is wrong with the constraints of a policy, or of a binding of one.
 pub fn validate_match_resources(resources: &Value, path: &Path, problems: &mut Problems) {
     problems.optional_one_of(resources, path, "matchPolicy", &["Equivalent", "Exact"]);
-    // Upstream names the selector of objects otherwise than the API does.
-    for (field, shown) in [
-        ("namespaceSelector", "namespaceSelector"),
-        ("objectSelector", "labelSelector"),
-    ] {
-        problems.extend(validate_label_selector(&resources[field], &path.child(shown)));
+    for field in ["namespaceSelector", "objectSelector"] {
+        problems.extend(validate_label_selector(&resources[field], &path.child(field)));
     }
     for list in ["resourceRules", "excludeResourceRules"] {
         for (index, rule) in resources.list(list).iter().enumerate() {

@@ -2,8 +2,8 @@
 
 use cel::{Environment, Type};
 
-use crate::expressions::validate_expression;
-use crate::names::{c_identifier, dns1123_label, dns1123_subdomain};
+use crate::expressions::type_of;
+use crate::names::{c_identifier, dns1123_label, dns1123_subdomain, label_key, label_value};
 use crate::{FieldError, Fields, Path, Problems, Value};
 
 /// How many requests, constraints and configurations a claim may have, each.
@@ -132,13 +132,33 @@ fn validate_wish(wish: &Value, path: &Path, problems: &mut Problems) {
         "All" | "ExactCount" => {}
         _ => problems.optional_one_of(wish, path, "allocationMode", &["All", "ExactCount"]),
     }
-    too_many(
-        wish.list("tolerations"),
-        MAX_TOLERATIONS,
-        &path.child("tolerations"),
-        problems,
-    );
+    validate_tolerations(wish.list("tolerations"), &path.child("tolerations"), problems);
 }
+
+fn validate_tolerations(tolerations: &[Value], path: &Path, problems: &mut Problems) {
+    too_many(tolerations, MAX_TOLERATIONS, path, problems);
+    for (index, toleration) in tolerations.iter().enumerate() {
+        let path = path.index(index);
+        let (key, value) = (toleration.text("key"), toleration.text("value"));
+        if !key.is_empty() {
+            problems.form(&path, "key", key, label_key(key));
+        }
+        match toleration.text("operator") {
+            "Exists" if !value.is_empty() => {
+                problems.invalid(&path, "value", value, "must be empty for operator `Exists`");
+            }
+            "Exists" => {}
+            "Equal" => problems.form(&path, "value", value, label_value(value)),
+            _ => problems.one_of(toleration, &path, "operator", &["Equal", "Exists"]),
+        }
+        if !toleration.text("effect").is_empty() {
+            problems.optional_one_of(toleration, &path, "effect", &EFFECTS);
+        }
+    }
+}
+
+/// What a taint does to claims that do not tolerate it.
+pub const EFFECTS: [&str; 3] = ["NoExecute", "NoSchedule", "None"];
 
 fn validate_selectors(wish: &Value, path: &Path, problems: &mut Problems) {
     let (selectors, path) = (wish.list("selectors"), path.child("selectors"));
@@ -151,18 +171,76 @@ fn validate_selectors(wish: &Value, path: &Path, problems: &mut Problems) {
         let path = path.index(index);
         match selector["cel"].is_object() {
             false => problems.required(&path, "cel", ""),
-            true => {
-                let path = path.child("cel");
-                validate_expression(
-                    &selector["cel"],
-                    &path,
-                    "expression",
-                    &environment,
-                    &[Type::Bool],
-                    problems,
-                );
-            }
+            true => validate_selector(&selector["cel"], &environment, &path.child("cel"), problems),
         }
+    }
+}
+
+fn validate_selector(selector: &Value, environment: &Environment, path: &Path, problems: &mut Problems) {
+    match type_of(selector, path, "expression", environment, problems) {
+        None | Some(Type::Bool | Type::Dyn) => {}
+        Some(found) => {
+            let detail = format!("must evaluate to bool or the unknown type, not {found}");
+            problems.invalid(path, "expression", selector.text("expression"), detail);
+        }
+    }
+}
+
+/// The status of a claim: which devices it has, and for whom.
+pub fn validate_status(claim: &Value, path: &Path, problems: &mut Problems) {
+    let status = &claim["status"];
+    let names = request_names(&claim["spec"]["devices"]);
+    let results = path.child("allocation").child("devices").child("results");
+    let found = status["allocation"]["devices"].list("results");
+    too_many(found, MAX_PARTS, &results, problems);
+    for (index, result) in found.iter().enumerate() {
+        let path = results.index(index);
+        validate_reference(result.text("request"), &names, &path.child("request"), problems);
+        validate_driver(result.text("driver"), &path.child("driver"), problems);
+        validate_pool_name(result.text("pool"), &path.child("pool"), problems);
+        let device = result.text("device");
+        problems.form(&path, "device", device, dns1123_label(device, false));
+    }
+    let (users, path) = (status.list("reservedFor"), path.child("reservedFor"));
+    too_many(users, MAX_USERS, &path, problems);
+    for (index, user) in users.iter().enumerate() {
+        let path = path.index(index);
+        for field in ["resource", "name", "uid"] {
+            problems.needs(user, &path, field);
+        }
+        if users[..index].iter().any(|other| other["uid"] == user["uid"]) {
+            problems.duplicate(&path, "uid", user.text("uid"));
+        }
+    }
+    if !users.is_empty() && !status.has("allocation") {
+        problems.forbidden(&path, "", "may not be specified when `allocated` is not set");
+    }
+}
+
+/// How many may use the devices of one claim.
+const MAX_USERS: usize = 256;
+const MAX_POOL_BYTES: usize = 253;
+
+pub fn validate_pool_name(name: &str, path: &Path, problems: &mut Problems) {
+    if name.is_empty() {
+        return problems.required(path, "", "");
+    }
+    if name.len() > MAX_POOL_BYTES {
+        problems.extend([FieldError::too_long(path, MAX_POOL_BYTES)]);
+    }
+    for part in name.split('/') {
+        problems.form(path, "", part, dns1123_subdomain(part, false));
+    }
+}
+
+fn validate_reference(request: &str, names: &[String], path: &Path, problems: &mut Problems) {
+    for name in request.splitn(2, '/') {
+        problems.form(path, "", request, dns1123_label(name, false));
+    }
+    if !names.iter().any(|name| name == request) || request.is_empty() {
+        let detail = "must be the name of a request in the claim or the name of a request and a subrequest separated \
+                      by '/'";
+        problems.invalid(path, "", request, detail);
     }
 }
 
@@ -172,14 +250,7 @@ fn validate_references(part: &Value, names: &[String], path: &Path, problems: &m
     too_many(part.list("requests"), MAX_PARTS, &path, problems);
     for (index, request) in requests.iter().enumerate() {
         let place = path.index(index);
-        for name in request.splitn(2, '/') {
-            problems.form(&place, "", *request, dns1123_label(name, false));
-        }
-        if !names.iter().any(|name| name == request) || request.is_empty() {
-            let detail = "must be the name of a request in the claim or the name of a request and a subrequest \
-                          separated by '/'";
-            problems.invalid(&place, "", *request, detail);
-        }
+        validate_reference(request, names, &place, problems);
         if requests[..index].contains(request) {
             problems.duplicate(&place, "", *request);
         }
@@ -189,7 +260,8 @@ fn validate_references(part: &Value, names: &[String], path: &Path, problems: &m
 fn validate_constraint(constraint: &Value, path: &Path, problems: &mut Problems) {
     let kinds = ["matchAttribute", "distinctAttribute"];
     let set: Vec<&str> = kinds.into_iter().filter(|kind| constraint.has(kind)).collect();
-    if set.len() != 1 {
+    // Whatever the words, upstream lets both pass.
+    if set.is_empty() {
         let detail = "exactly one of \"matchAttribute\" or \"distinctAttribute\" is required, but multiple fields are \
                       set";
         problems.required(path, "", detail);
@@ -224,17 +296,20 @@ pub fn validate_driver(name: &str, path: &Path, problems: &mut Problems) {
     problems.form(path, "", name, dns1123_subdomain(name, false));
 }
 
-/// The name of an attribute or capacity, with the domain of whoever defined it or without.
+/// The name of an attribute or capacity, with the domain of whoever defined it or without. Upstream looks no further where
+/// there are more slashes.
 pub fn validate_qualified_name(name: &str, path: &Path, problems: &mut Problems) {
-    let Some((domain, rest)) = name.split_once('/') else {
-        return validate_identifier(name, path, problems);
+    let (domain, rest) = match name.split('/').collect::<Vec<_>>()[..] {
+        [name] => return validate_identifier(name, path, problems),
+        [domain, rest] => (domain, rest),
+        _ => return,
     };
     match domain {
-        "" => problems.required(path, "", "the domain must not be empty"),
+        "" => problems.invalid(path, "", "", "the domain must not be empty"),
         domain => validate_driver(domain, path, problems),
     }
     match rest {
-        "" => problems.required(path, "", "the name must not be empty"),
+        "" => problems.invalid(path, "", "", "the name must not be empty"),
         rest => validate_identifier(rest, path, problems),
     }
 }
@@ -318,5 +393,24 @@ mod tests {
         validate_class(&spec, &Path::new("spec"), &mut problems);
         let found: Vec<String> = problems.into_vec().into_iter().map(|problem| problem.field).collect();
         assert_eq!(found, ["spec.selectors[1].cel.expression", "spec.selectors[2].cel"]);
+    }
+
+    #[test]
+    fn only_devices_that_are_allocated_can_be_reserved() {
+        let mut problems = Problems::default();
+        let user = json!({"resource": "pods", "name": "p", "uid": "1"});
+        let result = json!({"request": "s", "driver": "example.com", "pool": "p", "device": "d"});
+        let spec = json!({"devices": {"requests": [request("r")]}});
+        let claim = json!({"spec": spec, "status": {"reservedFor": [user, user]}});
+        validate_status(&claim, &Path::new("status"), &mut problems);
+        let allocation = json!({"devices": {"results": [result]}});
+        let claim = json!({"spec": spec, "status": {"allocation": allocation}});
+        validate_status(&claim, &Path::new("status"), &mut problems);
+        let found: Vec<String> = problems.into_vec().iter().map(ToString::to_string).collect();
+        expect![[r#"
+            status.reservedFor[1].uid: Duplicate value: "1"
+            status.reservedFor: Forbidden: may not be specified when `allocated` is not set
+            status.allocation.devices.results[0].request: Invalid value: "s": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"#]]
+        .assert_eq(&found.join("\n"));
     }
 }

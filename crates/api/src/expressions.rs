@@ -102,6 +102,24 @@ pub(crate) fn expression_is_there(
     found
 }
 
+/// The type of an expression, if it is one.
+pub(crate) fn type_of(
+    object: &Value,
+    path: &Path,
+    field: &str,
+    environment: &Environment,
+    problems: &mut Problems,
+) -> Option<Type> {
+    let source = object.text(field);
+    match Program::compile(source, environment) {
+        Ok(program) => Some(program.result_type().clone()),
+        Err(error) => {
+            problems.invalid(path, field, source, format!("compilation failed: {error}"));
+            None
+        }
+    }
+}
+
 /// An expression that must compile and have one of some types; without any, its type does not matter.
 pub(crate) fn validate_expression(
     object: &Value,
@@ -111,21 +129,26 @@ pub(crate) fn validate_expression(
     wanted: &[Type],
     problems: &mut Problems,
 ) {
-    let source = object.text(field);
-    let program = match Program::compile(source, environment) {
-        Ok(program) => program,
-        Err(error) => return problems.invalid(path, field, source, format!("compilation failed: {error}")),
+    let Some(found) = type_of(object, path, field, environment, problems) else {
+        return;
     };
-    let found = program.result_type();
-    if wanted.is_empty() || matches!(found, Type::Dyn) || wanted.contains(found) {
+    if wanted.is_empty() || matches!(found, Type::Dyn) || wanted.contains(&found) {
         return;
     }
+    let name = |ty: &Type| match ty {
+        Type::Null => "null_type".to_owned(),
+        ty => ty.to_string(),
+    };
     let detail = match wanted {
-        [one] => format!("must evaluate to {one} but got {found}"),
+        [one] => format!("must evaluate to {} but got {}", name(one), name(&found)),
         several => {
-            let several: Vec<String> = several.iter().map(ToString::to_string).collect();
-            format!("must evaluate to one of [{}] but got {found}", several.join(" "))
+            let several: Vec<String> = several.iter().map(name).collect();
+            format!(
+                "must evaluate to one of [{}] but got {}",
+                several.join(" "),
+                name(&found)
+            )
         }
     };
-    problems.invalid(path, field, source, detail);
+    problems.invalid(path, field, object.text(field), detail);
 }

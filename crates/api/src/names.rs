@@ -290,13 +290,19 @@ pub fn endpoint_address(text: &str) -> Vec<String> {
 pub fn cidr(text: &str) -> Vec<String> {
     let parsed = text.split_once('/').and_then(|(address, length)| {
         let address: IpAddr = address.parse().ok()?;
+        if length.len() > 1 && length.starts_with('0') {
+            return None;
+        }
         let length: u32 = length.parse().ok()?;
         let bits = if address.is_ipv4() { 32 } else { 128 };
         (length <= bits).then(|| (address, bits - length))
     });
     let Some((address, host_bits)) = parsed else {
         let is_address = |address: &str| address.parse::<IpAddr>().is_ok();
-        let zeros = |(address, _): (&str, &str)| !is_address(address) && has_leading_zeros(address);
+        let is_padded = |number: &str| number.len() > 1 && number.starts_with('0') && number.parse::<u32>().is_ok();
+        let zeros = |(address, length): (&str, &str)| {
+            (!is_address(address) && has_leading_zeros(address)) || (is_address(address) && is_padded(length))
+        };
         if text.split_once('/').is_some_and(zeros) {
             return vec!["must not have leading 0s in IP or prefix length".to_owned()];
         }
@@ -404,6 +410,7 @@ mod tests {
         );
         assert_eq!(cidr("10.0.0.0/8"), [""; 0]);
         assert_eq!(cidr("::/0"), [""; 0]);
+        assert_eq!(cidr("10.0.0.0/08"), ["must not have leading 0s in IP or prefix length"]);
         assert_eq!(cidr("10.0.0.1/8"), ["must not have bits set beyond the prefix length"]);
         assert_eq!(
             cidr("10.0.0.0/33"),

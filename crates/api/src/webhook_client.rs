@@ -77,25 +77,9 @@ fn parse(url: &str) -> Result<Parts<'_>, String> {
     })
 }
 
-/// The fields of the reference under which upstream reports that its name and its namespace are missing.
-#[derive(Clone, Copy)]
-pub struct Places {
-    pub name: &'static str,
-    pub namespace: &'static str,
-}
-
-/// Upstream's checks of admission webhooks say `namespace` where the name is missing, and the reverse.
-pub const ADMISSION: Places = Places {
-    name: "namespace",
-    namespace: "name",
-};
-pub const CONVERSION: Places = Places {
-    name: "name",
-    namespace: "namespace",
-};
-
-pub fn validate_service(service: &Value, places: Places, path: &Path, problems: &mut Problems) {
-    for (field, shown) in [("name", places.name), ("namespace", places.namespace)] {
+/// Upstream says `namespace` where the name is missing, and the reverse.
+pub fn validate_service(service: &Value, path: &Path, problems: &mut Problems) {
+    for (field, shown) in [("name", "namespace"), ("namespace", "name")] {
         if service.text(field).is_empty() {
             problems.required(path, shown, "");
         }
@@ -170,9 +154,7 @@ mod tests {
 
     #[test]
     fn a_service_has_a_name_a_namespace_and_a_clean_path() {
-        let of = |service: Value| {
-            move |problems: &mut Problems| validate_service(&service, ADMISSION, &Path::new("s"), problems)
-        };
+        let of = |service: Value| move |problems: &mut Problems| validate_service(&service, &Path::new("s"), problems);
         check(
             of(json!({"name": "s", "namespace": "n", "port": 443, "path": "/a/b.c/"})),
             expect![""],

@@ -15,6 +15,7 @@ mod codec;
 mod connect;
 mod custom;
 mod decode;
+mod device_admin;
 mod discovery;
 mod escalation;
 mod fairness;
@@ -111,6 +112,7 @@ impl ApiServer {
         let mut chain = admission::plugins::chain(&settings, &options.admission.enable, &options.admission.disable)
             .map_err(Error::bad_request)?;
         chain.push(Box::new(gate.escalation()));
+        chain.push(Box::new(device_admin::DeviceAdminAccess));
         let metrics: Arc<metrics::Metrics> = Arc::default();
         let chain = chain.wrapped(|plugin| metrics::Timed::around(plugin, &metrics));
         let registry = registry::Registry::new(store.clone(), &hub, STORE_ROOT, chain, options.services);

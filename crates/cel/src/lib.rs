@@ -25,6 +25,7 @@ pub use check::Environment;
 pub use cost::{Budget, MATCH_CONDITIONS_BUDGET, PER_CALL_LIMIT, RUNTIME_BUDGET};
 pub use eval::{Activation, EvalError};
 pub use functions::authorizer::{Authorize, Check, Outcome};
+pub use functions::semver::is_version;
 pub use parser::RESERVED;
 pub use types::Type;
 pub use value::{Key, Value};

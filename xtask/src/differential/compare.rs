@@ -132,6 +132,11 @@ fn blank(value: &mut Value) {
         blank_table(value);
     }
     let generated = value["generateName"].is_string();
+    // Managers stand in the order of seconds in which they wrote.
+    if let Some(Value::Array(managers)) = value.get_mut("managedFields") {
+        let key = |entry: &Value| ["manager", "operation", "subresource"].map(|field| entry[field].to_string());
+        managers.sort_by_key(key);
+    }
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {

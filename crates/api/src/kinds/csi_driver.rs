@@ -46,6 +46,11 @@ impl Rules for CsiDriverRules {
                 problems.invalid(&path, "expirationSeconds", seconds, detail);
             }
         }
+        if spec.has("serviceAccountTokenInSecrets") && spec.list("tokenRequests").is_empty() {
+            let field = "serviceAccountTokenInSecrets";
+            let detail = format!("{field} is set but no tokenRequests are specified");
+            problems.invalid(&path, field, spec[field].clone(), detail);
+        }
         problems.into_vec()
     }
 

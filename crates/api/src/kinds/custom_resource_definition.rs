@@ -300,10 +300,7 @@ fn validate_conversion(conversion: &Value, path: &Path, problems: &mut Problems)
     let place = path.child("webhookClientConfig");
     match (config["url"].as_str(), config.has("service")) {
         (Some(url), false) => webhook_client::validate_url(url, &place.child("url"), problems),
-        (None, true) => {
-            let places = webhook_client::CONVERSION;
-            webhook_client::validate_service(&config["service"], places, &place.child("service"), problems);
-        }
+        (None, true) => webhook_client::validate_service(&config["service"], &place.child("service"), problems),
         _ => {}
     }
     let versions = webhook.list("conversionReviewVersions");

@@ -37,6 +37,11 @@ impl Rules for FlowSchemaRules {
         let mut problems = Problems::default();
         let (spec, path) = (&schema["spec"], Path::new("spec"));
         validate_precedence(schema, &path, &mut problems);
+        let name = schema["metadata"].text("name");
+        if mandatory(name).is_some_and(|fixed| fixed != *spec) {
+            let detail = format!("spec of '{name}' must equal the fixed value");
+            problems.invalid(&path, "", spec.clone(), detail);
+        }
         let place = path.child("priorityLevelConfiguration");
         match spec["priorityLevelConfiguration"].text("name") {
             "" => problems.required(&place, "name", "must reference a priority level"),
@@ -80,6 +85,31 @@ impl Rules for FlowSchemaRules {
             dangling.map_or("?", |condition| condition.text("status")).into(),
         ]
     }
+}
+
+/// The schemas without which some requests would have no level: administrators', and everybody's that no other takes.
+fn mandatory(name: &str) -> Option<Value> {
+    let groups: &[&str] = match name {
+        "exempt" => &["system:masters"],
+        "catch-all" => &["system:unauthenticated", "system:authenticated"],
+        _ => return None,
+    };
+    let group = |name: &&str| json!({"kind": "Group", "group": {"name": name}});
+    let mut spec = json!({
+        "matchingPrecedence": if name == "exempt" { 1 } else { LAST_PRECEDENCE },
+        "priorityLevelConfiguration": {"name": name},
+        "rules": [{
+            "subjects": groups.iter().map(group).collect::<Vec<Value>>(),
+            "resourceRules": [{
+                "verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "clusterScope": true, "namespaces": ["*"],
+            }],
+            "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+        }],
+    });
+    if name == "catch-all" {
+        spec["distinguisherMethod"] = json!({"type": "ByUser"});
+    }
+    Some(spec)
 }
 
 /// The first turn belongs to the server's own schema.

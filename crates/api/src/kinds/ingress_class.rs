@@ -68,23 +68,22 @@ impl Rules for IngressClassRules {
     }
 }
 
-/// A controller is named by a path below a domain; upstream looks at it when the class is made, and shows the domain.
+/// A controller is named by a path below a domain; upstream shows the part that is wrong.
 fn validate_controller(controller: &str, path: &Path, problems: &mut Problems) {
     if controller.is_empty() {
         return problems.required(path, "controller", "");
     }
-    let found = domain_prefixed_path(controller);
-    let shown = match controller.split_once('/') {
-        Some((domain, rest)) if !domain.is_empty() && !rest.is_empty() => domain,
-        _ => controller,
+    let (domain, rest) = match controller.split_once('/') {
+        Some((domain, rest)) if !domain.is_empty() && !rest.is_empty() => (domain, rest),
+        _ => (controller, controller),
     };
-    for problem in found {
-        let value = if problem.starts_with("Invalid path") {
-            controller
+    for problem in domain_prefixed_path(controller) {
+        let part = if problem.starts_with("Invalid path") {
+            rest
         } else {
-            shown
+            domain
         };
-        problems.invalid(path, "controller", value, problem);
+        problems.invalid(path, "controller", part, problem);
     }
 }
 

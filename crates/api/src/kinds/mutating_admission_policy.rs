@@ -1,10 +1,10 @@
 //! MutatingAdmissionPolicy: rules that may change objects, in CEL.
 
 use super::validating_admission_policy::{default_policy, validate_policy};
-use crate::expressions::{expression_is_there, policy_environment, validate_expression};
+use crate::expressions::{expression_is_there, policy_environment, type_of};
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
-use cel::Environment;
+use cel::{Environment, Type};
 
 pub static MUTATING_ADMISSION_POLICY: Resource = Resource::cluster(
     "admissionregistration.k8s.io",
@@ -84,8 +84,18 @@ fn validate_mutation(mutation: &Value, path: &Path, environment: &Environment, p
         return problems.required(path, field, &format!("must be specified when patchType is {kind}"));
     }
     let path = path.child(field);
-    if expression_is_there(inner, &path, "expression", "", problems) {
-        validate_expression(inner, &path, "expression", environment, &[], problems);
+    if !expression_is_there(inner, &path, "expression", "", problems) {
+        return;
+    }
+    // What expressions make of nothing has no type until it runs.
+    let (wanted, shown) = match kind {
+        "JSONPatch" => (Type::list(Type::Dyn), "list(JSONPatch)"),
+        _ => (Type::Dyn, "Object"),
+    };
+    let found = type_of(inner, &path, "expression", environment, problems);
+    if let Some(found) = found.filter(|found| *found != wanted && *found != Type::Dyn) {
+        let detail = format!("must evaluate to {shown} but got {found}");
+        problems.invalid(&path, "expression", inner.text("expression"), detail);
     }
 }
 

@@ -121,10 +121,7 @@ fn validate_client(client: &Value, path: &Path, problems: &mut Problems) {
             problems.required(path, "", "exactly one of url or service is required");
         }
         (Some(url), false) => webhook_client::validate_url(url, &path.child("url"), problems),
-        (None, true) => {
-            let places = webhook_client::ADMISSION;
-            webhook_client::validate_service(&client["service"], places, &path.child("service"), problems);
-        }
+        (None, true) => webhook_client::validate_service(&client["service"], &path.child("service"), problems),
     }
 }
 

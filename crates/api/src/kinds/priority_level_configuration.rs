@@ -55,6 +55,7 @@ impl Rules for PriorityLevelConfigurationRules {
             let detail = "must be 'Exempt' if and only if `name` is 'exempt'";
             problems.invalid(&path, "type", kind, detail);
         }
+        validate_mandatory(level, &path, &mut problems);
         match (kind, spec.has("limited")) {
             ("Limited", false) => problems.required(&path, "limited", "must not be empty when type is Limited"),
             ("Exempt", true) => problems.forbidden(&path, "limited", "must be nil if the type is not Limited"),
@@ -93,6 +94,32 @@ impl Rules for PriorityLevelConfigurationRules {
             number(queuing, "queueLengthLimit"),
             print::age(level, now),
         ]
+    }
+}
+
+/// The levels without which requests could not be sorted stay as they are.
+fn validate_mandatory(level: &Value, path: &Path, problems: &mut Problems) {
+    let spec = &level["spec"];
+    let (fixed, detail) = match level["metadata"].text("name") {
+        "exempt" => (
+            json!({"type": "Exempt", "exempt": spec["exempt"]}),
+            "spec of 'exempt' except the 'spec.exempt' field must equal the fixed value",
+        ),
+        "catch-all" => (
+            json!({"type": "Limited", "limited": {
+                "nominalConcurrencyShares": 5, "lendablePercent": 0, "limitResponse": {"type": "Reject"},
+            }}),
+            "spec of 'catch-all' must equal the fixed value",
+        ),
+        _ => return,
+    };
+    let same = spec
+        .as_object()
+        .into_iter()
+        .flatten()
+        .all(|(field, value)| fixed[field] == *value);
+    if !same || spec["type"] != fixed["type"] {
+        problems.invalid(path, "", spec.clone(), detail);
     }
 }
 

@@ -1,6 +1,6 @@
 //! ResourceClaim: a wish for devices.
 
-use crate::devices::validate_claim;
+use crate::devices::{validate_claim, validate_status};
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
@@ -37,6 +37,18 @@ impl Rules for ResourceClaimRules {
     fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         problems.immutable(new, old, &Path::default(), "spec");
+        problems.into_vec()
+    }
+
+    /// Devices that a claim has, it keeps until it gives them back.
+    fn validate_status_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let path = Path::new("status");
+        validate_status(new, &path, &mut problems);
+        let (new, old) = (&new["status"], &old["status"]);
+        if new.has("allocation") && old.has("allocation") {
+            problems.immutable(new, old, &path, "allocation");
+        }
         problems.into_vec()
     }
 

@@ -1,7 +1,7 @@
 //! ResourceSlice: the devices of a pool, on a node or reachable from some.
 
-use crate::devices::{too_many, validate_driver, validate_qualified_name};
-use crate::names::{dns1123_label, dns1123_subdomain};
+use crate::devices::{EFFECTS, too_many, validate_driver, validate_pool_name, validate_qualified_name};
+use crate::names::{dns1123_label, dns1123_subdomain, label_key, label_value};
 use crate::pod_spec::validate_node_selector;
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
@@ -34,12 +34,18 @@ impl Rules for ResourceSliceRules {
         validate_driver(spec.text("driver"), &path.child("driver"), &mut problems);
         validate_pool(&spec["pool"], &path.child("pool"), &mut problems);
         validate_reach(spec, &path, &mut problems);
+        if !spec.list("sharedCounters").is_empty() && !spec.list("devices").is_empty() {
+            let detail = "only one of `sharedCounters` or `devices` is allowed";
+            problems.invalid(&path, "", "", detail);
+        }
+        validate_counters(spec, "sharedCounters", "name", &path, &mut problems);
         let path = path.child("devices");
         too_many(spec.list("devices"), MAX_DEVICES, &path, &mut problems);
         let mut names = Vec::new();
         for (index, device) in spec.list("devices").iter().enumerate() {
             let path = path.index(index);
             validate_device(device, &path, &mut problems);
+            validate_device_reach(device, spec.flag("perDeviceNodeSelection"), &path, &mut problems);
             let name = device.text("name");
             if names.contains(&name) {
                 problems.duplicate(&path, "", name);
@@ -53,7 +59,7 @@ impl Rules for ResourceSliceRules {
         let mut problems = Problems::default();
         let (new, old, path) = (&new["spec"], &old["spec"], Path::new("spec"));
         problems.immutable(&new["pool"], &old["pool"], &path.child("pool"), "name");
-        for field in ["driver", "nodeName", "nodeSelector", "allNodes"] {
+        for field in ["driver", "nodeName"] {
             problems.immutable(new, old, &path, field);
         }
         problems.into_vec()
@@ -90,18 +96,12 @@ impl Rules for ResourceSliceRules {
 /// How many devices a slice may have; those with taints or counters even fewer.
 const MAX_DEVICES: usize = 128;
 const MAX_ATTRIBUTES: usize = 32;
+/// How long the text of an attribute may be.
+const MAX_TEXT_BYTES: usize = 64;
 
 /// A pool of devices may be published in several slices.
 fn validate_pool(pool: &Value, path: &Path, problems: &mut Problems) {
-    if problems.needs(pool, path, "name") {
-        let name = pool.text("name");
-        if name.len() > MAX_POOL_BYTES {
-            problems.extend([FieldError::too_long(&path.child("name"), MAX_POOL_BYTES)]);
-        }
-        for part in name.split('/') {
-            problems.form(path, "name", part, dns1123_subdomain(part, false));
-        }
-    }
+    validate_pool_name(pool.text("name"), &path.child("name"), problems);
     let count = pool.number("resourceSliceCount");
     if count <= 0 {
         problems.invalid(path, "resourceSliceCount", count, "must be greater than zero");
@@ -111,8 +111,6 @@ fn validate_pool(pool: &Value, path: &Path, problems: &mut Problems) {
         problems.invalid(path, "generation", generation, "must be greater than or equal to zero");
     }
 }
-
-const MAX_POOL_BYTES: usize = 253;
 
 /// From which nodes the devices can be used is said in exactly one way.
 fn validate_reach(spec: &Value, path: &Path, problems: &mut Problems) {
@@ -163,6 +161,48 @@ fn validate_reach(spec: &Value, path: &Path, problems: &mut Problems) {
     }
 }
 
+/// The same said by each device for itself, where the slice leaves it to them.
+fn validate_device_reach(device: &Value, by_device: bool, path: &Path, problems: &mut Problems) {
+    let ways = ["nodeName", "nodeSelector", "allNodes"]
+        .into_iter()
+        .filter(|way| device.has(way));
+    match (by_device, ways.count()) {
+        (false, 0) | (true, 1) => {}
+        (false, _) => {
+            let detail = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to \
+                          true in the ResourceSlice spec";
+            problems.invalid(path, "", device.clone(), detail);
+        }
+        (true, count) => {
+            let detail = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when \
+                          `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
+            match count {
+                0 => problems.required(path, "", detail),
+                _ => problems.invalid(path, "", device.clone(), detail),
+            }
+        }
+    }
+}
+
+/// Sets of counters, those of the pool and what a device takes of them.
+fn validate_counters(part: &Value, list: &str, name: &str, path: &Path, problems: &mut Problems) {
+    let sets = part.list(list);
+    for (index, set) in sets.iter().enumerate() {
+        let path = path.child(list).index(index);
+        let text = set.text(name);
+        problems.form(&path, name, text, dns1123_label(text, false));
+        if set.entries("counters").next().is_none() {
+            problems.required(&path, "counters", "");
+        }
+        for (counter, _) in set.entries("counters") {
+            problems.form(&path, "counters", counter.as_str(), dns1123_label(counter, false));
+        }
+        if sets[..index].iter().any(|other| other.text(name) == text) {
+            problems.duplicate(&path, "", text);
+        }
+    }
+}
+
 fn validate_device(device: &Value, path: &Path, problems: &mut Problems) {
     let name = device.text("name");
     problems.form(path, "name", name, dns1123_label(name, false));
@@ -172,8 +212,8 @@ fn validate_device(device: &Value, path: &Path, problems: &mut Problems) {
         problems.invalid(path, "", count, detail);
     }
     for (key, attribute) in device.entries("attributes") {
+        validate_qualified_name(key, &path.child("attributes"), problems);
         let path = path.child("attributes").key(key);
-        validate_qualified_name(key, &path, problems);
         let set = ["bool", "int", "string", "version"]
             .into_iter()
             .filter(|kind| attribute.has(kind));
@@ -182,9 +222,27 @@ fn validate_device(device: &Value, path: &Path, problems: &mut Problems) {
             1 => {}
             _ => problems.invalid(&path, "", attribute.clone(), "exactly one value must be specified"),
         }
+        let version = attribute.text("version");
+        if !version.is_empty() && !cel::is_version(version) {
+            let detail = "must be a string compatible with semver.org spec 2.0.0";
+            problems.invalid(&path, "version", version, detail);
+        }
+        for field in ["string", "version"] {
+            if attribute.text(field).len() > MAX_TEXT_BYTES {
+                problems.extend([FieldError::too_long(&path.child(field), MAX_TEXT_BYTES)]);
+            }
+        }
+    }
+    validate_counters(device, "consumesCounters", "counterSet", path, problems);
+    for (index, taint) in device.list("taints").iter().enumerate() {
+        let path = path.child("taints").index(index);
+        let (key, value) = (taint.text("key"), taint.text("value"));
+        problems.form(&path, "key", key, label_key(key));
+        problems.form(&path, "value", value, label_value(value));
+        problems.one_of(taint, &path, "effect", &EFFECTS);
     }
     for (key, _) in device.entries("capacity") {
-        validate_qualified_name(key, &path.child("capacity").key(key), problems);
+        validate_qualified_name(key, &path.child("capacity"), problems);
     }
 }
 

@@ -175,9 +175,9 @@ fn validate_validation(validation: &Value, path: &Path, environment: &Environmen
     }
     let message = validation.text("message");
     if !message.is_empty() && message.trim().is_empty() {
-        problems.invalid(path, "message", message, "message must be non-empty if specified");
+        problems.invalid(path, "message", message, "must be non-empty if specified");
     } else if message.trim().contains(['\n', '\r']) {
-        problems.invalid(path, "message", message, "message must not contain line breaks");
+        problems.invalid(path, "message", message, "must not contain line breaks");
     }
     let reasons = ["Forbidden", "Invalid", "RequestEntityTooLarge"];
     problems.optional_one_of(validation, path, "reason", &reasons);
@@ -276,7 +276,7 @@ mod tests {
                 spec.validations[0].expression: Required value: expression is not specified
                 spec.validations[1].expression: Invalid value: "'x'": must evaluate to bool but got string
                 spec.validations[1].messageExpression: Invalid value: " ": must be non-empty if specified
-                spec.validations[1].message: Invalid value: "two\nlines": message must not contain line breaks
+                spec.validations[1].message: Invalid value: "two\nlines": must not contain line breaks
                 spec.validations[1].reason: Unsupported value: "Unauthorized": supported values: "Forbidden", "Invalid", "RequestEntityTooLarge""#]],
         );
     }

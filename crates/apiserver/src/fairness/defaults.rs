@@ -202,3 +202,23 @@ fn heartbeats() -> Value {
     }
     rules
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn validation_accepts_the_mandatory_objects_and_nothing_else_under_their_names() {
+        let mandatory = seeds().into_iter().filter(|seed| {
+            let name = seed.value["metadata"]["name"].as_str().unwrap_or_default();
+            MANDATORY.contains(&name)
+        });
+        for mut seed in mandatory {
+            let rules = seed.resource.rules;
+            rules.default(&mut seed.value);
+            assert_eq!(rules.validate(&seed.value), [], "{}", seed.value);
+            seed.value["spec"]["rules"] = json!([]);
+            assert_ne!(rules.validate(&seed.value), [], "{}", seed.value);
+        }
+    }
+}

@@ -78,6 +78,11 @@ fn parse_as(text: &Value, normalize: &Value) -> Result<Version, EvalError> {
     parse(&format!("{}{rest}", numbers.join(".")))
 }
 
+/// Whether a text is a version, without forgiving anything.
+pub fn is_version(text: &str) -> bool {
+    parse(text).is_ok()
+}
+
 fn parse(text: &str) -> Result<Version, EvalError> {
     let bad = || failed(format!("invalid semantic version {text:?}"));
     let (rest, build) = text
