@@ -5,6 +5,8 @@ mod definition;
 
 use serde_json::Map;
 
+pub(crate) use autoscaler::{METRICS, drop_unreadable};
+
 use crate::Value;
 
 /// Events under their two names: core first, `events.k8s.io` second.

@@ -254,7 +254,7 @@ const UNQUALIFIED_GROUPS: &[&str] = &[
 /// Finalizers of built-in kinds have a domain, but for the few that came before that rule.
 fn validate_qualified_finalizers(resource: &Resource, metadata: &Value, path: &Path) -> Vec<FieldError> {
     let is_built_in = crate::kinds::find(resource.group, resource.version, resource.plural).is_some();
-    let is_free = UNQUALIFIED_GROUPS.contains(&resource.group) || resource.kind == "Event";
+    let is_free = UNQUALIFIED_GROUPS.contains(&resource.group) || (resource.group, resource.kind) == ("", "Event");
     let standard = ["kubernetes", ORPHAN, FOREGROUND];
     let finalizers = metadata.list("finalizers").iter().filter_map(Value::as_str).enumerate();
     let unqualified =

@@ -245,6 +245,11 @@ pub fn ip_address(text: &str) -> Vec<String> {
     }
 }
 
+/// Whether it is an address, however it is written.
+pub fn is_address(text: &str) -> bool {
+    text.parse::<IpAddr>().is_ok() || has_leading_zeros(text)
+}
+
 /// Whether this would be an address if its numbers did not begin with zeros.
 fn has_leading_zeros(text: &str) -> bool {
     let parts: Vec<Option<u32>> = text.split('.').map(|part| part.parse().ok()).collect();

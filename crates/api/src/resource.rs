@@ -67,6 +67,8 @@ pub enum Generation {
     Changes,
     /// Any change outside of metadata and status.
     Spec,
+    /// The same, or any change of the labels.
+    SpecAndLabels,
     /// Any change outside of metadata: custom resources whose status is a field like any other.
     All,
 }
@@ -100,6 +102,9 @@ pub trait Rules: Send + Sync {
     /// Adjusts a write to `status`; the registry has already carried everything but `status` over.
     fn prepare_status_update(&self, _new: &mut Value, _old: &Value) {}
 
+    /// Adjusts a write through another subresource: keeps what it may not change.
+    fn prepare_subresource_update(&self, _subresource: &str, _new: &mut Value, _old: &Value) {}
+
     fn validate(&self, _object: &Value) -> Vec<FieldError> {
         Vec::new()
     }
@@ -121,6 +126,11 @@ pub trait Rules: Send + Sync {
     /// A change through a subresource that is a view of the object itself, such as `resize` or `approval`. Runs in
     /// addition to [`Rules::validate`] of the new object.
     fn validate_subresource_update(&self, _subresource: &str, _new: &Value, _old: &Value) -> Vec<FieldError> {
+        Vec::new()
+    }
+
+    /// Texts for `Warning` headers on a create, whether or not the object is accepted.
+    fn early_warnings(&self, _object: &Value) -> Vec<String> {
         Vec::new()
     }
 

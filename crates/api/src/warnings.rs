@@ -1,5 +1,8 @@
 //! What upstream warns about: not wrong enough to refuse, but hardly what the user meant.
 
+mod address;
+mod files;
+
 use std::collections::BTreeSet;
 
 use crate::{Fields, Path, Resource, Value};
@@ -86,12 +89,28 @@ pub fn of_object(object: &Value) -> Vec<String> {
     if kind == "Service" {
         return of_service(&object["spec"]);
     }
+    if kind == "Node" {
+        return of_node(&object["spec"]);
+    }
+    if kind == "Endpoints" {
+        return of_endpoints(object);
+    }
+    if kind == "PersistentVolumeClaim" && object["metadata"]["annotations"].has(OLD_STORAGE_CLASS) {
+        let instead = "deprecated since v1.8; use \"storageClassName\" attribute instead";
+        return vec![format!("metadata.annotations[{OLD_STORAGE_CLASS}]: {instead}")];
+    }
     if kind == "Ingress" && object["metadata"]["annotations"].has(OLD_INGRESS_CLASS) {
         let instead = "please use 'spec.ingressClassName' instead";
         return vec![format!("annotation {OLD_INGRESS_CLASS:?} is deprecated, {instead}")];
     }
     if kind == "EndpointSlice" && object.text("addressType") == "FQDN" {
         return vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()];
+    }
+    if kind == "StatefulSet" && object["spec"].number("revisionHistoryLimit") < 0 {
+        let mut warnings = of_pod(&Path::new("spec").child("template"), &object["spec"]["template"]);
+        let text = "a negative value retains all historical revisions; a value >= 0 is recommended";
+        warnings.push(format!("spec.revisionHistoryLimit: {text}"));
+        return warnings;
     }
     let Some((_, path)) = TEMPLATES.iter().find(|(name, _)| *name == kind) else {
         return Vec::new();
@@ -105,15 +124,106 @@ pub fn of_object(object: &Value) -> Vec<String> {
 }
 
 const OLD_INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
+const OLD_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// What is odd about the status of an object that is written.
+pub fn of_status(object: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if object.text("kind") == "Pod" {
+        for (at, address) in object["status"].list("podIPs").iter().enumerate() {
+            let place = Path::new("status").child("podIPs").index(at).child("ip");
+            warnings.extend(address::of_address(address.text("ip"), &place));
+        }
+    }
+    warnings
+}
+
+fn of_endpoints(endpoints: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (at, subset) in endpoints.list("subsets").iter().enumerate() {
+        for list in ["addresses", "notReadyAddresses"] {
+            for (index, address) in subset.list(list).iter().enumerate() {
+                let place = Path::new("subsets").index(at).child(list).index(index).child("ip");
+                warnings.extend(address::of_address(address.text("ip"), &place));
+            }
+        }
+    }
+    warnings
+}
+
+fn of_node(spec: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (at, range) in spec.list("podCIDRs").iter().enumerate() {
+        let place = Path::new("spec").child("podCIDRs").index(at);
+        warnings.extend(address::of_range(range.as_str().unwrap_or_default(), &place));
+    }
+    if !spec.text("externalID").is_empty() {
+        warnings.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
+    }
+    if spec.has("configSource") {
+        warnings.push("spec.configSource: the feature is no longer supported".to_owned());
+    }
+    warnings
+}
+
+/// Annotations of pods that mean nothing any more.
+const OLD_ANNOTATIONS: &[(&str, &str)] = &[
+    (
+        "scheduler.alpha.kubernetes.io/critical-pod",
+        "non-functional in v1.16+; use the \"priorityClassName\" field instead",
+    ),
+    (
+        "security.alpha.kubernetes.io/sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
+    (
+        "security.alpha.kubernetes.io/unsafe-sysctls",
+        "non-functional in v1.11+; use the \"sysctls\" field instead",
+    ),
+    (
+        "seccomp.security.alpha.kubernetes.io/pod",
+        "non-functional in v1.27+; use the \"seccompProfile\" field instead",
+    ),
+];
+
+fn of_annotations(annotations: &Value, path: &Path, warnings: &mut Vec<String>) {
+    let path = path.child("metadata").child("annotations");
+    for (key, text) in OLD_ANNOTATIONS.iter().filter(|(key, _)| annotations.has(key)) {
+        warnings.push(format!("{}: {text}", path.key(key)));
+    }
+    for (key, _) in annotations.as_object().into_iter().flatten() {
+        if key.starts_with("container.seccomp.security.alpha.kubernetes.io/") {
+            let text = "non-functional in v1.27+; use the \"seccompProfile\" field instead";
+            warnings.push(format!("{}: {text}", path.key(key)));
+        }
+    }
+}
+
+/// What to say of the addresses of a list that are written in an unusual way.
+fn of_addresses(object: &Value, list: &str, path: &Path, warnings: &mut Vec<String>) {
+    for (index, address) in object.list(list).iter().enumerate() {
+        let place = path.child(list).index(index);
+        warnings.extend(address::of_address(address.as_str().unwrap_or_default(), &place));
+    }
+}
 
 fn of_service(spec: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
+    let path = Path::new("spec");
+    of_addresses(spec, "clusterIPs", &path, &mut warnings);
+    of_addresses(spec, "externalIPs", &path, &mut warnings);
+    let balancer = spec.text("loadBalancerIP");
+    warnings.extend(address::of_address(balancer, &path.child("loadBalancerIP")));
+    for (index, range) in spec.list("loadBalancerSourceRanges").iter().enumerate() {
+        let place = path.child("loadBalancerSourceRanges").index(index);
+        warnings.extend(address::of_range(range.as_str().unwrap_or_default(), &place));
+    }
     if !spec.list("externalIPs").is_empty() {
         let text = "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
-        warnings.push(text.to_owned());
-        if spec.text("type") == "ExternalName" {
-            warnings.push("spec.externalIPs is ignored when spec.type is \"ExternalName\"".to_owned());
-        }
+        warnings.push(match spec.text("type") {
+            "ExternalName" => "spec.externalIPs is ignored when spec.type is \"ExternalName\"".to_owned(),
+            _ => text.to_owned(),
+        });
     }
     if spec.text("trafficDistribution") == "PreferClose" {
         let text = "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"";
@@ -173,6 +283,7 @@ fn of_node_term(term: &Value, path: &Path, warnings: &mut Vec<String>) {
 fn of_pod(path: &Path, pod: &Value) -> Vec<String> {
     let (spec, place) = (&pod["spec"], path.child("spec"));
     let mut warnings = Vec::new();
+    of_annotations(&pod["metadata"]["annotations"], path, &mut warnings);
     for (label, _) in spec.entries("nodeSelector") {
         if let Some((_, text)) = OLD_LABELS.iter().find(|(old, _)| old == label) {
             warnings.push(format!("{}: {text}", place.child("nodeSelector").key(label)));
@@ -192,6 +303,17 @@ fn of_pod(path: &Path, pod: &Value) -> Vec<String> {
             let shown = if *old == "storageos" { "storageOS" } else { old };
             warnings.push(format!("{}: {text}", place.child("volumes").index(at).child(shown)));
         }
+    }
+    warnings.extend(files::overlaps(spec.list("volumes")));
+    of_addresses(
+        &spec["dnsConfig"],
+        "nameservers",
+        &place.child("dnsConfig"),
+        &mut warnings,
+    );
+    for (at, alias) in spec.list("hostAliases").iter().enumerate() {
+        let place = place.child("hostAliases").index(at).child("ip");
+        warnings.extend(address::of_address(alias.text("ip"), &place));
     }
     repeated(spec, "hostAliases", "ip", &place, &mut warnings);
     for (at, secret) in spec.list("imagePullSecrets").iter().enumerate() {

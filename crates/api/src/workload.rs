@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::names::label_key;
 use crate::pod_spec::validate_template;
 use crate::selector::Selector;
 use crate::{FieldError, Fields, LabelSelector, Path, Problems, Value, validate_label_selector};
@@ -40,6 +41,9 @@ pub fn validate_selector(spec: &Value, kind: &str, path: &Path, problems: &mut P
     if parsed.match_labels.is_empty() && parsed.match_expressions.is_empty() {
         let detail = format!("empty selector is invalid for {kind}");
         problems.invalid(path, "selector", selector.clone(), detail);
+    }
+    if broken && kind == "daemonset" {
+        return;
     }
     if broken {
         let detail = if kind == "statefulset" {
@@ -113,6 +117,28 @@ fn percent(text: &str) -> Option<i64> {
         .ok()
 }
 
+/// A condition of the kind that all newer kinds have.
+pub fn validate_condition(condition: &Value, path: &Path, problems: &mut Problems) {
+    let kind = condition.text("type");
+    match kind {
+        "" => problems.required(path, "type", ""),
+        kind => problems.form(path, "type", kind, label_key(kind)),
+    }
+    let states = ["False", "True", "Unknown"];
+    if !states.contains(&condition.text("status")) {
+        let place = path.child("status");
+        problems.extend([FieldError::not_supported(&place, condition.text("status"), &states)]);
+    }
+    problems.not_negative(condition, path, "observedGeneration");
+    if !condition.has("lastTransitionTime") {
+        problems.required(path, "lastTransitionTime", "");
+    }
+    let reason = condition.text("reason");
+    if reason.is_empty() {
+        problems.required(path, "reason", "");
+    }
+}
+
 /// Counts of a status that must not be negative.
 pub fn validate_counts(new: &Value, fields: &[&str]) -> Problems {
     let mut problems = Problems::default();
@@ -120,6 +146,16 @@ pub fn validate_counts(new: &Value, fields: &[&str]) -> Problems {
         problems.not_negative(&new["status"], &Path::new("status"), field);
     }
     problems
+}
+
+/// Pods that are available are ready.
+pub fn validate_available(new: &Value, problems: &mut Problems) {
+    let status = &new["status"];
+    let available = status.number("availableReplicas");
+    if available > status.number("readyReplicas") {
+        let detail = "cannot be greater than readyReplicas";
+        problems.invalid(&Path::new("status"), "availableReplicas", available, detail);
+    }
 }
 
 /// Counts of a status that are part of another count.

@@ -77,7 +77,9 @@ impl Registry {
                 let key = self.key(served, namespace, name);
                 if snapshot.get(&key).is_none() {
                     let mut value = self.prepare_seed(served, seed.value.clone(), namespace)?;
-                    let claims = self.services.claim(served.resource, &mut value, None, &*snapshot)?;
+                    let claims = self
+                        .services
+                        .claim(served.resource, &mut value, None, &*snapshot, false)?;
                     transaction.compares.push(Compare::Absent { key: key.clone() });
                     transaction.writes.push(Write::Put {
                         key,

@@ -245,7 +245,7 @@ fn converted_text(problem: &str) -> String {
 }
 
 /// A patch is an object, or a list of what to do.
-fn check_form(kind: PatchType, patch: &Value) -> Result<(), Error> {
+pub fn check_form(kind: PatchType, patch: &Value) -> Result<(), Error> {
     let found = match patch {
         Value::Array(_) if kind == PatchType::Json => return Ok(()),
         Value::Object(_) if kind != PatchType::Json => return Ok(()),

@@ -101,9 +101,47 @@ fn check_access(plural: &str, review: &Value) -> Result<(), Error> {
             problems.invalid(&path, other, spec[other].clone(), detail);
         }
     }
+    for selector in ["fieldSelector", "labelSelector"] {
+        let place = path.child(resource).child(selector);
+        check_selector(&spec[resource][selector], &place, &mut problems);
+    }
     match problems.is_empty() {
         true => Ok(()),
         false => Err(Error::invalid(&SOME_REVIEW, "", problems.into_vec())),
+    }
+}
+
+/// A selector that a list would have: as text or as requirements, not both and not neither.
+fn check_selector(selector: &Value, path: &Path, problems: &mut Problems) {
+    if !selector.is_object() {
+        return;
+    }
+    let raw = selector.text("rawSelector");
+    let requirements = selector.list("requirements");
+    if !raw.is_empty() && !requirements.is_empty() {
+        let detail = "may not specified at the same time as requirements";
+        problems.invalid(path, "rawSelector", raw, detail);
+    }
+    if raw.is_empty() && requirements.is_empty() {
+        let detail = format!("when {path} is specified, requirements or rawSelector is required");
+        problems.required(path, "requirements", &detail);
+    }
+    for (index, requirement) in requirements.iter().enumerate() {
+        let path = path.child("requirements").index(index);
+        if requirement.text("key").is_empty() {
+            problems.required(&path, "key", "must be specified");
+        }
+        let given = !requirement.list("values").is_empty();
+        match requirement.text("operator") {
+            "In" | "NotIn" if !given => {
+                problems.required(&path, "values", "must be specified when `operator` is 'In' or 'NotIn'");
+            }
+            "Exists" | "DoesNotExist" if given => {
+                let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                problems.forbidden(&path, "values", detail);
+            }
+            _ => {}
+        }
     }
 }
 

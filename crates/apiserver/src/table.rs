@@ -54,6 +54,21 @@ pub fn of<'a>(
     })
 }
 
+/// To upstream this is a field that only the versions of the API show as an annotation, and rows are made before that.
+fn drop_template_generation(metadata: &mut Value) {
+    let Some(metadata) = metadata.as_object_mut() else {
+        return;
+    };
+    let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
+    let empty = annotations.is_some_and(|annotations| {
+        annotations.remove("deprecated.daemonset.template.generation");
+        annotations.is_empty()
+    });
+    if empty {
+        metadata.remove("annotations");
+    }
+}
+
 fn built_in_columns(served: &Served) -> Vec<Value> {
     let columns = served.resource.rules.columns().iter();
     columns
@@ -79,6 +94,9 @@ fn row(served: &Served, object: &Value, include: IncludeObject, now: i64) -> Val
             row["object"] = json!({
                 "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"],
             });
+            if served.resource.kind == "DaemonSet" {
+                drop_template_generation(&mut row["object"]["metadata"]);
+            }
         }
     }
     row

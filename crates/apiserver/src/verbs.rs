@@ -63,6 +63,9 @@ impl Call<'_> {
 
     fn check_verb(&self, verb: &str) -> Result<(), Error> {
         let resource = self.served.resource;
+        if !self.info.name.is_empty() && self.is_review() {
+            return Err(not_served());
+        }
         let known = resource.verbs.iter().any(|allowed: &Verb| allowed.as_str() == verb);
         let needs_namespace =
             resource.namespaced && self.info.namespace.is_empty() && !matches!(verb, "list" | "watch");

@@ -88,7 +88,15 @@ impl Authenticators {
         now: i64,
     ) -> Result<(Arc<User>, Vec<String>), Refused> {
         if let Some(user) = self.tokens.user(token) {
-            return Ok((user, Vec::new()));
+            // A token that names no audience is meant for this server.
+            let own = self.service_accounts.as_ref().map(|accounts| accounts.audiences());
+            let own = own.unwrap_or_default();
+            let is_wanted = |own: &&String| audiences.is_none_or(|wanted| wanted.contains(own));
+            let granted: Vec<String> = own.iter().filter(is_wanted).cloned().collect();
+            return match granted.is_empty() && !own.is_empty() {
+                true => Err(Refused::UnknownToken),
+                false => Ok((user, granted)),
+            };
         }
         let Some(accounts) = &self.service_accounts else {
             return Err(Refused::UnknownToken);

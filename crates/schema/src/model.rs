@@ -327,6 +327,9 @@ fn hash(name: &str) -> usize {
     mixed ^ (mixed >> 5)
 }
 
+/// Lists that are given a default where they are left out, and refused where they are empty.
+const KEPT_EMPTY: &[&str] = &["policies"];
+
 impl Field {
     /// Go drops the value from output when it is zero: `omitempty` knows scalars, lists and maps, not structs.
     pub(crate) fn omits(&self, value: &Value) -> bool {
@@ -340,7 +343,9 @@ impl Field {
                 Shape::Bool => value != &Value::Bool(true),
                 Shape::Int32 | Shape::Int64 => value.as_i64().is_none_or(|number| number == 0),
                 Shape::Float64 => value.as_f64().is_none_or(|number| number == 0.0),
-                Shape::List(_) | Shape::WrappedList(_) => value.as_array().is_none_or(Vec::is_empty),
+                Shape::List(_) | Shape::WrappedList(_) => value
+                    .as_array()
+                    .is_none_or(|items| items.is_empty() && !KEPT_EMPTY.contains(&&*self.name)),
                 Shape::Map(_) => value.as_object().is_none_or(|map| map.is_empty()),
                 _ => false,
             }

@@ -12,7 +12,7 @@ static RANDOM: LazyLock<Regex> = LazyLock::new(|| {
     let uid = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}";
     let time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z";
     // The volume that holds a service account's token is named at random.
-    let revision = r"in record \(\d+\)";
+    let revision = r#"in record \(\d+\)|"10\.96\.\d+\.\d+": expected"#;
     pattern(&format!("{uid}|{time}|{revision}|kube-api-access-[a-z0-9]{{5}}"))
 });
 
@@ -186,11 +186,27 @@ fn leaves(value: &Value, path: &str, found: &mut Vec<String>) {
         }
         Value::Array(items) if !items.is_empty() => {
             for (index, value) in items.iter().enumerate() {
-                leaves(value, &format!("{path}[{index}]"), found);
+                let place = match path {
+                    ".items" | ".rows" => item_name(value).unwrap_or_else(|| index.to_string()),
+                    _ => index.to_string(),
+                };
+                leaves(value, &format!("{path}[{place}]"), found);
             }
         }
         leaf => found.push(format!("{path} {leaf}")),
     }
+}
+
+/// Objects of a list are told apart by their names: one more of them does not move the others.
+fn item_name(item: &Value) -> Option<String> {
+    let metadata = [&item["metadata"], &item["object"]["metadata"]];
+    let metadata = metadata.into_iter().find(|metadata| metadata.is_object())?;
+    let text = |field: &str| metadata[field].as_str().unwrap_or_default();
+    let name = match (text("namespace"), text("name")) {
+        ("", name) => name.to_owned(),
+        (namespace, name) => format!("{namespace}/{name}"),
+    };
+    (!name.is_empty()).then_some(name)
 }
 
 fn pattern(text: &str) -> Regex {

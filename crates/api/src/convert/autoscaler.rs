@@ -7,7 +7,7 @@ use serde_json::{Map, json};
 
 use crate::{Fields, Value};
 
-const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
+pub(crate) const METRICS: &str = "autoscaling.alpha.kubernetes.io/metrics";
 const CURRENT_METRICS: &str = "autoscaling.alpha.kubernetes.io/current-metrics";
 const CONDITIONS: &str = "autoscaling.alpha.kubernetes.io/conditions";
 const BEHAVIOR: &str = "autoscaling.alpha.kubernetes.io/behavior";
@@ -20,6 +20,24 @@ const KINDS: [(&str, &str); 5] = [
     ("Pods", "pods"),
     ("Resource", "resource"),
 ];
+
+/// Annotations that cannot be read are not kept.
+pub(crate) fn drop_unreadable(autoscaler: &mut Value) {
+    let Some(metadata) = autoscaler.child_mut("metadata") else {
+        return;
+    };
+    let Some(annotations) = metadata.child_mut("annotations") else {
+        return;
+    };
+    for name in [METRICS, CURRENT_METRICS, CONDITIONS, BEHAVIOR] {
+        if annotations.has(name) && serde_json::from_str::<Value>(annotations.text(name)).is_err() {
+            annotations.remove(name);
+        }
+    }
+    if annotations.as_object().is_some_and(Map::is_empty) {
+        metadata.remove("annotations");
+    }
+}
 
 pub fn to_v1(autoscaler: &mut Value) {
     drop_annotations(autoscaler);

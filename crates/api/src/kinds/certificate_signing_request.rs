@@ -1,6 +1,6 @@
 //! CertificateSigningRequest: a wish for a certificate, approved by one and signed by another.
 
-use crate::names::dns1123_subdomain;
+use crate::names::{dns1123_label, dns1123_subdomain, path_segment};
 use crate::print::{self, AGE, NAME, or_none};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value, Verb};
 use base64::Engine;
@@ -39,25 +39,11 @@ impl Rules for CertificateSigningRequestRules {
         let request = spec.text("request");
         let decoded = BASE64.decode(request).unwrap_or_default();
         if !decoded.starts_with(b"-----BEGIN CERTIFICATE REQUEST-----") {
-            problems.invalid(&path, "request", request, "PEM block type must be CERTIFICATE REQUEST");
+            let shown = spec["request"].clone();
+            problems.invalid(&path, "request", shown, "PEM block type must be CERTIFICATE REQUEST");
         }
-        if spec.list("usages").is_empty() {
-            problems.required(&path, "usages", "");
-        }
-        let signer = spec.text("signerName");
-        if problems.needs(spec, &path, "signerName") {
-            match signer.split_once('/') {
-                Some((domain, name)) if !name.is_empty() => {
-                    problems.form(&path, "signerName", domain, dns1123_subdomain(domain, false));
-                }
-                _ => problems.invalid(
-                    &path,
-                    "signerName",
-                    signer,
-                    "must be a fully qualified domain and path of the form 'example.com/signer-name'",
-                ),
-            }
-        }
+        validate_usages(spec, &path, &mut problems);
+        validate_signer(spec.text("signerName"), &path, &mut problems);
         if let Some(seconds) = spec["expirationSeconds"].as_i64()
             && seconds < SHORTEST_SECONDS
         {
@@ -71,18 +57,30 @@ impl Rules for CertificateSigningRequestRules {
     fn validate_subresource_update(&self, subresource: &str, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         if subresource == "approval" {
-            let path = Path::new("status");
-            validate_conditions(&new["status"], &old["status"], &["Approved", "Denied"], &mut problems);
-            if new["status"]["certificate"] != old["status"]["certificate"] {
-                problems.forbidden(&path, "certificate", "updates may not set certificate content");
-            }
+            let all = ["Approved", "Denied", "Failed"];
+            validate_conditions(&new["status"], &old["status"], &all, &mut problems);
         }
         problems.into_vec()
+    }
+
+    fn prepare_subresource_update(&self, _subresource: &str, new: &mut Value, old: &Value) {
+        // A certificate comes from its signer alone.
+        match old["status"].get("certificate") {
+            Some(certificate) => new.ensure("status").set("certificate", certificate.clone()),
+            None => drop(new.ensure("status").remove("certificate")),
+        }
+    }
+
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        path_segment(name, prefix)
     }
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         let (new, old) = (&new["status"], &old["status"]);
+        if new["certificate"] != old["certificate"] {
+            validate_certificate(new.text("certificate"), &mut problems);
+        }
         validate_conditions(new, old, &["Failed"], &mut problems);
         if !old.text("certificate").is_empty() && new["certificate"] != old["certificate"] {
             let detail = "updates may not modify existing certificate content";
@@ -116,9 +114,114 @@ impl Rules for CertificateSigningRequestRules {
     }
 }
 
+const USAGES: [&str; 23] = [
+    "any",
+    "cert sign",
+    "client auth",
+    "code signing",
+    "content commitment",
+    "crl sign",
+    "data encipherment",
+    "decipher only",
+    "digital signature",
+    "email protection",
+    "encipher only",
+    "ipsec end system",
+    "ipsec tunnel",
+    "ipsec user",
+    "key agreement",
+    "key encipherment",
+    "microsoft sgc",
+    "netscape sgc",
+    "ocsp signing",
+    "s/mime",
+    "server auth",
+    "signing",
+    "timestamping",
+];
+
+fn validate_usages(spec: &Value, path: &Path, problems: &mut Problems) {
+    let usages = spec.list("usages");
+    if usages.is_empty() {
+        problems.required(path, "usages", "");
+    }
+    for (index, usage) in usages.iter().enumerate() {
+        let path = path.child("usages").index(index);
+        if usage.as_str().is_none_or(|usage| !USAGES.contains(&usage)) {
+            problems.extend([FieldError::not_supported(&path, usage.clone(), &USAGES)]);
+        }
+        if usages[..index].contains(usage) {
+            problems.duplicate(&path, "", usage.clone());
+        }
+    }
+}
+
+/// A domain of at least two labels, and one path below it.
+fn validate_signer(signer: &str, path: &Path, problems: &mut Problems) {
+    let field = "signerName";
+    if signer.is_empty() {
+        return problems.required(path, field, "");
+    }
+    if signer == "kubernetes.io/legacy-unknown" {
+        let detail = "the legacy signerName is not allowed via this API version";
+        problems.invalid(path, field, signer, detail);
+    }
+    let parts: Vec<&str> = signer.split('/').collect();
+    let [domain, name] = parts[..] else {
+        let detail = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
+        return problems.invalid(path, field, signer, detail);
+    };
+    let labelled = |label: &str, found: Vec<String>| -> Vec<String> {
+        let told = |problem: String| format!("validating label {label:?}: {problem}");
+        found.into_iter().map(told).collect()
+    };
+    for label in domain.split('.') {
+        problems.form(path, field, domain, labelled(label, dns1123_label(label, false)));
+    }
+    if domain.split('.').count() < 2 {
+        problems.invalid(
+            path,
+            field,
+            domain,
+            "should be a domain with at least two segments separated by dots",
+        );
+    }
+    for label in name.split('.') {
+        problems.form(path, field, name, labelled(label, dns1123_subdomain(label, false)));
+    }
+}
+
+fn validate_certificate(certificate: &str, problems: &mut Problems) {
+    let decoded = BASE64.decode(certificate).unwrap_or_default();
+    let text = String::from_utf8_lossy(&decoded);
+    if !certificate.is_empty() && !text.contains("-----BEGIN CERTIFICATE-----") {
+        let detail = "must contain at least one CERTIFICATE PEM block";
+        problems.invalid(&Path::new("status"), "certificate", "<certificate data>", detail);
+    }
+}
+
 /// Conditions stay once they are there, and only those that the writer is for can be added.
 fn validate_conditions(new: &Value, old: &Value, addable: &[&str], problems: &mut Problems) {
     let path = Path::new("status");
+    let mut seen = Vec::new();
+    for (index, condition) in new.list("conditions").iter().enumerate() {
+        let path = path.child("conditions").index(index);
+        let (kind, state) = (condition.text("type"), condition.text("status"));
+        problems.needs(condition, &path, "type");
+        let states: &[&str] = match kind {
+            "Approved" | "Denied" | "Failed" => &["True"],
+            _ => &["False", "True", "Unknown"],
+        };
+        if state.is_empty() {
+            problems.required(&path, "status", "");
+        } else if !states.contains(&state) {
+            problems.extend([FieldError::not_supported(&path.child("status"), state, states)]);
+        }
+        if seen.contains(&kind) {
+            problems.duplicate(&path, "type", kind);
+        }
+        seen.push(kind);
+    }
     let holds = |status: &Value, name: &str| {
         status
             .list("conditions")

@@ -27,7 +27,11 @@ impl Rules for ClusterRoleRules {
         }
         for (index, selector) in aggregation.list("clusterRoleSelectors").iter().enumerate() {
             let path = path.child("clusterRoleSelectors").index(index);
-            problems.extend(validate_label_selector(selector, &path));
+            let found = validate_label_selector(selector, &path);
+            if !found.is_empty() {
+                problems.extend(found);
+                problems.invalid(&path, "", selector.clone(), "invalid label selector.");
+            }
         }
         problems.into_vec()
     }

@@ -17,10 +17,18 @@ struct ControllerRevisionRules;
 impl Rules for ControllerRevisionRules {
     fn validate(&self, revision: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
+        if revision.has("data") && !revision["data"].is_object() {
+            problems.required(&Path::default(), "data", "data must be a valid JSON object");
+        }
+        problems.not_negative(revision, &Path::default(), "revision");
+        problems.into_vec()
+    }
+
+    fn validate_create(&self, revision: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
         if !revision.has("data") {
             problems.required(&Path::default(), "data", "data is mandatory");
         }
-        problems.not_negative(revision, &Path::default(), "revision");
         problems.into_vec()
     }
 

@@ -3,6 +3,7 @@
 use super::job::default_job_spec;
 use super::job::validate_job_spec;
 use crate::cron::{Schedule, TimeZone};
+use crate::pod_spec::drop_disabled_in;
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR, or_none};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
@@ -27,6 +28,11 @@ impl Rules for CronJobRules {
 
     fn prepare_create(&self, cron_job: &mut Value) {
         cron_job.set("status", json!({}));
+        drop_disabled_in(cron_job, &Value::Null, TEMPLATE);
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value) {
+        drop_disabled_in(new, old, TEMPLATE);
     }
 
     fn validate(&self, cron_job: &Value) -> Vec<FieldError> {
@@ -47,6 +53,10 @@ impl Rules for CronJobRules {
         let template_path = path.child("jobTemplate").child("spec");
         let template = &spec["jobTemplate"]["spec"];
         validate_job_spec(template, &template_path, &mut problems);
+        if template.flag("manualSelector") {
+            let path = template_path.child("manualSelector");
+            problems.extend([FieldError::not_supported(&path, true, &["nil", "false"])]);
+        }
         if template.has("selector") {
             let detail = "`selector` will be auto-generated";
             problems.invalid(&template_path, "selector", template["selector"].clone(), detail);
@@ -101,6 +111,7 @@ impl Rules for CronJobRules {
     }
 }
 
+const TEMPLATE: &[&str] = &["spec", "jobTemplate", "spec", "template"];
 const NAME_BYTES: usize = 52;
 
 fn validate_schedule(spec: &Value, path: &Path, problems: &mut Problems) {

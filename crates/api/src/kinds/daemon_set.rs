@@ -1,6 +1,6 @@
 //! DaemonSet: one pod on every matching node.
 
-use crate::pod_spec::default_template;
+use crate::pod_spec::{default_template, drop_disabled_in};
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR};
 use crate::workload::{amount, validate_counts, validate_running, validate_selector_stays, validate_share};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
@@ -20,8 +20,8 @@ impl Rules for DaemonSetRules {
         strategy.fill("type", "RollingUpdate");
         if strategy.text("type") == "RollingUpdate" {
             let rolling = strategy.ensure("rollingUpdate");
-            rolling.fill("maxUnavailable", 1);
-            rolling.fill("maxSurge", 0);
+            rolling.fill_absent("maxUnavailable", 1);
+            rolling.fill_absent("maxSurge", 0);
         }
         spec.fill("revisionHistoryLimit", 10);
         default_template(spec);
@@ -43,6 +43,7 @@ impl Rules for DaemonSetRules {
             "numberReady",
         ];
         set.set("status", Value::from_iter(zeros.map(|field| (field, 0))));
+        drop_disabled_in(set, &Value::Null, &["spec", "template"]);
     }
 
     /// Counts the versions of the template in the annotation that old clients still read.
@@ -51,6 +52,7 @@ impl Rules for DaemonSetRules {
             .text(TEMPLATE_GENERATION)
             .parse::<i64>()
             .unwrap_or(0);
+        drop_disabled_in(new, old, &["spec", "template"]);
         let moved = i64::from(new["spec"]["template"] != old["spec"]["template"]);
         new.ensure("metadata")
             .ensure("annotations")
@@ -82,6 +84,7 @@ impl Rules for DaemonSetRules {
             "updatedNumberScheduled",
             "numberAvailable",
             "numberUnavailable",
+            "collisionCount",
         ];
         validate_counts(new, &counts).into_vec()
     }
@@ -126,7 +129,7 @@ fn validate_strategy(strategy: &Value, path: &Path, problems: &mut Problems) {
             }
             match (amount(rolling, "maxUnavailable"), amount(rolling, "maxSurge")) {
                 (0, 0) => problems.required(&path, "maxUnavailable", "cannot be 0 when maxSurge is 0"),
-                (1.., 1..) => {
+                (unavailable, surge) if unavailable != 0 && surge != 0 => {
                     let detail = "may not be set when maxUnavailable is non-zero";
                     problems.invalid(&path, "maxSurge", rolling["maxSurge"].clone(), detail);
                 }

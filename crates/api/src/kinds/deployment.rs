@@ -1,9 +1,10 @@
 //! Deployment: a rolling set of ReplicaSets.
 
-use crate::pod_spec::default_template;
+use crate::pod_spec::{default_template, drop_disabled_in};
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR};
 use crate::workload::{
-    amount, validate_amount, validate_counts, validate_parts, validate_running, validate_selector_stays, validate_share,
+    amount, validate_amount, validate_available, validate_counts, validate_parts, validate_running,
+    validate_selector_stays, validate_share,
 };
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
@@ -24,8 +25,8 @@ impl Rules for DeploymentRules {
         strategy.fill("type", "RollingUpdate");
         if strategy.text("type") == "RollingUpdate" {
             let rolling = strategy.ensure("rollingUpdate");
-            rolling.fill("maxUnavailable", "25%");
-            rolling.fill("maxSurge", "25%");
+            rolling.fill_absent("maxUnavailable", "25%");
+            rolling.fill_absent("maxSurge", "25%");
         }
         spec.fill("revisionHistoryLimit", 10);
         spec.fill("progressDeadlineSeconds", 600);
@@ -34,6 +35,11 @@ impl Rules for DeploymentRules {
 
     fn prepare_create(&self, deployment: &mut Value) {
         deployment.set("status", json!({}));
+        drop_disabled_in(deployment, &Value::Null, &["spec", "template"]);
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value) {
+        drop_disabled_in(new, old, &["spec", "template"]);
     }
 
     fn validate(&self, deployment: &Value) -> Vec<FieldError> {
@@ -72,10 +78,13 @@ impl Rules for DeploymentRules {
             "readyReplicas",
             "availableReplicas",
             "unavailableReplicas",
+            "terminatingReplicas",
+            "collisionCount",
         ];
         let mut problems = validate_counts(new, &counts);
         let parts = ["updatedReplicas", "readyReplicas", "availableReplicas"];
         validate_parts(new, "replicas", &parts, &mut problems);
+        validate_available(new, &mut problems);
         problems.into_vec()
     }
 

@@ -1,6 +1,6 @@
 //! EndpointSlice: some of the addresses behind a Service.
 
-use crate::names::{dns1123_label, dns1123_subdomain, endpoint_address};
+use crate::names::{dns1123_label, dns1123_subdomain, endpoint_address, label_key, label_value};
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
 
@@ -21,26 +21,42 @@ impl Rules for EndpointSliceRules {
             if !port.has("name") {
                 port.set("name", "");
             }
-            port.fill("protocol", "TCP");
+            port.fill_absent("protocol", "TCP");
+        }
+    }
+
+    /// What version 1 has no field for has no place in a new slice.
+    fn prepare_create(&self, slice: &mut Value) {
+        for endpoint in slice.list_mut("endpoints") {
+            endpoint.remove("deprecatedTopology");
         }
     }
 
     fn validate(&self, slice: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         problems.one_of(slice, &Path::default(), "addressType", &["FQDN", "IPv4", "IPv6"]);
-        validate_endpoints(slice, &mut problems);
         validate_ports(slice, &mut problems);
+        problems.into_vec()
+    }
+
+    fn validate_create(&self, slice: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        validate_endpoints(slice, slice.text("addressType"), &mut problems);
         problems.into_vec()
     }
 
     fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         problems.immutable(new, old, &Path::default(), "addressType");
+        // Addresses that were good enough stay so.
+        if new["endpoints"] != old["endpoints"] {
+            validate_endpoints(new, new.text("addressType"), &mut problems);
+        }
         problems.into_vec()
     }
 
     fn generation(&self) -> Generation {
-        Generation::Spec
+        Generation::SpecAndLabels
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -77,7 +93,7 @@ const ENDPOINTS: usize = 1000;
 const ADDRESSES: usize = 100;
 const PORTS: usize = 20000;
 
-fn validate_endpoints(slice: &Value, problems: &mut Problems) {
+fn validate_endpoints(slice: &Value, kind: &str, problems: &mut Problems) {
     let path = Path::new("endpoints");
     let endpoints = slice.list("endpoints");
     if endpoints.len() > ENDPOINTS {
@@ -98,10 +114,18 @@ fn validate_endpoints(slice: &Value, problems: &mut Problems) {
         for (index, address) in addresses.iter().enumerate() {
             let address = address.as_str().unwrap_or_default();
             let (list, path) = (path.child("addresses"), path.child("addresses").index(index));
-            match (slice.text("addressType"), address.contains(':')) {
+            match (kind, address.contains(':')) {
                 ("FQDN", _) => problems.form(&path, "", address, dns1123_subdomain(address, false)),
                 (family, is_v6) => {
                     problems.form(&path, "", address, endpoint_address(address));
+                    // Newer than other kinds, it takes an address in one notation alone.
+                    if let Ok(parsed) = address.parse::<std::net::IpAddr>()
+                        && parsed.to_string() != address
+                        && endpoint_address(address).is_empty()
+                    {
+                        let detail = format!("must be in canonical form (\"{parsed}\")");
+                        problems.invalid(&path, "", address, detail);
+                    }
                     let fits = is_v6 == (family == "IPv6");
                     if !fits && matches!(family, "IPv4" | "IPv6") {
                         problems.invalid(&list, "", address, format!("must be an {family} address"));
@@ -114,6 +138,26 @@ fn validate_endpoints(slice: &Value, problems: &mut Problems) {
         }
         if let Some(node) = endpoint["nodeName"].as_str() {
             problems.form(&path, "nodeName", node, dns1123_subdomain(node, false));
+        }
+        validate_hints(&endpoint["hints"], &path.child("hints"), problems);
+    }
+}
+
+/// Zones and nodes that an endpoint is meant for, each once.
+fn validate_hints(hints: &Value, path: &Path, problems: &mut Problems) {
+    for list in ["forZones", "forNodes"] {
+        let mut seen = Vec::new();
+        for (index, hint) in hints.list(list).iter().enumerate() {
+            let (path, name) = (path.child(list).index(index), hint.text("name"));
+            if seen.contains(&name) {
+                problems.duplicate(&path, "name", name);
+            }
+            seen.push(name);
+            let found = match list {
+                "forZones" => label_value(name),
+                _ => dns1123_subdomain(name, false),
+            };
+            problems.form(&path, "name", name, found);
         }
     }
 }
@@ -135,7 +179,10 @@ fn validate_ports(slice: &Value, problems: &mut Problems) {
             problems.duplicate(&path, "name", name);
         }
         names.push(name);
-        problems.one_of(port, &path, "protocol", &["SCTP", "TCP", "UDP"]);
+        problems.optional_one_of(port, &path, "protocol", &["SCTP", "TCP", "UDP"]);
+        if let Some(protocol) = port["appProtocol"].as_str() {
+            problems.form(&path, "appProtocol", protocol, label_key(protocol));
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Endpoints: the addresses behind a Service, in the form that EndpointSlice replaced.
 
-use crate::names::{dns1123_label, endpoint_address, port_number};
+use crate::names::{dns1123_label, dns1123_subdomain, endpoint_address, is_address, label_key, port_number};
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
@@ -79,8 +79,15 @@ fn validate_subset(subset: &Value, path: &Path, problems: &mut Problems) {
             let ip = address.text("ip");
             let path = path.child(list).index(index);
             problems.form(&path, "ip", ip, endpoint_address(ip));
-            if ip.parse::<std::net::IpAddr>().is_err() {
+            if !is_address(ip) {
                 problems.invalid(&path, "ip", ip, "must be a valid IP address");
+            }
+            let host = address.text("hostname");
+            if !host.is_empty() {
+                problems.form(&path, "hostname", host, dns1123_label(host, false));
+            }
+            if let Some(node) = address["nodeName"].as_str() {
+                problems.form(&path, "nodeName", node, dns1123_subdomain(node, false));
             }
         }
     }
@@ -93,6 +100,9 @@ fn validate_subset(subset: &Value, path: &Path, problems: &mut Problems) {
         }
         problems.form(&path, "port", port.number("port"), port_number(port.number("port")));
         problems.one_of(port, &path, "protocol", &["SCTP", "TCP", "UDP"]);
+        if let Some(protocol) = port["appProtocol"].as_str() {
+            problems.form(&path, "appProtocol", protocol, label_key(protocol));
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Event: something that happened to an object, under its two names.
 
-use crate::names::label_key;
+use crate::names::{label_key, path_segment};
 use crate::print;
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
@@ -23,6 +23,10 @@ impl Rules for EventRules {
 
     fn validate(&self, event: &Value) -> Vec<FieldError> {
         validate(event, "reportingComponent").into_vec()
+    }
+
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        path_segment(name, prefix)
     }
 
     fn field(&self, event: &Value, path: &str) -> Option<String> {
@@ -56,7 +60,45 @@ impl Rules for EventsEventRules {
     fn validate(&self, event: &Value) -> Vec<FieldError> {
         let mut core = event.clone();
         crate::convert(&mut core, "v1");
-        validate(&core, "reportingController").into_vec()
+        let mut problems = validate(&core, "reportingController");
+        validate_series(event, &mut problems);
+        problems.into_vec()
+    }
+
+    /// Of an event nothing changes but how often it happened.
+    fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
+        let core = |event: &Value| {
+            let mut core = event.clone();
+            crate::convert(&mut core, "v1");
+            core
+        };
+        let (new, old) = (core(new), core(old));
+        let mut problems = Problems::default();
+        let path = Path::default();
+        for (field, shown) in [
+            ("involvedObject", "involvedObject"),
+            ("reason", "reason"),
+            ("message", "message"),
+            ("source", "source"),
+            ("firstTimestamp", "firstTimestamp"),
+            ("lastTimestamp", "lastTimestamp"),
+            ("count", "count"),
+            ("type", "type"),
+            ("eventTime", "eventTime"),
+            ("action", "action"),
+            ("related", "related"),
+            ("reportingComponent", "reportingController"),
+            ("reportingInstance", "reportingInstance"),
+        ] {
+            let text = |event: &Value| match &event[field] {
+                Value::Null if field != "eventTime" && field != "related" => Value::from(""),
+                other => other.clone(),
+            };
+            if text(&new) != text(&old) {
+                problems.invalid(&path, shown, text(&new), "field is immutable");
+            }
+        }
+        problems.into_vec()
     }
 
     /// What only the older form has must not be set in the newer one.
@@ -101,6 +143,20 @@ impl Rules for EventsEventRules {
         let mut core = event.clone();
         crate::convert(&mut core, "v1");
         cells(&core, now)
+    }
+}
+
+/// A series is more than one.
+fn validate_series(event: &Value, problems: &mut Problems) {
+    let (series, path) = (&event["series"], Path::new("series"));
+    if !series.is_object() {
+        return;
+    }
+    if series.number("count") < 2 {
+        problems.invalid(&path, "count", "", "should be at least 2");
+    }
+    if !series.has("lastObservedTime") {
+        problems.required(&path, "lastObservedTime", "");
     }
 }
 

@@ -4,6 +4,7 @@ mod validate;
 
 use serde_json::json;
 
+use crate::convert::{METRICS, drop_unreadable};
 use crate::names::path_segment;
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value};
@@ -96,15 +97,25 @@ impl Rules for HorizontalPodAutoscalerRules {
 
 impl Rules for HorizontalPodAutoscalerV1Rules {
     fn default(&self, autoscaler: &mut Value) {
-        autoscaler.ensure("spec").fill("minReplicas", 1);
+        drop_unreadable(autoscaler);
+        // Without any metric it is the use of CPU, which version 1 has a field for.
+        let named = serde_json::from_str::<Vec<Value>>(autoscaler["metadata"]["annotations"].text(METRICS));
+        let spec = autoscaler.ensure("spec");
+        spec.fill("minReplicas", 1);
+        if named.unwrap_or_default().is_empty() {
+            spec.fill_absent("targetCPUUtilizationPercentage", CPU_UTILIZATION);
+        }
     }
 
     fn prepare_create(&self, autoscaler: &mut Value) {
         autoscaler.set("status", json!({"currentReplicas": 0, "desiredReplicas": 0}));
     }
 
+    /// What is in annotations here is checked as what it is.
     fn validate(&self, autoscaler: &Value) -> Vec<FieldError> {
-        validate_bounds(autoscaler)
+        let mut current = autoscaler.clone();
+        crate::convert(&mut current, "autoscaling/v2");
+        HorizontalPodAutoscalerRules.validate(&current)
     }
 
     fn columns(&self) -> &'static [Column] {
@@ -123,8 +134,8 @@ impl Rules for HorizontalPodAutoscalerV1Rules {
 fn default_behavior(behavior: &mut Value) {
     let up = behavior.ensure("scaleUp");
     up.fill("stabilizationWindowSeconds", 0);
-    up.fill("selectPolicy", "Max");
-    up.fill(
+    up.fill_absent("selectPolicy", "Max");
+    up.fill_absent(
         "policies",
         json!([
             {"type": "Pods", "value": 4, "periodSeconds": 15},
@@ -132,8 +143,8 @@ fn default_behavior(behavior: &mut Value) {
         ]),
     );
     let down = behavior.ensure("scaleDown");
-    down.fill("selectPolicy", "Max");
-    down.fill(
+    down.fill_absent("selectPolicy", "Max");
+    down.fill_absent(
         "policies",
         json!([{"type": "Percent", "value": 100, "periodSeconds": 15}]),
     );
@@ -187,6 +198,11 @@ fn validate_bounds(autoscaler: &Value) -> Vec<FieldError> {
     let (least, most) = (spec["minReplicas"].as_i64(), spec.number("maxReplicas"));
     if let Some(least) = least.filter(|least| *least < 1) {
         problems.invalid(&path, "minReplicas", least, "must be greater than or equal to 1");
+    }
+    let scales_alone = |metric: &Value| matches!(metric.text("type"), "Object" | "External");
+    if least == Some(0) && !spec.list("metrics").iter().any(scales_alone) {
+        let detail = "must specify at least one Object or External metric to support scaling to zero replicas";
+        problems.forbidden(&path, "metrics", detail);
     }
     match most {
         0 => problems.required(&path, "maxReplicas", "must be set and greater than 0"),

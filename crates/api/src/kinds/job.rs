@@ -6,8 +6,7 @@ mod status;
 mod tests;
 mod update;
 
-use crate::pod_spec::default_template;
-use crate::pod_spec::validate_template;
+use crate::pod_spec::{default_template, drop_disabled_in, validate_template};
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR};
 use crate::selector::Selector;
 use crate::workload::validate_selected;
@@ -42,20 +41,25 @@ impl Rules for JobRules {
             "backoffLimit",
             if per_index { i64::from(i32::MAX) } else { BACKOFF_LIMIT },
         );
-        spec.fill("completionMode", "NonIndexed");
+        spec.fill_absent("completionMode", "NonIndexed");
         spec.fill("suspend", false);
         let replacement = if spec.has("podFailurePolicy") {
             "Failed"
         } else {
             "TerminatingOrFailed"
         };
-        spec.fill("podReplacementPolicy", replacement);
+        spec.fill_absent("podReplacementPolicy", replacement);
         spec.fill("manualSelector", false);
     }
 
     fn prepare_create(&self, job: &mut Value) {
         job.set("status", json!({}));
         generate_selector(job);
+        drop_disabled_in(job, &Value::Null, &["spec", "template"]);
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value) {
+        drop_disabled_in(new, old, &["spec", "template"]);
     }
 
     fn validate(&self, job: &Value) -> Vec<FieldError> {
@@ -68,7 +72,12 @@ impl Rules for JobRules {
             validate_selected(spec, &Selector::from(&parsed), &path, &mut problems);
         } else {
             problems.required(&path, "selector", "");
+            // What selects nothing does not select the job's own pods either.
+            let nothing = spec["template"]["metadata"]["labels"].clone();
+            let place = path.child("template").child("metadata");
+            problems.invalid(&place, "labels", nothing, "`selector` does not match template `labels`");
         }
+        validate_generated(job, &path, &mut problems);
         policy::validate_host_names(job, &mut problems);
         problems.into_vec()
     }
@@ -160,9 +169,10 @@ fn generate_selector(job: &mut Value) {
     }
     let uid = job["metadata"].text("uid").to_owned();
     let name = job["metadata"].text("name").to_owned();
-    // Labels that a job took over from its template stay those of its template.
-    let shared =
-        job["metadata"].has("labels") && job["metadata"]["labels"] == job["spec"]["template"]["metadata"]["labels"];
+    // Labels that a job took over from its template stay those of its template, unless it was copied to get a name.
+    let shared = job["metadata"].text("generateName").is_empty()
+        && job["metadata"].has("labels")
+        && job["metadata"]["labels"] == job["spec"]["template"]["metadata"]["labels"];
     let spec = job.ensure("spec");
     let labels = spec.ensure("template").ensure("metadata").ensure("labels");
     for label in NAME_LABELS {
@@ -175,6 +185,28 @@ fn generate_selector(job: &mut Value) {
     spec.ensure("selector").ensure("matchLabels").fill(UID_LABELS[0], uid);
     if shared {
         job.ensure("metadata").set("labels", labels);
+    }
+}
+
+/// The pods of a job that did not choose its selector are marked as its own.
+fn validate_generated(job: &Value, path: &Path, problems: &mut Problems) {
+    let (uid, name) = (job["metadata"].text("uid"), job["metadata"].text("name"));
+    if job["spec"].flag("manualSelector") || uid.is_empty() || !job["spec"].has("selector") {
+        return;
+    }
+    let labels = &job["spec"]["template"]["metadata"]["labels"];
+    let path = path.child("template").child("metadata").child("labels");
+    let wanted = UID_LABELS
+        .iter()
+        .map(|label| (label, uid))
+        .chain(NAME_LABELS.iter().map(|label| (label, name)));
+    for (label, wanted) in wanted {
+        let detail = format!("must be '{wanted}'");
+        match labels[*label].as_str() {
+            None => problems.required(&path.key(label), "", &detail),
+            Some(found) if found != wanted => problems.invalid(&path.key(label), "", found, detail),
+            Some(_) => {}
+        }
     }
 }
 

@@ -9,6 +9,15 @@ pub static LEASE: Resource =
 struct LeaseRules;
 
 impl Rules for LeaseRules {
+    /// How a leader is chosen among candidates is upstream's only when it is told to.
+    fn prepare_create(&self, lease: &mut Value) {
+        drop_election(lease, &Value::Null);
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value) {
+        drop_election(new, old);
+    }
+
     fn validate(&self, lease: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         let (spec, path) = (&lease["spec"], Path::new("spec"));
@@ -32,6 +41,16 @@ impl Rules for LeaseRules {
     fn cells(&self, lease: &Value, now: i64) -> Vec<Value> {
         let holder = lease["spec"].text("holderIdentity").into();
         vec![print::name(lease), holder, print::age(lease, now)]
+    }
+}
+
+fn drop_election(lease: &mut Value, old: &Value) {
+    let Some(spec) = lease.child_mut("spec") else { return };
+    for field in ["strategy", "preferredHolder"]
+        .iter()
+        .filter(|field| !old["spec"].has(field))
+    {
+        spec.remove(field);
     }
 }
 

@@ -20,6 +20,12 @@ impl Rules for LimitRangeRules {
         }
     }
 
+    /// A range that has no name gets one of its own.
+    fn prepare_create(&self, range: &mut Value) {
+        let uid = range["metadata"].text("uid").to_owned();
+        range.ensure("metadata").fill("name", uid);
+    }
+
     fn validate(&self, range: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         let mut kinds = Vec::new();
@@ -121,8 +127,35 @@ fn validate_order(limit: &Value, path: &Path, problems: &mut Problems) {
                 title(high)
             };
             let detail = format!("{} value {least} is greater than {high_title} value {most}", title(low));
-            let value = limit[blamed].text(resource).to_owned();
+            // Upstream shows the one of the two that is not the default.
+            let shown = match (low, high) {
+                ("min", "default") => low,
+                ("default", "max") => high,
+                _ => blamed,
+            };
+            let value = limit[shown].text(resource).to_owned();
             problems.invalid(&path.child(blamed).key(resource), "", value, detail);
+        }
+    }
+    validate_ratios(limit, path, problems);
+}
+
+/// How many times a request a limit may be; no more than the most is of the least.
+fn validate_ratios(limit: &Value, path: &Path, problems: &mut Problems) {
+    let (least, most) = (read(limit, "min"), read(limit, "max"));
+    for (resource, ratio) in &read(limit, "maxLimitRequestRatio") {
+        let path = path.child("maxLimitRequestRatio").key(resource);
+        if ratio.milli_value() < 1000 {
+            let detail = format!("ratio {ratio} is less than 1");
+            problems.invalid(&path, "", ratio.to_string(), detail);
+        }
+        let (Some(least), Some(most)) = (least.get(resource), most.get(resource)) else {
+            continue;
+        };
+        let bound = most.milli_value() as f64 / least.milli_value() as f64;
+        if ratio.milli_value() as f64 / 1000.0 > bound {
+            let detail = format!("ratio {ratio} is greater than max/min = {bound:.6}");
+            problems.invalid(&path, "", ratio.to_string(), detail);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Namespace: a room for names, emptied before it goes.
 
 use crate::print::{self, AGE, NAME};
-use crate::{Column, Fields, Resource, Rules, Subresource, Value, Verb};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value, Verb};
 use serde_json::json;
 
 pub static NAMESPACE: Resource = Resource::cluster("", "v1", "Namespace", "namespaces", "namespace")
@@ -52,6 +52,38 @@ impl Rules for NamespaceRules {
         }
     }
 
+    fn validate_create(&self, namespace: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let path = Path::new("spec").child("finalizers");
+        for name in finalizers(namespace) {
+            validate_finalizer(name, &path, &mut problems);
+        }
+        problems.into_vec()
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let phase = new["status"].text("phase");
+        let (wanted, when) = match new["metadata"].has("deletionTimestamp") {
+            true => ("Terminating", "is not"),
+            false => ("Active", "is"),
+        };
+        if phase != wanted {
+            let detail = format!("may only be '{wanted}' if `deletionTimestamp` {when} empty");
+            problems.invalid(&Path::new("status"), "Phase", phase, detail);
+        }
+        problems.into_vec()
+    }
+
+    fn validate_subresource_update(&self, _subresource: &str, new: &Value, _old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        for (index, name) in finalizers(new).enumerate() {
+            let path = Path::new("spec").child("finalizers").index(index);
+            validate_finalizer(name, &path, &mut problems);
+        }
+        problems.into_vec()
+    }
+
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
         crate::names::dns1123_label(name, prefix)
     }
@@ -67,6 +99,18 @@ impl Rules for NamespaceRules {
     fn cells(&self, namespace: &Value, now: i64) -> Vec<Value> {
         let phase = namespace["status"].text("phase").into();
         vec![print::name(namespace), phase, print::age(namespace, now)]
+    }
+}
+
+fn finalizers(namespace: &Value) -> impl Iterator<Item = &str> {
+    namespace["spec"].list("finalizers").iter().filter_map(Value::as_str)
+}
+
+fn validate_finalizer(name: &str, path: &Path, problems: &mut Problems) {
+    problems.form(path, "", name, crate::names::label_key(name));
+    if !name.contains('/') && !["kubernetes", "orphan", "foregroundDeletion"].contains(&name) {
+        let detail = "name is neither a standard finalizer name nor is it fully qualified";
+        problems.invalid(path, "", name, detail);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Node: a machine that runs pods.
 
 use crate::names::{cidr, label_key, label_value};
+use crate::pod_spec::resources::read;
+use crate::pod_spec::validate_resource_amount;
 use crate::print::{self, AGE, NAME, or_none};
 use crate::{Column, FieldError, Fields, PROXY_VERBS, Path, Problems, Resource, Rules, Subresource, Value};
 
@@ -17,6 +19,7 @@ struct NodeRules;
 
 impl Rules for NodeRules {
     fn default(&self, node: &mut Value) {
+        align_ranges(node.ensure("spec"));
         if let Some(status) = node.child_mut("status")
             && !status.has("allocatable")
             && status.has("capacity")
@@ -25,13 +28,31 @@ impl Rules for NodeRules {
         }
     }
 
+    fn prepare_create(&self, node: &mut Value) {
+        // Kubelets took their configuration from here once.
+        node.ensure("spec").remove("configSource");
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value) {
+        if !old["spec"].has("configSource") {
+            new.ensure("spec").remove("configSource");
+        }
+    }
+
     fn validate(&self, node: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
+        validate_addresses(&node["status"], &mut problems);
         validate_taints(&node["spec"], &Path::new("metadata").child("taints"), &mut problems);
         let path = Path::new("spec").child("podCIDRs");
         for (index, range) in node["spec"].list("podCIDRs").iter().enumerate() {
             let range = range.as_str().unwrap_or_default();
             problems.form(&path.index(index), "", range, cidr(range));
+        }
+        let ranges: Vec<&str> = node["spec"].list("podCIDRs").iter().filter_map(Value::as_str).collect();
+        let of_v6 = ranges.iter().filter(|range| range.contains(':')).count();
+        if ranges.len() > 2 || (ranges.len() == 2 && of_v6 != 1) {
+            let detail = "may specify no more than one CIDR for each IP family";
+            problems.invalid(&path, "", node["spec"]["podCIDRs"].clone(), detail);
         }
         problems.into_vec()
     }
@@ -46,6 +67,18 @@ impl Rules for NodeRules {
         if !old.text("providerID").is_empty() && new["providerID"] != old["providerID"] {
             let detail = "node updates may not change providerID except from \"\" to valid";
             problems.forbidden(&path, "providerID", detail);
+        }
+        problems.into_vec()
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let (status, path) = (&new["status"], Path::new("status"));
+        validate_addresses(status, &mut problems);
+        for list in ["capacity", "allocatable"] {
+            for (resource, amount) in &read(status, list) {
+                validate_resource_amount(resource, amount, &path.child(list).child(resource), &mut problems);
+            }
         }
         problems.into_vec()
     }
@@ -85,6 +118,29 @@ impl Rules for NodeRules {
             kernel.into(),
             known("containerRuntimeVersion").into(),
         ]
+    }
+}
+
+/// `podCIDRs` starts with `podCIDR`, which counts where they differ.
+fn align_ranges(spec: &mut Value) {
+    let first = spec.list("podCIDRs").first().and_then(Value::as_str).map(str::to_owned);
+    match (spec.text("podCIDR").to_owned(), first) {
+        (one, first) if one.is_empty() => {
+            if let Some(first) = first.filter(|first| !first.is_empty()) {
+                spec.set("podCIDR", first);
+            }
+        }
+        (one, first) if first.as_deref() != Some(&one) => spec.set("podCIDRs", vec![one]),
+        _ => {}
+    }
+}
+
+fn validate_addresses(status: &Value, problems: &mut Problems) {
+    let (addresses, path) = (status.list("addresses"), Path::new("status").child("addresses"));
+    for (index, address) in addresses.iter().enumerate() {
+        if addresses[..index].contains(address) {
+            problems.duplicate(&path.index(index), "", address.clone());
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::persistent_volume_claim::{access_modes, or_unset, storage_class};
 use super::persistent_volume_claim::{validate_access_modes, validate_size};
+use crate::names::dns1123_subdomain;
 use crate::pod_spec::default_legacy_volume;
 use crate::pod_spec::{validate_node_selector, validate_optional_name, validate_required_texts};
 use crate::print::{self, AGE, NAME};
@@ -21,7 +22,7 @@ impl Rules for PersistentVolumeRules {
         volume.ensure("status").fill("phase", "Pending");
         let spec = volume.ensure("spec");
         spec.fill("persistentVolumeReclaimPolicy", "Retain");
-        spec.fill("volumeMode", "Filesystem");
+        spec.fill_absent("volumeMode", "Filesystem");
         if let Some(host_path) = spec.child_mut("hostPath")
             && !host_path.has("type")
         {
@@ -43,16 +44,14 @@ impl Rules for PersistentVolumeRules {
         let (spec, path) = (&volume["spec"], Path::new("spec"));
         validate_access_modes(spec, "", &path, &mut problems);
         match spec["capacity"].text("storage") {
-            "" => {
-                let capacity = spec["capacity"].clone();
-                problems.required(&path, "capacity", "");
-                problems.extend([FieldError::not_supported(
-                    &path.child("capacity"),
-                    capacity,
-                    &["storage"],
-                )]);
-            }
+            "" => problems.required(&path, "capacity", ""),
             size => validate_size(size, &path.child("capacity").key("storage"), &mut problems),
+        }
+        let amounts = spec.entries("capacity").count();
+        if !spec["capacity"].has("storage") || amounts > 1 {
+            let capacity = spec["capacity"].clone();
+            let path = path.child("capacity");
+            problems.extend([FieldError::not_supported(&path, capacity, &["storage"])]);
         }
         problems.optional_one_of(
             spec,
@@ -89,8 +88,14 @@ impl Rules for PersistentVolumeRules {
         }
         // Upstream leaves the spec out of this path.
         problems.immutable(new, old, &Path::default(), "volumeMode");
-        if old.has("nodeAffinity") {
-            problems.immutable(new, old, &path, "nodeAffinity");
+        let terms = |spec: &Value| spec["nodeAffinity"]["required"]["nodeSelectorTerms"].clone();
+        // A claim that was made before labels had their present names may be told the new ones.
+        if old.has("nodeAffinity")
+            && new["nodeAffinity"] != old["nodeAffinity"]
+            && !only_renames(&terms(new), &terms(old))
+        {
+            let detail = "field is immutable, except for updating from beta label to GA";
+            problems.invalid(&Path::default(), "nodeAffinity", new["nodeAffinity"].clone(), detail);
         }
         problems.into_vec()
     }
@@ -130,6 +135,39 @@ impl Rules for PersistentVolumeRules {
     }
 }
 
+/// Labels that are known under a newer name.
+const RENAMED: [(&str, &str); 5] = [
+    ("beta.kubernetes.io/arch", "kubernetes.io/arch"),
+    ("beta.kubernetes.io/os", "kubernetes.io/os"),
+    ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
+    (
+        "failure-domain.beta.kubernetes.io/region",
+        "topology.kubernetes.io/region",
+    ),
+    ("beta.kubernetes.io/instance-type", "node.kubernetes.io/instance-type"),
+];
+
+fn only_renames(new: &Value, old: &Value) -> bool {
+    let terms = new.as_array().into_iter().flatten();
+    // A key that is missing is told as that alone.
+    if terms
+        .flat_map(|term| term.list("matchExpressions"))
+        .any(|one| one.text("key").is_empty())
+    {
+        return true;
+    }
+    let mut renamed = old.clone();
+    for term in renamed.as_array_mut().into_iter().flatten() {
+        for expression in term.list_mut("matchExpressions") {
+            let newer = RENAMED.iter().find(|(old, _)| *old == expression.text("key"));
+            if let Some((_, newer)) = newer {
+                expression.set("key", *newer);
+            }
+        }
+    }
+    renamed == *new
+}
+
 const SOURCES: [&str; 22] = [
     "awsElasticBlockStore",
     "azureDisk",
@@ -167,10 +205,17 @@ fn validate_source(spec: &Value, path: &Path, problems: &mut Problems) {
     validate_required_texts(kind, source, &source_path, problems);
     match kind {
         "csi" => {
+            let driver = source.text("driver");
+            if !driver.is_empty() {
+                let found = dns1123_subdomain(&driver.to_lowercase(), false);
+                problems.form(&source_path, "driver", driver, found);
+            }
             problems.needs(source, &source_path, "volumeHandle");
         }
         "local" => {
-            problems.needs(source, &source_path, "path");
+            if problems.needs(source, &source_path, "path") && source.text("path").split('/').any(|part| part == "..") {
+                problems.invalid(&source_path, "path", source.text("path"), "must not contain '..'");
+            }
             if !spec.has("nodeAffinity") {
                 problems.required(path, "nodeAffinity", "Local volume requires node affinity");
             }

@@ -1,5 +1,7 @@
 //! PersistentVolumeClaim: a wish for storage.
 
+use crate::names::dns1123_subdomain;
+use crate::pod_spec::resources::read;
 use crate::pod_spec::validate_optional_name;
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value, validate_label_selector};
@@ -27,13 +29,14 @@ impl Rules for PersistentVolumeClaimRules {
     fn prepare_create(&self, claim: &mut Value) {
         claim.set("status", json!({"phase": "Pending"}));
         let spec = claim.ensure("spec");
-        match (spec["dataSource"].clone(), spec["dataSourceRef"].clone()) {
-            (source @ Value::Object(_), Value::Null) => spec.set("dataSourceRef", source),
-            (Value::Null, source @ Value::Object(_)) if source.text("namespace").is_empty() => {
-                spec.set("dataSource", source);
-            }
-            _ => {}
-        }
+        drop_sources(spec, &Value::Null);
+        align_sources(spec);
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value) {
+        let spec = new.ensure("spec");
+        drop_sources(spec, &old["spec"]);
+        align_sources(spec);
     }
 
     fn validate(&self, claim: &Value) -> Vec<FieldError> {
@@ -65,6 +68,8 @@ impl Rules for PersistentVolumeClaimRules {
                           bound claims";
             problems.forbidden(&path, "", detail);
         }
+        // Upstream leaves the spec out of this path.
+        problems.immutable(&new["spec"], &old["spec"], &Path::default(), "volumeMode");
         let size = |of: &Value| of.text("storage").parse::<Quantity>().unwrap_or(Quantity::ZERO);
         let requested = size(&new["spec"]["resources"]["requests"]);
         let path = path.child("resources").child("requests");
@@ -72,6 +77,19 @@ impl Rules for PersistentVolumeClaimRules {
         let shrinks = requested < size(&old["spec"]["resources"]["requests"]);
         if shrinks && requested <= size(&old["status"]["capacity"]) {
             problems.forbidden(&path, "storage", "field can not be less than status.capacity");
+        }
+        problems.into_vec()
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let path = Path::new("status").child("capacity");
+        for (resource, amount) in &read(&new["status"], "capacity") {
+            if amount.is_negative() {
+                let detail = "must be a valid resource quantity";
+                let number = amount.milli_value() / 1000;
+                problems.invalid(&path.key(resource), "", number, detail);
+            }
         }
         problems.into_vec()
     }
@@ -107,8 +125,62 @@ impl Rules for PersistentVolumeClaimRules {
     }
 }
 
+/// The older field knows claims and snapshots alone; the newer one reaches into other namespaces only where upstream is
+/// told so.
+fn drop_sources(spec: &mut Value, old: &Value) {
+    let source = &spec["dataSource"];
+    let kind = (source["apiGroup"].as_str().unwrap_or_default(), source.text("kind"));
+    let known = [
+        ("", "PersistentVolumeClaim"),
+        ("snapshot.storage.k8s.io", "VolumeSnapshot"),
+    ];
+    if !known.contains(&kind) && !old.has("dataSource") {
+        spec.remove("dataSource");
+    }
+    if !spec["dataSourceRef"].text("namespace").is_empty() && old["dataSourceRef"].text("namespace").is_empty() {
+        spec.remove("dataSourceRef");
+    }
+}
+
+/// Either field says what the other does.
+fn align_sources(spec: &mut Value) {
+    match (spec["dataSource"].clone(), spec["dataSourceRef"].clone()) {
+        (source @ Value::Object(_), Value::Null) => spec.set("dataSourceRef", source),
+        (Value::Null, source @ Value::Object(_)) if source.text("namespace").is_empty() => {
+            spec.set("dataSource", source);
+        }
+        _ => {}
+    }
+}
+
+fn validate_sources(spec: &Value, path: &Path, problems: &mut Problems) {
+    for field in ["dataSource", "dataSourceRef"] {
+        let (source, place) = (&spec[field], path.child(field));
+        if !source.is_object() {
+            continue;
+        }
+        for needed in ["name", "kind"] {
+            problems.needs(source, &place, needed);
+        }
+        let group = source["apiGroup"].as_str().unwrap_or_default();
+        match group {
+            "" if source.text("kind") != "PersistentVolumeClaim" => {
+                let detail = "must be 'PersistentVolumeClaim' when referencing the default apiGroup";
+                problems.invalid(&place, "", source.text("kind"), detail);
+            }
+            "" => {}
+            group => problems.form(&place, "apiGroup", group, dns1123_subdomain(group, false)),
+        }
+    }
+    let (source, reference) = (&spec["dataSource"], &spec["dataSourceRef"]);
+    if source.is_object() && reference.is_object() && source != reference {
+        problems.invalid(path, "", source.clone(), "must match dataSourceRef");
+    }
+}
+
 /// The spec of a claim, wherever it stands.
 pub(crate) fn validate_claim_spec(spec: &Value, path: &Path, problems: &mut Problems) {
+    validate_sources(spec, path, problems);
     validate_access_modes(spec, "at least 1 access mode is required", path, problems);
     problems.extend(validate_label_selector(&spec["selector"], &path.child("selector")));
     match spec["resources"]["requests"].text("storage") {
@@ -122,7 +194,7 @@ pub(crate) fn validate_claim_spec(spec: &Value, path: &Path, problems: &mut Prob
 
 /// A claim, or a template of one.
 pub(super) fn default_claim(claim: &mut Value) {
-    claim.ensure("spec").fill("volumeMode", "Filesystem");
+    claim.ensure("spec").fill_absent("volumeMode", "Filesystem");
     let status = claim.ensure("status");
     status.fill("phase", "Pending");
 }

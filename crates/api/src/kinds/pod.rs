@@ -2,11 +2,14 @@
 
 mod parts;
 mod print;
+mod status;
 
 use serde_json::json;
 
 use crate::names::dns1123_subdomain;
-use crate::pod_spec::{Context, default_pod_spec, resources, validate_pod_spec, validate_pod_update};
+use crate::pod_spec::{
+    Context, default_pod_spec, drop_disabled, drop_old_annotations, resources, validate_pod_spec, validate_pod_update,
+};
 use crate::{
     Column, FieldError, Fields, Generation, PROXY_VERBS, Path, Problems, Resource, Rules, Subresource, Value, Verb,
 };
@@ -32,6 +35,8 @@ struct PodRules;
 
 impl Rules for PodRules {
     fn default(&self, pod: &mut Value) {
+        drop_old_annotations(pod);
+        status::align_addresses(pod);
         let spec = pod.ensure("spec");
         for list in ["containers", "initContainers"] {
             for container in spec.list_mut(list) {
@@ -55,8 +60,14 @@ impl Rules for PodRules {
 
     fn prepare_create(&self, pod: &mut Value) {
         let labels = pod["metadata"]["labels"].clone();
+        let annotations = pod["metadata"]["annotations"].clone();
         if let Some(spec) = pod.child_mut("spec") {
             parts::select_own_labels(spec, &labels);
+            drop_disabled(spec, &Value::Null);
+            confine(spec, &annotations);
+            if spec.number(GRACE) < 0 {
+                spec.set(GRACE, 1);
+            }
         }
         let class = quality_of_service(&pod["spec"]);
         pod.set("status", json!({"phase": "Pending", "qosClass": class}));
@@ -70,10 +81,22 @@ impl Rules for PodRules {
         }
     }
 
+    fn prepare_update(&self, new: &mut Value, old: &Value) {
+        if let Some(spec) = new.child_mut("spec") {
+            drop_disabled(spec, &old["spec"]);
+        }
+    }
+
     fn prepare_status_update(&self, pod: &mut Value, old: &Value) {
-        // The class follows from the spec, so no writer of a status can change it.
+        // The class follows from the spec, so that a status that does not say it still has it.
         if let Some(class) = old["status"].get("qosClass") {
-            pod.ensure("status").set("qosClass", class.clone());
+            pod.ensure("status").fill("qosClass", class.clone());
+        }
+    }
+
+    fn prepare_subresource_update(&self, subresource: &str, new: &mut Value, old: &Value) {
+        if subresource == "resize" {
+            parts::keep_all_but_resources(new, old);
         }
     }
 
@@ -86,6 +109,7 @@ impl Rules for PodRules {
             &Context {
                 spec: &pod["spec"],
                 is_pod: true,
+                pod_name: pod["metadata"].text("name"),
             },
             &path,
             &mut problems,
@@ -143,6 +167,7 @@ impl Rules for PodRules {
         if spec.text("restartPolicy") != "Always" {
             validate_ended_containers(spec, new, old, &path, &mut problems);
         }
+        status::validate(spec, new, old, &path, &mut problems);
         problems.into_vec()
     }
 
@@ -152,6 +177,20 @@ impl Rules for PodRules {
             "resize" => parts::validate_resize(new, old).into_vec(),
             _ => Vec::new(),
         }
+    }
+
+    fn early_warnings(&self, pod: &Value) -> Vec<String> {
+        let own = |container: &Value| format!("{APP_ARMOR}{}", container.text("name"));
+        let lists = ["initContainers", "containers", "ephemeralContainers"];
+        let containers = lists.iter().flat_map(|list| pod["spec"].list(list));
+        containers
+            .map(own)
+            .filter(|key| pod["metadata"]["annotations"].has(key))
+            .map(|key| {
+                let text = "deprecated since v1.30; use the \"appArmorProfile\" field instead";
+                format!("metadata.annotations[{key}]: {text}")
+            })
+            .collect()
     }
 
     fn generation(&self) -> Generation {
@@ -199,6 +238,13 @@ impl Rules for PodRules {
     }
 }
 
+const GRACE: &str = "terminationGracePeriodSeconds";
+
+const SECCOMP_POD: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_CONTAINER: &str = "container.seccomp.security.alpha.kubernetes.io/";
+/// Names the profile of a container in the way that was there before the field.
+const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
+
 /// Marks the pod that stands for one a kubelet was given by a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
@@ -232,6 +278,52 @@ fn validate_annotations(pod: &Value, problems: &mut Problems) {
         && value.parse::<i32>().is_err()
     {
         problems.invalid(&path.key(DELETION_COST), "", value, "must be a 32bit integer");
+    }
+    for (key, profile) in pod["metadata"].entries("annotations") {
+        if let Some(container) = key.strip_prefix(APP_ARMOR) {
+            validate_app_armor(pod, container, profile, &path.key(key), problems);
+        }
+        let of_seccomp = key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER);
+        let profile = profile.as_str().unwrap_or_default();
+        let known = matches!(profile, "runtime/default" | "docker/default" | "unconfined");
+        if of_seccomp && !known && !profile.starts_with("localhost/") {
+            problems.invalid(&path, key, profile, "must be a valid seccomp profile");
+        }
+    }
+}
+
+/// What an annotation says of a container's profile is said by the field as well.
+fn confine(spec: &mut Value, annotations: &Value) {
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for container in spec.list_mut(list) {
+            let Some(profile) = annotations[format!("{APP_ARMOR}{}", container.text("name"))].as_str() else {
+                continue;
+            };
+            let field = match profile {
+                "unconfined" => json!({"type": "Unconfined"}),
+                "runtime/default" => json!({"type": "RuntimeDefault"}),
+                other => match other.strip_prefix("localhost/") {
+                    Some(file) if !file.is_empty() => json!({"type": "Localhost", "localhostProfile": file}),
+                    _ => continue,
+                },
+            };
+            if !container["securityContext"].has("appArmorProfile") {
+                container.ensure("securityContext").set("appArmorProfile", field);
+            }
+        }
+    }
+}
+
+fn validate_app_armor(pod: &Value, container: &str, profile: &Value, path: &Path, problems: &mut Problems) {
+    let lists = ["containers", "initContainers", "ephemeralContainers"];
+    let mut containers = lists.iter().flat_map(|list| pod["spec"].list(list));
+    if !containers.any(|known| known.text("name") == container) {
+        problems.invalid(path, "", container, "container not found");
+    }
+    let profile = profile.as_str().unwrap_or_default();
+    if !matches!(profile, "" | "runtime/default" | "unconfined") && !profile.starts_with("localhost/") {
+        let detail = format!("invalid AppArmor profile name: {profile:?}");
+        problems.invalid(path, "", profile, detail);
     }
 }
 

@@ -1,7 +1,8 @@
 //! PodDisruptionBudget: how many pods may be missing at a time.
 
+use crate::names::path_segment;
 use crate::print::{self, AGE, NAME};
-use crate::workload::validate_share;
+use crate::workload::{validate_condition, validate_counts, validate_share};
 use crate::{
     Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value,
     validate_label_selector,
@@ -51,6 +52,20 @@ impl Rules for PodDisruptionBudgetRules {
             &["AlwaysAllow", "IfHealthyBudget"],
         );
         problems.into_vec()
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        let counts = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
+        let mut problems = validate_counts(new, &counts);
+        for (index, condition) in new["status"].list("conditions").iter().enumerate() {
+            let path = Path::new("status").child("conditions").index(index);
+            validate_condition(condition, &path, &mut problems);
+        }
+        problems.into_vec()
+    }
+
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        path_segment(name, prefix)
     }
 
     fn generation(&self) -> Generation {

@@ -1,7 +1,6 @@
 //! PodTemplate: a template on its own.
 
-use crate::pod_spec::default_template;
-use crate::pod_spec::validate_template;
+use crate::pod_spec::{default_template, drop_disabled_in, validate_template};
 use crate::print::{self, NAME};
 use crate::{Column, FieldError, Generation, Path, Problems, Resource, Rules, Value};
 
@@ -13,6 +12,14 @@ struct PodTemplateRules;
 impl Rules for PodTemplateRules {
     fn default(&self, template: &mut Value) {
         default_template(template);
+    }
+
+    fn prepare_create(&self, template: &mut Value) {
+        drop_disabled_in(template, &Value::Null, &["template"]);
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value) {
+        drop_disabled_in(new, old, &["template"]);
     }
 
     fn validate(&self, template: &Value) -> Vec<FieldError> {

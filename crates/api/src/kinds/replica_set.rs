@@ -1,8 +1,8 @@
 //! ReplicaSet: a number of equal pods.
 
-use crate::pod_spec::default_template;
+use crate::pod_spec::{default_template, drop_disabled_in};
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR};
-use crate::workload::{validate_counts, validate_parts, validate_running, validate_selector_stays};
+use crate::workload::{validate_available, validate_counts, validate_parts, validate_running, validate_selector_stays};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
 
 pub static REPLICA_SET: Resource = Resource::namespaced("apps", "v1", "ReplicaSet", "replicasets", "replicaset")
@@ -22,6 +22,11 @@ impl Rules for ReplicaSetRules {
 
     fn prepare_create(&self, set: &mut Value) {
         clear_status(set);
+        drop_disabled_in(set, &Value::Null, &["spec", "template"]);
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value) {
+        drop_disabled_in(new, old, &["spec", "template"]);
     }
 
     fn validate(&self, set: &Value) -> Vec<FieldError> {
@@ -78,9 +83,10 @@ pub(super) fn clear_status(set: &mut Value) {
 
 pub(super) fn validate_set_status(new: &Value) -> Vec<FieldError> {
     let parts = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
-    let mut problems = validate_counts(new, &["replicas", "observedGeneration"]);
+    let mut problems = validate_counts(new, &["replicas", "observedGeneration", "terminatingReplicas"]);
     problems.extend(validate_counts(new, &parts).into_vec());
     validate_parts(new, "replicas", &parts, &mut problems);
+    validate_available(new, &mut problems);
     problems.into_vec()
 }
 

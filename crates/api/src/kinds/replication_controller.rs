@@ -2,8 +2,8 @@
 
 use super::replica_set::validate_set_status;
 use super::replica_set::{COLUMNS, clear_status};
-use crate::pod_spec::default_template;
-use crate::pod_spec::validate_template;
+use crate::names::dns1123_subdomain;
+use crate::pod_spec::{default_template, drop_disabled_in, validate_template};
 use crate::print;
 use crate::selector::Selector;
 use crate::workload::validate_selected;
@@ -47,6 +47,24 @@ impl Rules for ReplicationControllerRules {
 
     fn prepare_create(&self, controller: &mut Value) {
         clear_status(controller);
+        drop_disabled_in(controller, &Value::Null, &["spec", "template"]);
+    }
+
+    fn prepare_update(&self, new: &mut Value, old: &Value) {
+        drop_disabled_in(new, old, &["spec", "template"]);
+    }
+
+    /// Of the names it generates upstream looks at the whole alone, and counts bytes.
+    fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
+        let found = match prefix {
+            true => Vec::new(),
+            false => dns1123_subdomain(name, false),
+        };
+        let in_bytes = |problem: String| match problem.strip_suffix("no more than 253 characters") {
+            Some(before) => format!("{before}no more than 253 bytes"),
+            None => problem,
+        };
+        found.into_iter().map(in_bytes).collect()
     }
 
     fn validate(&self, controller: &Value) -> Vec<FieldError> {

@@ -40,6 +40,22 @@ impl Rules for ResourceQuotaRules {
                 problems.invalid(&path, "scopes", spec["scopes"].clone(), "conflicting scopes");
             }
         }
+        validate_scopes(spec, &path, &mut problems);
+        problems.into_vec()
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        for list in ["hard", "used"] {
+            for (resource, amount) in &read(&new["status"], list) {
+                let path = Path::new("status").child(list).key(resource);
+                validate_any_resource(resource, &path, &mut problems);
+                if !resource.contains('/') && !is_quota_resource(resource) {
+                    problems.invalid(&path, "", resource.as_str(), "must be a standard resource for quota");
+                }
+                validate_resource_amount(resource, amount, &path, &mut problems);
+            }
+        }
         problems.into_vec()
     }
 
@@ -66,6 +82,70 @@ impl Rules for ResourceQuotaRules {
             Value::from(texts.join(", "))
         };
         vec![print::name(quota), shown(false), shown(true), print::age(quota, now)]
+    }
+}
+
+/// Scopes pick pods, of which only what they ask for can be summed up.
+fn validate_scopes(spec: &Value, path: &Path, problems: &mut Problems) {
+    let resources = spec.entries("hard").map(|(resource, _)| resource);
+    let resources: Vec<&String> = resources.filter(|resource| is_quota_resource(resource)).collect();
+    let mut fits = true;
+    for scope in spec.list("scopes").iter().filter_map(Value::as_str) {
+        fits &= resources.iter().all(|resource| is_scoped(scope, resource));
+    }
+    if !fits {
+        problems.invalid(
+            path,
+            "scopes",
+            spec["scopes"].clone(),
+            "unsupported scope applied to resource",
+        );
+    }
+    let path = path.child("scopeSelector").child("matchExpressions");
+    for requirement in spec["scopeSelector"].list("matchExpressions") {
+        let (scope, operator) = (requirement.text("scopeName"), requirement.text("operator"));
+        let count = requirement.list("values").len();
+        if !SCOPES.contains(&scope) {
+            problems.invalid(&path, "scopeName", scope, "unsupported scope");
+        }
+        if !resources.iter().all(|resource| is_scoped(scope, resource)) {
+            let detail = "unsupported scope applied to resource";
+            problems.invalid(&path, "scopeName", scope, detail);
+        }
+        let alone = !matches!(scope, "PriorityClass" | "VolumeAttributesClass");
+        if alone && SCOPES.contains(&scope) && operator != "Exists" {
+            let detail = "must be 'Exist' when scope is any of ResourceQuotaScopeTerminating, \
+                          ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
+                          ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
+            problems.invalid(&path, "operator", operator, detail);
+        }
+        match operator {
+            "In" | "NotIn" if count == 0 => {
+                let detail = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+                problems.required(&path, "values", detail);
+            }
+            "Exists" | "DoesNotExist" if count > 0 => {
+                let detail = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+                problems.invalid(&path, "values", requirement["values"].clone(), detail);
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            _ => problems.invalid(&path, "operator", operator, "not a valid selector operator"),
+        }
+    }
+}
+
+fn is_scoped(scope: &str, resource: &str) -> bool {
+    match scope {
+        "BestEffort" => resource == "pods",
+        "NotBestEffort" | "Terminating" | "NotTerminating" | "PriorityClass" | "CrossNamespacePodAffinity" => {
+            let name = resource
+                .strip_prefix("requests.")
+                .or(resource.strip_prefix("limits."))
+                .unwrap_or(resource);
+            matches!(name, "pods" | "cpu" | "memory") && resource != "limits.pods"
+        }
+        "VolumeAttributesClass" => matches!(resource, "persistentvolumeclaims" | "requests.storage"),
+        _ => true,
     }
 }
 

@@ -43,6 +43,13 @@ impl Rules for SecretRules {
         problems.into_vec()
     }
 
+    fn warnings(&self, secret: &Value) -> Vec<String> {
+        match secret.text("type") {
+            "kubernetes.io/tls" => pair_problem(&secret["data"]).into_iter().collect(),
+            _ => Vec::new(),
+        }
+    }
+
     fn field(&self, secret: &Value, path: &str) -> Option<String> {
         (path == "type").then(|| secret.text("type").to_owned())
     }
@@ -60,6 +67,16 @@ impl Rules for SecretRules {
             print::age(secret, now),
         ]
     }
+}
+
+/// A certificate or key that nobody can read, because it is not even written as one is.
+fn pair_problem(data: &Value) -> Option<String> {
+    let texts = [("tls.crt", "certificate"), ("tls.key", "key")];
+    texts.into_iter().find_map(|(key, title)| {
+        let decoded = BASE64.decode(data.text(key)).unwrap_or_default();
+        let is_pem = String::from_utf8_lossy(&decoded).contains("-----BEGIN ");
+        (!is_pem).then(|| format!("tls: failed to find any PEM data in {title} input"))
+    })
 }
 
 /// `stringData` is how a person writes what is kept as `data`.

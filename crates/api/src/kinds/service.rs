@@ -39,7 +39,7 @@ impl Rules for ServiceRules {
         }
         let kind = spec.text("type").to_owned();
         if has_cluster_ip(spec) {
-            spec.fill("internalTrafficPolicy", "Cluster");
+            spec.fill_absent("internalTrafficPolicy", "Cluster");
         }
         if kind == "LoadBalancer" {
             spec.fill("allocateLoadBalancerNodePorts", true);
@@ -74,6 +74,10 @@ impl Rules for ServiceRules {
 
     fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         validate::validate_update(new, old).into_vec()
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        validate::validate_status(new).into_vec()
     }
 
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
@@ -130,10 +134,14 @@ fn default_families(spec: &mut Value) {
         spec.set("ipFamilyPolicy", "RequireDualStack");
         spec.set("ipFamilies", json!(["IPv4", "IPv6"]));
     }
-    spec.fill("ipFamilyPolicy", "SingleStack");
+    spec.fill_absent("ipFamilyPolicy", "SingleStack");
     if spec.list("ipFamilies").is_empty() {
         let families: Vec<&str> = match spec.list("clusterIPs") {
             [] => vec!["IPv4"],
+            [first, ..] if first == "None" && takes_both && spec.text("ipFamilyPolicy") != "SingleStack" => {
+                vec!["IPv4", "IPv6"]
+            }
+            [first, ..] if first == "None" => vec!["IPv4"],
             addresses => addresses
                 .iter()
                 .map(|address| family(address.as_str().unwrap_or_default()))
@@ -145,6 +153,11 @@ fn default_families(spec: &mut Value) {
 
 fn family(address: &str) -> &'static str {
     if address.contains(':') { "IPv6" } else { "IPv4" }
+}
+
+/// What is wrong with the addresses of a service and their families.
+pub fn address_problems(spec: &Value) -> Vec<FieldError> {
+    validate::address_problems(spec).into_vec()
 }
 
 /// Every type but ExternalName has cluster addresses, even if that is `None`.

@@ -3,7 +3,7 @@
 use super::persistent_volume_claim::{default_claim, validate_claim_spec};
 use super::replica_set::clear_status;
 use crate::names::dns1123_label;
-use crate::pod_spec::default_template;
+use crate::pod_spec::{default_template, drop_disabled_in};
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME};
 use crate::workload::{validate_counts, validate_parts, validate_running};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
@@ -47,9 +47,11 @@ impl Rules for StatefulSetRules {
     fn prepare_create(&self, set: &mut Value) {
         clear_status(set);
         drop_unavailable(set);
+        drop_disabled_in(set, &Value::Null, &["spec", "template"]);
     }
 
     fn prepare_update(&self, new: &mut Value, old: &Value) {
+        drop_disabled_in(new, old, &["spec", "template"]);
         if !old["spec"]["updateStrategy"]["rollingUpdate"].has("maxUnavailable") {
             drop_unavailable(new);
         }
@@ -58,8 +60,12 @@ impl Rules for StatefulSetRules {
     fn validate(&self, set: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         let (spec, path) = (&set["spec"], Path::new("spec"));
-        for field in ["replicas", "minReadySeconds", "revisionHistoryLimit"] {
+        for field in ["replicas", "minReadySeconds"] {
             problems.not_negative(spec, &path, field);
+        }
+        let service = spec.text("serviceName");
+        if !service.is_empty() {
+            problems.form(&path, "serviceName", service, dns1123_label(service, false));
         }
         problems.not_negative(&spec["ordinals"], &path.child("ordinals"), "start");
         if !matches!(spec.text("podManagementPolicy"), "OrderedReady" | "Parallel") {
@@ -207,6 +213,9 @@ fn with_claimed_volumes(spec: &Value) -> Value {
         .filter(|volume| !claims.contains(&volume["name"]));
     let own = claims
         .iter()
+        .enumerate()
+        .filter(|(index, name)| !claims[..*index].contains(name))
+        .map(|(_, name)| name)
         .map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
     let volumes: Vec<Value> = own.chain(others.cloned()).collect();
     pod.set("volumes", volumes);

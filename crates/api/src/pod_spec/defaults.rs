@@ -5,7 +5,7 @@
 
 use serde_json::json;
 
-use super::pull_policy;
+use super::{drop_old_annotations, pull_policy};
 use crate::{Fields, Value};
 
 /// Seconds a container has to stop.
@@ -17,7 +17,9 @@ const TOKEN_EXPIRATION_SECONDS: i64 = 3600;
 
 /// Defaults `spec.template` of the workload whose `spec` is given.
 pub fn default_template(spec: &mut Value) {
-    default_pod_spec(spec.ensure("template").ensure("spec"));
+    let template = spec.ensure("template");
+    drop_old_annotations(template);
+    default_pod_spec(template.ensure("spec"));
 }
 
 /// The defaults that hold in a pod as well as in a template.
@@ -136,7 +138,7 @@ fn default_volume(volume: &mut Value) {
         .and_then(|ephemeral| ephemeral.child_mut("volumeClaimTemplate"))
     {
         let claim = claim.ensure("spec");
-        claim.fill("volumeMode", "Filesystem");
+        claim.fill_absent("volumeMode", "Filesystem");
     }
     if let Some(image) = volume.child_mut("image") {
         let policy = pull_policy(image.text("reference"));

@@ -18,6 +18,9 @@ pub fn validate_pod_update(new: &Value, old: &Value, path: &Path, problems: &mut
     }
     validate_added_tolerations(new, old, path, problems);
     validate_removed_gates(new, old, path, problems);
+    if !old.list("schedulingGates").is_empty() {
+        validate_gated(new, old, path, problems);
+    }
     if with_allowed_changes(new, old) != *old {
         let changed = changed_fields(new, old).join(", ");
         let detail = format!("pod updates may not change fields other than {CHANGEABLE}\n(changed: {changed})");
@@ -97,9 +100,58 @@ fn with_allowed_changes(new: &Value, old: &Value) -> Value {
     // A pod that is held back may still be told where to run, since no scheduler has looked at it.
     if !old.list("schedulingGates").is_empty() {
         take(&mut spec, old, "nodeSelector");
-        take(&mut spec, old, "affinity");
+        let had = old["affinity"].has("nodeAffinity");
+        if spec.has("affinity") || had {
+            take(spec.ensure("affinity"), &old["affinity"], "nodeAffinity");
+        }
+        let is_empty = spec["affinity"].as_object().is_some_and(|affinity| affinity.is_empty());
+        if is_empty && !old.has("affinity") {
+            spec.remove("affinity");
+        }
     }
     spec
+}
+
+const REQUIRED: &str = "requiredDuringSchedulingIgnoredDuringExecution";
+
+/// Where a pod that is held back may run can only become less.
+fn validate_gated(new: &Value, old: &Value, path: &Path, problems: &mut Problems) {
+    let mut before = old.entries("nodeSelector");
+    if before.any(|(key, value)| new["nodeSelector"][key] != *value) {
+        let detail = "only additions to spec.nodeSelector are allowed (no mutations or deletions)";
+        problems.invalid(path, "nodeSelector", new["nodeSelector"].clone(), detail);
+    }
+    let terms = |spec: &Value| spec["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"].clone();
+    let (after, before) = (terms(new), terms(old));
+    let items = |terms: &Value| terms.as_array().cloned().unwrap_or_default();
+    let (new_terms, old_terms) = (items(&after), items(&before));
+    let path = path
+        .child("affinity")
+        .child("nodeAffinity")
+        .child(REQUIRED)
+        .child("nodeSelectorTerms");
+    if old_terms.is_empty() {
+        return;
+    }
+    if new_terms.len() != old_terms.len() {
+        let detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
+        return problems.invalid(&path, "", after, detail);
+    }
+    for (index, (after, before)) in new_terms.iter().zip(&old_terms).enumerate() {
+        if !only_adds(after, before) {
+            let detail = "only additions are allowed (no mutations or deletions)";
+            problems.invalid(&path.index(index), "", after.clone(), detail);
+        }
+    }
+}
+
+/// A term that picked nothing cannot begin to pick.
+fn only_adds(after: &Value, before: &Value) -> bool {
+    let lists = ["matchExpressions", "matchFields"];
+    if lists.iter().all(|list| before.list(list).is_empty()) {
+        return lists.iter().all(|list| after.list(list).is_empty());
+    }
+    lists.iter().all(|list| after.list(list).starts_with(before.list(list)))
 }
 
 fn take(to: &mut Value, from: &Value, field: &str) {

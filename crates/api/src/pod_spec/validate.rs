@@ -26,6 +26,8 @@ pub struct Context<'a> {
     pub spec: &'a Value,
     /// A pod is held to some rules that a template of one is not.
     pub is_pod: bool,
+    /// Names that are made from the pod's must be names as well; templates have none.
+    pub pod_name: &'a str,
 }
 
 const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
@@ -54,6 +56,7 @@ pub fn validate_template(template: &Value, path: &Path, problems: &mut Problems)
         &Context {
             spec: &template["spec"],
             is_pod: false,
+            pod_name: "",
         },
         &spec_path,
         problems,
@@ -65,8 +68,8 @@ pub fn validate_pod_spec(context: &Context, path: &Path, problems: &mut Problems
     if !spec.has("terminationGracePeriodSeconds") {
         problems.required(path, "terminationGracePeriodSeconds", "");
     }
-    volume::validate_volumes(spec, path, problems);
-    container::validate_containers(context, path, problems);
+    let volumes = volume::validate_volumes(context, path, problems);
+    container::validate_containers(context, &volumes, path, problems);
     problems.one_of(spec, path, "restartPolicy", &RESTART_POLICIES);
     problems.one_of(spec, path, "dnsPolicy", &DNS_POLICIES);
     problems.extend(validate_labels(&spec["nodeSelector"], &path.child("nodeSelector")));
@@ -87,6 +90,7 @@ pub fn validate_pod_spec(context: &Context, path: &Path, problems: &mut Problems
     }
     problems.optional_one_of(spec, path, "preemptionPolicy", &["PreemptLowerPriority", "Never"]);
     system::validate(spec, path, problems);
+    security::validate_host_process(spec, path, problems);
     resource::validate_pod_resources(spec, path, problems);
     resource::validate_pod_claims(spec, path, problems);
 }

@@ -15,6 +15,7 @@ impl Services {
         value: &mut Value,
         old: Option<&Value>,
         snapshot: &dyn Snapshot,
+        dry_run: bool,
         claims: &mut Claims,
     ) -> Result<(), Error> {
         let old_ip = old.and_then(claimed_ip);
@@ -38,7 +39,7 @@ impl Services {
                 let ip = self
                     .requested(text)
                     .map_err(|why| invalid(resource, value, text, why))?;
-                if old_ip != Some(ip) && snapshot.get(&self.ip_key(ip)).is_some() {
+                if !dry_run && old_ip != Some(ip) && snapshot.get(&self.ip_key(ip)).is_some() {
                     return Err(invalid(
                         resource,
                         value,
@@ -79,7 +80,7 @@ impl Services {
         match self.network.contains(ip) {
             true => Ok(ip),
             false => Err(format!(
-                "the provided network does not match the current range ({}/{})",
+                "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {}/{}",
                 self.network.base, self.network.prefix_length
             )),
         }

@@ -7,7 +7,7 @@ mod node_port;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use api::{Error, Resource, Value};
+use api::{Error, FieldError, Fields, Path, Problems, Resource, Value};
 use bytes::Bytes;
 use store::{Compare, Snapshot, Transaction, Write};
 
@@ -49,18 +49,38 @@ impl Claims {
 }
 
 impl Services {
-    /// Gives a Service the addresses and ports it wants. Other resources claim nothing.
+    /// What no Service can be given, which is told before anything else that may be wrong with it.
+    pub fn check(&self, resource: &Resource, value: &Value) -> Result<(), Error> {
+        if resource.storage != "services/specs" || value["spec"]["type"] == "ExternalName" {
+            return Ok(());
+        }
+        let mut problems = api::kinds::service::address_problems(&value["spec"]);
+        if problems.is_empty() {
+            problems = family_problems(&value["spec"]);
+        }
+        if problems.is_empty() {
+            problems = node_port::repeated(&value["spec"]);
+        }
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(Error::invalid(resource, value["metadata"].text("name"), problems)),
+        }
+    }
+
+    /// Gives a Service the addresses and ports it wants. Other resources claim nothing. In a dry run nobody minds what
+    /// others have.
     pub fn claim(
         &self,
         resource: &Resource,
         value: &mut Value,
         old: Option<&Value>,
         snapshot: &dyn Snapshot,
+        dry_run: bool,
     ) -> Result<Claims, Error> {
         let mut claims = Claims::default();
         if resource.storage == "services/specs" {
-            self.claim_cluster_ip(resource, value, old, snapshot, &mut claims)?;
-            self.claim_node_ports(resource, value, old, snapshot, &mut claims)?;
+            self.claim_cluster_ip(resource, value, old, snapshot, dry_run, &mut claims)?;
+            self.claim_node_ports(resource, value, old, snapshot, dry_run, &mut claims)?;
         }
         Ok(claims)
     }
@@ -74,6 +94,35 @@ impl Services {
         }
         claims
     }
+}
+
+/// There are addresses of version 4 alone. A headless service without a selector takes whatever endpoints it is given.
+fn family_problems(spec: &Value) -> Vec<FieldError> {
+    if spec.text("clusterIP") == "None" && spec.entries("selector").next().is_none() {
+        return Vec::new();
+    }
+    let mut problems = Problems::default();
+    let path = Path::new("spec");
+    let several = |list: &str| spec.list(list).len() > 1 && spec.text("ipFamilyPolicy") == "SingleStack";
+    for (list, what) in [("ipFamilies", "IP families"), ("clusterIPs", "cluster IPs")] {
+        if several(list) {
+            let detail =
+                format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
+            problems.invalid(&path, "ipFamilyPolicy", "SingleStack", detail);
+            return problems.into_vec();
+        }
+    }
+    for (index, family) in spec.list("ipFamilies").iter().enumerate() {
+        if family == "IPv6" {
+            let place = path.child("ipFamilies").index(index);
+            problems.invalid(&place, "", family.clone(), "not configured on this cluster");
+        }
+    }
+    if spec.text("ipFamilyPolicy") == "RequireDualStack" {
+        let detail = "this cluster is not configured for dual-stack services";
+        problems.invalid(&path, "ipFamilyPolicy", "RequireDualStack", detail);
+    }
+    problems.into_vec()
 }
 
 impl ServiceNetwork {

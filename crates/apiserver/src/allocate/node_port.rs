@@ -1,6 +1,6 @@
 //! Node ports: a bit in upstream's range object, changed by compare-and-swap.
 
-use api::{Error, FieldError, Fields, Path, Resource, Value};
+use api::{Error, FieldError, Fields, Path, Problems, Resource, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
@@ -22,6 +22,7 @@ impl Services {
         value: &mut Value,
         old: Option<&Value>,
         snapshot: &dyn Snapshot,
+        dry_run: bool,
         claims: &mut Claims,
     ) -> Result<(), Error> {
         let had = old.map(ports_of).unwrap_or_default();
@@ -31,28 +32,53 @@ impl Services {
         if !wants {
             strip_ports(value);
         }
-        if had.is_empty() && !wants {
+        let health = is_health_checked(&value["spec"]);
+        if had.is_empty() && !wants && !health {
             return Ok(());
         }
         let mut map = self.load_ports(snapshot);
-        let mut kept = Vec::new();
-        for (index, port) in value.ensure("spec").list_mut("ports").iter_mut().enumerate() {
-            let requested = port["nodePort"].as_u64().unwrap_or(0) as u16;
-            if requested == 0 && !wants {
-                continue;
-            }
+        let mut kept: Vec<u16> = Vec::new();
+        let mut choose = |requested: i64, path: &Path| -> Result<Option<u16>, Error> {
+            let wanted = u16::try_from(requested).unwrap_or(0);
             let chosen = match requested {
                 0 => map
                     .take_free()
                     .ok_or_else(|| Error::internal("failed to allocate a nodePort: range is full"))?,
-                taken if had.contains(&taken) || kept.contains(&taken) => taken,
-                wanted => map.take(wanted).map_err(|why| {
-                    let path = Path::new("spec").child("ports").index(index).child("nodePort");
-                    Error::invalid(resource, &name, vec![FieldError::invalid(&path, wanted, why)])
+                // What is asked for in a dry run is granted.
+                _ if dry_run => return Ok(None),
+                _ if wanted != 0 && (had.contains(&wanted) || kept.contains(&wanted)) => wanted,
+                _ => map.take(wanted).map_err(|why| {
+                    let problem = FieldError::invalid(path, requested, why);
+                    Error::invalid(resource, &name, vec![problem])
                 })?,
             };
-            port["nodePort"] = chosen.into();
             kept.push(chosen);
+            Ok(Some(chosen))
+        };
+        let spec = value.ensure("spec");
+        let mut shared: Vec<(i64, i64)> = Vec::new();
+        for (index, port) in spec.list_mut("ports").iter_mut().enumerate() {
+            let number = port.number("port");
+            let requested = match port.number("nodePort") {
+                0 => shared
+                    .iter()
+                    .find(|(other, _)| *other == number)
+                    .map_or(0, |(_, port)| *port),
+                requested => requested,
+            };
+            let path = Path::new("spec").child("ports").index(index).child("nodePort");
+            if requested == 0 && !wants {
+                continue;
+            }
+            let chosen = choose(requested, &path)?.map_or(requested, i64::from);
+            port.set("nodePort", chosen);
+            shared.push((number, chosen));
+        }
+        if health {
+            let path = Path::new("spec").child("healthCheckNodePort");
+            if let Some(chosen) = choose(spec.number("healthCheckNodePort"), &path)? {
+                spec.set("healthCheckNodePort", chosen);
+            }
         }
         had.iter()
             .filter(|port| !kept.contains(port))
@@ -167,13 +193,36 @@ impl PortMap {
 }
 
 fn ports_of(service: &Value) -> Vec<u16> {
-    let ports = service["spec"]["ports"].as_array();
+    let spec = &service["spec"];
+    let ports = spec.list("ports").iter().map(|port| port.number("nodePort"));
     ports
-        .into_iter()
-        .flatten()
-        .filter_map(|port| port["nodePort"].as_u64())
-        .map(|port| port as u16)
+        .chain([spec.number("healthCheckNodePort")])
+        .filter_map(|port| u16::try_from(port).ok().filter(|port| *port != 0))
         .collect()
+}
+
+/// Load balancers that send only to nodes with endpoints ask each node whether it has any, at a port of its own.
+fn is_health_checked(spec: &Value) -> bool {
+    spec.text("type") == "LoadBalancer" && spec.text("externalTrafficPolicy") == "Local"
+}
+
+/// Ports that a Service asks for twice. Ports of one number, of two protocols, share one.
+pub fn repeated(spec: &Value) -> Vec<FieldError> {
+    let mut problems = Problems::default();
+    let mut seen = Vec::new();
+    if !matches!(spec.text("type"), "NodePort" | "LoadBalancer") {
+        return Vec::new();
+    }
+    for (index, port) in spec.list("ports").iter().enumerate() {
+        let (number, asked) = (port.number("port"), port.number("nodePort"));
+        let taken = |(other, node_port): &(i64, i64)| *node_port == asked && *other != number;
+        if asked != 0 && seen.iter().any(taken) {
+            let path = Path::new("spec").child("ports").index(index);
+            problems.invalid(&path, "nodePort", asked, "provided port is already allocated");
+        }
+        seen.push((number, asked));
+    }
+    problems.into_vec()
 }
 
 fn strip_ports(service: &mut Value) {

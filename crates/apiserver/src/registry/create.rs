@@ -50,7 +50,6 @@ impl Registry {
     ) -> Result<Stored, Error> {
         let resource = served.resource;
         metadata::fill_new(&mut value, resource, namespace)?;
-        metadata::generate_name(&mut value, resource);
         if resource.has_status()
             && !resource.rules.keeps_status_on_create()
             && let Some(object) = value.as_object_mut()
@@ -65,10 +64,13 @@ impl Registry {
         attributes.object = value;
         self.admission.mutate(&mut attributes, &self.lookup()).await?;
         // After admission, because what the server derives (a pod's class of service) follows from what plugins set.
+        metadata::generate_name(&mut attributes.object, resource);
+        warn(resource.rules.early_warnings(&attributes.object));
         resource.rules.prepare_create(&mut attributes.object);
         self.complete(served, &mut attributes.object)?;
 
         let name = text(&attributes.object, "name").to_owned();
+        self.services.check(resource, &attributes.object)?;
         let mut problems = api::validate_metadata(resource, &attributes.object);
         problems.extend(served.validate(&attributes.object, None));
         problems.extend(resource.rules.validate_create(&attributes.object));
@@ -135,7 +137,9 @@ impl Registry {
             }
             let companions = self.accompany(&attributes, &mut turn).await?;
             let mut value = attributes.object.clone();
-            let claims = self.services.claim(served.resource, &mut value, None, &*snapshot)?;
+            let claims = self
+                .services
+                .claim(served.resource, &mut value, None, &*snapshot, options.dry_run)?;
             let uid = text(&value, "uid").to_owned();
             let bytes = served.encode_stored(value)?;
             if options.dry_run {

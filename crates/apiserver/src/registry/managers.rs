@@ -40,30 +40,10 @@ const PART_FILTERS: &[(&str, Filter)] = &[
         },
     ),
     (
-        "ephemeralcontainers",
-        Filter {
-            only: Some(&[&["spec", "ephemeralContainers"]]),
-            without: &[],
-        },
-    ),
-    (
         "finalize",
         Filter {
             only: None,
             without: &[&["status"]],
-        },
-    ),
-    (
-        "resize",
-        Filter {
-            only: Some(&[
-                &["spec", "containers", "*", "resources"],
-                &["spec", "containers", "*", "resizePolicy"],
-                &["spec", "initContainers", "*", "resources"],
-                &["spec", "initContainers", "*", "resizePolicy"],
-                &["spec", "resources"],
-            ]),
-            without: &[],
         },
     ),
     (
@@ -104,16 +84,28 @@ pub fn status_may_change(served: &Served, field: &str) -> bool {
 /// Sets the managers of an object that is about to be written; `live` is what it was before.
 pub fn track(served: &Served, live: Option<&Value>, new: &mut Value, scope: Scope, options: &WriteOptions) {
     match &options.tracking {
+        // Items that have no key cannot be told apart: upstream then gives up on the whole object.
+        Tracking::By(_) if lacks_keys(served, new) => keep_managers(None, new),
         Tracking::By(manager) => ownership::track(served, live, new, &writer(served, scope, manager)),
         Tracking::Done => {}
-        Tracking::Off => {
-            let entries = live.map_or(&Value::Null, |live| &live["metadata"]["managedFields"]);
-            match entries {
-                Value::Null => drop(new["metadata"].as_object_mut().map(|meta| meta.remove("managedFields"))),
-                entries => new["metadata"]["managedFields"] = entries.clone(),
-            }
-        }
+        Tracking::Off => keep_managers(live, new),
     }
+}
+
+fn keep_managers(live: Option<&Value>, new: &mut Value) {
+    match live.map_or(&Value::Null, |live| &live["metadata"]["managedFields"]) {
+        Value::Null => drop(new["metadata"].as_object_mut().map(|meta| meta.remove("managedFields"))),
+        entries => new["metadata"]["managedFields"] = entries.clone(),
+    }
+}
+
+/// The one list with keys whose items may be without: the secrets of a service account.
+fn lacks_keys(served: &Served, new: &Value) -> bool {
+    let nameless = |secret: &Value| secret["name"].as_str().is_none_or(str::is_empty);
+    served.resource.kind == "ServiceAccount"
+        && new["secrets"]
+            .as_array()
+            .is_some_and(|secrets| secrets.iter().any(nameless))
 }
 
 /// The object after `config` was applied to it.

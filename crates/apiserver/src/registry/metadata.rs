@@ -29,7 +29,9 @@ pub fn fill_new(value: &mut Value, resource: &Resource, namespace: &str) -> Resu
         schema::time::format(schema::time::now()).into(),
     );
     match resource.rules.generation() {
-        api::Generation::Spec | api::Generation::All => metadata.insert("generation".to_owned(), 1.into()),
+        api::Generation::Spec | api::Generation::SpecAndLabels | api::Generation::All => {
+            metadata.insert("generation".to_owned(), 1.into())
+        }
         api::Generation::None | api::Generation::Changes => metadata.remove("generation"),
     };
     Ok(())
@@ -53,6 +55,25 @@ pub fn fill_requester(value: &mut Value, resource: &Resource, user: &User) {
     }
     if !user.extra.is_empty() {
         spec.set("extra", json!(user.extra));
+    }
+}
+
+/// The conditions of a request for a certificate say when they were written, and when they became what they are.
+pub fn stamp_conditions(new: &mut Value, old: &Value, resource: &Resource) {
+    if resource.kind != "CertificateSigningRequest" {
+        return;
+    }
+    let now = schema::time::format(schema::time::now());
+    let before = old["status"].list("conditions").to_vec();
+    let Some(status) = new.child_mut("status") else { return };
+    for condition in status.list_mut("conditions") {
+        let known = before.iter().find(|known| known["type"] == condition["type"]);
+        condition.fill_absent("lastUpdateTime", now.as_str());
+        if condition["lastTransitionTime"].is_null() {
+            let same = known.filter(|known| known["status"] == condition["status"]);
+            let since = same.map_or_else(|| now.as_str().into(), |known| known["lastTransitionTime"].clone());
+            condition.set("lastTransitionTime", since);
+        }
     }
 }
 
@@ -105,10 +126,12 @@ pub fn carry_over(new: &mut Value, old: &Value) {
 pub fn bump_generation(new: &mut Value, old: &Value, resource: &Resource) {
     let counts_status = match resource.rules.generation() {
         api::Generation::None => return,
-        api::Generation::Spec | api::Generation::Changes => false,
+        api::Generation::Spec | api::Generation::SpecAndLabels | api::Generation::Changes => false,
         api::Generation::All => true,
     };
-    if same_desired_state(new, old, counts_status) {
+    let labelled = resource.rules.generation() == api::Generation::SpecAndLabels
+        && new["metadata"]["labels"] != old["metadata"]["labels"];
+    if same_desired_state(new, old, counts_status) && !labelled {
         return;
     }
     let next = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;

@@ -33,6 +33,7 @@ pub use managers::{apply, track};
 pub use metadata::{check_name, check_namespace};
 pub use options::{FieldValidation, Scope, Tracking, WriteOptions, invalid_options, parse_int};
 pub use patch::{PatchType, invalid_patch};
+pub use update::is_part;
 
 /// How often a write without a revision of its own is tried again when somebody else was faster.
 const MAX_CONFLICT_RETRIES: usize = 32;

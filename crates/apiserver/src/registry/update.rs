@@ -84,7 +84,10 @@ impl Registry {
         match scope {
             Scope::Main => resource.rules.prepare_update(&mut new, &old),
             Scope::Status => resource.rules.prepare_status_update(&mut new, &old),
-            Scope::Subresource(_) => {}
+            Scope::Subresource(name) => resource.rules.prepare_subresource_update(name, &mut new, &old),
+        }
+        if scope != Scope::Main {
+            metadata::stamp_conditions(&mut new, &old, resource);
         }
         let mut attributes = self.attributes(served, Operation::Update, options, namespace);
         name.clone_into(&mut attributes.name);
@@ -96,9 +99,15 @@ impl Registry {
         if scope.moves_generation() {
             metadata::bump_generation(&mut attributes.object, &attributes.old_object, resource);
         }
+        if scope == Scope::Main {
+            self.services.check(resource, &attributes.object)?;
+        }
         validate(served, scope, name, &attributes.object, &attributes.old_object)?;
         if scope == Scope::Main && is_odd_again(resource, &attributes.object, &attributes.old_object) {
             warn(oddities(resource, &attributes.object, Some(&attributes.old_object)));
+        }
+        if scope == Scope::Status {
+            warn(api::warnings::of_status(&attributes.object));
         }
         self.admission.validate(&attributes, &self.lookup()).await?;
 
@@ -132,7 +141,9 @@ impl Registry {
         dry_run: bool,
     ) -> Result<Turn, Error> {
         let snapshot = self.store.snapshot();
-        let claims = self.services.claim(served.resource, &mut new, Some(old), &*snapshot)?;
+        let claims = self
+            .services
+            .claim(served.resource, &mut new, Some(old), &*snapshot, dry_run)?;
         let uid = text(&new, "uid").to_owned();
         let gone = is_ready_to_go(&new);
         let mut released = crate::allocate::Claims::default();
@@ -241,8 +252,57 @@ fn is_odd_again(resource: &api::Resource, new: &Value, old: &Value) -> bool {
     }
 }
 
+/// Subresources whose body is the parent itself, with the parts of it that they may change.
+const PARTS: &[(&str, &[&[&str]])] = &[
+    (
+        "approval",
+        &[&["status"], &["metadata", "annotations"], &["metadata", "labels"]],
+    ),
+    ("ephemeralcontainers", &[&["spec", "ephemeralContainers"]]),
+    ("finalize", &[&["spec", "finalizers"]]),
+    ("resize", &[&["spec"]]),
+];
+
+/// Whether a subresource is a view of the whole object.
+pub fn is_part(subresource: &str) -> bool {
+    PARTS.iter().any(|(part, _)| *part == subresource)
+}
+
+/// Leaves everything as it is but some parts, and who owns what.
+fn keep_but(new: &mut Value, old: &Value, parts: &[&[&str]]) {
+    let wanted = std::mem::replace(new, old.clone());
+    for path in parts.iter().chain(&[&["metadata", "managedFields"][..]]) {
+        replace(new, &wanted, path);
+    }
+}
+
+fn replace(target: &mut Value, source: &Value, path: &[&str]) {
+    let Some((last, parents)) = path.split_last() else {
+        return;
+    };
+    let (mut target, mut source) = (target, source);
+    for parent in parents {
+        target = &mut target[*parent];
+        source = &source[*parent];
+    }
+    match source.get(*last) {
+        Some(value) => target[*last] = value.clone(),
+        None => {
+            if let Some(object) = target.as_object_mut() {
+                object.remove(*last);
+            }
+        }
+    }
+}
+
 /// A write to the object leaves its status alone, and the reverse.
 fn carry_over_parts(served: &Served, scope: Scope, new: &mut Value, old: &Value) {
+    if let Scope::Subresource(name) = scope {
+        if let Some((_, parts)) = PARTS.iter().find(|(part, _)| *part == name) {
+            keep_but(new, old, parts);
+        }
+        return;
+    }
     let Some(object) = new.as_object_mut() else { return };
     match scope {
         Scope::Main if served.resource.has_status() => {

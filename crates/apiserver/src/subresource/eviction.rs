@@ -8,13 +8,14 @@ use serde::Deserialize;
 
 use crate::body::Body;
 use crate::decode::{self, Expected};
-use crate::registry::{DeleteOptions, Scope, WriteOptions};
+use crate::registry::{DeleteOptions, Scope, WriteOptions, check_namespace};
 use crate::verbs::{Call, success};
 
 pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     let mut options = WriteOptions::parse(call.user.clone(), &call.query)?;
     let expected = Expected::named(version_of(&call.body), "Eviction", "policy/v1.Eviction")?;
-    let (eviction, _) = decode::object(expected, call.headers, &call.body, options.validation)?;
+    let (mut eviction, _) = decode::object(expected, call.headers, &call.body, options.validation)?;
+    check_namespace(&mut eviction, call.served.resource, &call.info.namespace)?;
     if eviction["metadata"]["name"].as_str().unwrap_or_default() != call.info.name {
         return Err(Error::bad_request("name in URL does not match name in Eviction object"));
     }

@@ -12,19 +12,8 @@ pub use binding::bind;
 
 use crate::body::Body;
 use crate::decode;
-use crate::registry::{PatchType, Scope, Tracking};
+use crate::registry::{self, PatchType, Scope, Tracking};
 use crate::verbs::{Call, method_not_allowed, named, not_served, warn};
-
-/// Subresources whose body is the parent itself, with the parts of it that they may change.
-const PARTS: &[(&str, &[&[&str]])] = &[
-    (
-        "approval",
-        &[&["status"], &["metadata", "annotations"], &["metadata", "labels"]],
-    ),
-    ("ephemeralcontainers", &[&["spec", "ephemeralContainers"]]),
-    ("finalize", &[&["spec", "finalizers"]]),
-    ("resize", &[&["spec"]]),
-];
 
 pub async fn run(call: &Call<'_>, name: &str) -> Result<Response<Body>, Error> {
     let Some(subresource) = call.served.resource.subresource(name) else {
@@ -40,10 +29,8 @@ pub async fn run(call: &Call<'_>, name: &str) -> Result<Response<Body>, Error> {
         ("eviction", _) => eviction::run(call).await,
         ("token", _) => token::run(call).await,
         (_, "get") => call.get().await,
-        (name, _) => match PARTS.iter().find(|(part, _)| *part == name) {
-            Some((name, parts)) => change_parts(call, name, parts).await,
-            None => Err(not_served()),
-        },
+        _ if registry::is_part(subresource.name) => change_part(call, subresource.name).await,
+        _ => Err(not_served()),
     }
 }
 
@@ -54,8 +41,8 @@ fn check_verb(subresource: &Subresource, verb: &str) -> Result<(), Error> {
     }
 }
 
-/// Takes some parts of the written object and leaves the rest as it is.
-async fn change_parts(call: &Call<'_>, name: &'static str, parts: &[&[&str]]) -> Result<Response<Body>, Error> {
+/// Takes some parts of the written object; the registry leaves the rest as it is.
+async fn change_part(call: &Call<'_>, name: &'static str) -> Result<Response<Body>, Error> {
     let mut options = call.write_options()?;
     let scope = Scope::Subresource(name);
     let written = match call.info.verb {
@@ -79,21 +66,11 @@ async fn change_parts(call: &Call<'_>, name: &'static str, parts: &[&[&str]]) ->
         },
         Some(_) => None,
     };
-    let mut change = |current: &Value| {
-        let wanted = match (&written, &patch, &config) {
-            (Some(written), ..) => written.clone(),
-            (None, Some((kind, patch)), _) => kind.apply(&call.served, current, patch)?,
-            (None, None, Some((config, options))) => call.applied(Some(current), config, scope, options)?,
-            (None, None, None) => current.clone(),
-        };
-        let mut changed = current.clone();
-        if config.is_some() {
-            changed["metadata"]["managedFields"] = wanted["metadata"]["managedFields"].clone();
-        }
-        // The client's revision decides whether its write is still welcome.
-        changed["metadata"]["resourceVersion"] = wanted["metadata"]["resourceVersion"].clone();
-        parts.iter().for_each(|path| replace(&mut changed, &wanted, path));
-        Ok(changed)
+    let mut change = |current: &Value| match (&written, &patch, &config) {
+        (Some(written), ..) => Ok(written.clone()),
+        (None, Some((kind, patch)), _) => kind.apply(&call.served, current, patch),
+        (None, None, Some((config, options))) => call.applied(Some(current), config, scope, options),
+        (None, None, None) => Ok(current.clone()),
     };
     let (namespace, object) = (&call.info.namespace, &call.info.name);
     let registry = &call.server.registry;
@@ -105,23 +82,4 @@ async fn change_parts(call: &Call<'_>, name: &'static str, parts: &[&[&str]]) ->
 
 fn parse_patch(body: &[u8]) -> Result<Value, Error> {
     serde_json::from_slice(body).map_err(|error| Error::bad_request(format!("error decoding patch: {error}")))
-}
-
-fn replace(target: &mut Value, source: &Value, path: &[&str]) {
-    let Some((last, parents)) = path.split_last() else {
-        return;
-    };
-    let (mut target, mut source) = (target, source);
-    for parent in parents {
-        target = &mut target[*parent];
-        source = &source[*parent];
-    }
-    match source.get(*last) {
-        Some(value) => target[*last] = value.clone(),
-        None => {
-            if let Some(object) = target.as_object_mut() {
-                object.remove(*last);
-            }
-        }
-    }
 }

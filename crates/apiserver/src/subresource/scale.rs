@@ -9,9 +9,10 @@ use serde_json::json;
 use crate::body::Body;
 use crate::decode::{self, Expected};
 use crate::negotiate;
+use crate::patching::check_form;
 use crate::registry::{self, PatchType, Scope, Tracking, WriteOptions, invalid_patch};
 use crate::respond;
-use crate::verbs::{Call, named};
+use crate::verbs::{Call, named, warn};
 
 /// The scale as messages name it.
 static SCALE: Resource = Resource::namespaced("autoscaling", "v1", "Scale", "", "");
@@ -98,14 +99,16 @@ fn applied(call: &Call<'_>, parent: &Value, config: &Value, options: &WriteOptio
 fn patched(call: &Call<'_>, scale: &Value) -> Result<Value, Error> {
     let patch: Value = serde_json::from_slice(&call.body)
         .map_err(|error| Error::bad_request(format!("error decoding patch: {error}")))?;
-    let mut patched = match PatchType::from_headers(call.headers)? {
+    let kind = PatchType::from_headers(call.headers)?;
+    check_form(kind, &patch)?;
+    let mut patched = match kind {
         PatchType::Json => schema::json_patch(scale, &patch).map_err(|error| Error::bad_request(error.to_string()))?,
         PatchType::Merge | PatchType::Strategic | PatchType::Apply => schema::merge_patch(scale, &patch),
     };
     let shown = patched.to_string();
     let expected = Expected::named("autoscaling/v1", "Scale", "autoscaling/v1.Scale")?;
     let normal = expected.form.normalize(&mut patched);
-    normal.map_err(|error| invalid_patch(shown, &error.to_string()))?;
+    warn(normal.map_err(|error| invalid_patch(shown, &error.to_string()))?);
     Ok(patched)
 }
 

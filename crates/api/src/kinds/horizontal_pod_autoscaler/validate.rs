@@ -2,7 +2,7 @@
 
 use crate::names::{dns1123_label, path_segment};
 use crate::pod_spec::validate_resource;
-use crate::{FieldError, Fields, Path, Problems, Value, validate_label_selector};
+use crate::{FieldError, Fields, Path, Problems, Value};
 
 /// The types of metrics with the field that holds what each needs.
 const SOURCES: [(&str, &str); 5] = [
@@ -148,7 +148,6 @@ fn validate_identity(of: &Value, path: &Path, problems: &mut Problems) {
         "" => problems.required(&path, "name", "must specify a metric name"),
         name => problems.form(&path, "name", name, path_segment(name, false)),
     }
-    problems.extend(validate_label_selector(&metric["selector"], &path.child("selector")));
 }
 
 fn validate_target(of: &Value, path: &Path, problems: &mut Problems) {

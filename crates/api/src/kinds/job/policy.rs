@@ -28,7 +28,7 @@ pub fn validate_indexed(spec: &Value, path: &Path, problems: &mut Problems) {
         " when completion mode is Indexed",
         problems,
     );
-    if spec.number("maxFailedIndexes") > completions {
+    if completions >= 0 && spec.number("maxFailedIndexes") > completions {
         let value = spec.number("maxFailedIndexes");
         problems.invalid(
             path,

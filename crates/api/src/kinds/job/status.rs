@@ -142,7 +142,7 @@ fn validate_end(change: &Change<'_>, path: &Path, problems: &mut Problems) {
             "must be empty for finished job",
         );
     }
-    if change.is_in(&["ready", "active"]) && status.number("ready") > status.number("active") {
+    if change.is_in(&["ready", "active"]) && status.has("ready") && status.number("ready") > status.number("active") {
         problems.invalid(
             path,
             "ready",
@@ -155,11 +155,14 @@ fn validate_end(change: &Change<'_>, path: &Path, problems: &mut Problems) {
 fn validate_indexes(change: &Change<'_>, path: &Path, problems: &mut Problems) {
     let (status, spec) = (&change.new["status"], &change.new["spec"]);
     let completions = spec["completions"].as_i64();
+    let mut broken = false;
     let mut read = |field: &str| {
         let text = status.text(field);
         let parsed = intervals(text, completions.unwrap_or(i64::MAX));
-        if let (Err(error), true) = (&parsed, change.is_in(&[field]) && completions.is_some()) {
+        let told = change.is_in(&[field]) && completions.is_some() && !broken;
+        if let (Err(error), true) = (&parsed, told) {
             problems.invalid(path, field, text, format!("error parsing {field}: {error}"));
+            broken = true;
         }
         parsed.unwrap_or_default()
     };

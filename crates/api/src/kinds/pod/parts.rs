@@ -50,7 +50,7 @@ pub fn validate_resize(new: &Value, old: &Value) -> Problems {
     }
     if quality_of_service(new) != quality_of_service(old) {
         let detail = "Pod QOS Class may not change as a result of resizing";
-        problems.invalid(&path, "", quality_of_service(new), detail);
+        problems.invalid(&path, "", quality_of_service(old), detail);
     }
     for list in ["containers", "initContainers"] {
         for (index, (after, before)) in new.list(list).iter().zip(old.list(list)).enumerate() {
@@ -62,6 +62,36 @@ pub fn validate_resize(new: &Value, old: &Value) -> Problems {
         problems.forbidden(&path, "", "only cpu and memory resources are mutable");
     }
     problems
+}
+
+/// A resize that asks for anything else is given only the resize. Containers that came, went or changed places are left
+/// for validation to tell.
+pub fn keep_all_but_resources(new: &mut Value, old: &Value) {
+    let mut kept = old["spec"].clone();
+    let wanted = new["spec"].clone();
+    for list in ["containers", "initContainers"] {
+        let names = |spec: &Value| -> Vec<String> {
+            let containers = spec.list(list).iter();
+            containers.map(|container| container.text("name").to_owned()).collect()
+        };
+        if names(&wanted) != names(&kept) {
+            kept.set(list, wanted[list].clone());
+            continue;
+        }
+        for (container, wanted) in kept.list_mut(list).iter_mut().zip(wanted.list(list)) {
+            take(container, wanted, "resources");
+            take(container, wanted, "resizePolicy");
+        }
+    }
+    take(&mut kept, &wanted, "resources");
+    new.set("spec", kept);
+}
+
+fn take(to: &mut Value, from: &Value, field: &str) {
+    match from.get(field) {
+        Some(value) => to.set(field, value.clone()),
+        None => drop(to.remove(field)),
+    }
 }
 
 /// Terms that name labels of the pod itself (`matchLabelKeys`, `mismatchLabelKeys`) select by their values at once.

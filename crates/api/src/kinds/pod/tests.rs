@@ -276,12 +276,12 @@ fn a_resize_changes_cpu_and_memory_within_the_class() {
     );
     check(
         pod(json!({"limits": {"cpu": "2", "memory": "1Gi"}}), "a"),
-        expect![[r#"spec: Invalid value: "Guaranteed": Pod QOS Class may not change as a result of resizing"#]],
+        expect![[r#"spec: Invalid value: "Burstable": Pod QOS Class may not change as a result of resizing"#]],
     );
     check(
         pod(json!({}), "a"),
         expect![[r#"
-            spec: Invalid value: "BestEffort": Pod QOS Class may not change as a result of resizing
+            spec: Invalid value: "Burstable": Pod QOS Class may not change as a result of resizing
             spec.containers[0].resources.requests: Forbidden: resource requests cannot be removed"#]],
     );
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{has_health_check_node_port, is_externally_accessible};
+use super::{has_cluster_ip, has_health_check_node_port, is_externally_accessible};
 use crate::names::{
     cidr, dns1123_label, dns1123_subdomain, endpoint_address, ip_address, label_key, port_name, port_number,
 };
@@ -21,6 +21,7 @@ pub fn validate(service: &Value) -> Problems {
     let mut problems = Problems::default();
     let (spec, path) = (&service["spec"], Path::new("spec"));
     let kind = spec.text("type");
+    validate_annotations(service, &mut problems);
     if spec.list("ports").is_empty() && !is_headless(spec) && kind != "ExternalName" {
         problems.required(&path, "ports", "");
     }
@@ -51,6 +52,74 @@ pub fn validate(service: &Value) -> Problems {
     problems
 }
 
+pub fn address_problems(spec: &Value) -> Problems {
+    let mut problems = Problems::default();
+    validate_addresses(spec, &Path::new("spec"), &mut problems);
+    problems
+}
+
+/// Only load balancers have addresses of their own.
+pub fn validate_status(service: &Value) -> Problems {
+    let mut problems = Problems::default();
+    let balancer = &service["status"]["loadBalancer"];
+    let path = Path::new("status").child("loadBalancer").child("ingress");
+    if service["spec"].text("type") != "LoadBalancer" {
+        if !balancer.list("ingress").is_empty() {
+            let detail = "may only be used when `spec.type` is 'LoadBalancer'";
+            problems.forbidden(&path, "", detail);
+        }
+        return problems;
+    }
+    for (index, ingress) in balancer.list("ingress").iter().enumerate() {
+        let (path, ip, host) = (path.index(index), ingress.text("ip"), ingress.text("hostname"));
+        if !ip.is_empty() {
+            problems.form(&path, "ip", ip, ip_address(ip));
+        }
+        match (ingress.has("ipMode"), ip.is_empty()) {
+            (false, false) => problems.required(&path, "ipMode", "must be specified when `ip` is set"),
+            (true, true) => problems.forbidden(&path, "ipMode", "may not be specified when `ip` is not set"),
+            (true, false) => problems.optional_one_of(ingress, &path, "ipMode", &["Proxy", "VIP"]),
+            (false, true) => {}
+        }
+        if !host.is_empty() {
+            problems.form(&path, "hostname", host, dns1123_subdomain(host, false));
+            if host.parse::<std::net::IpAddr>().is_ok() {
+                problems.invalid(&path, "hostname", host, "must be a DNS name, not an IP address");
+            }
+        }
+    }
+    problems
+}
+
+const TOPOLOGY: [&str; 2] = [
+    "service.kubernetes.io/topology-mode",
+    "service.kubernetes.io/topology-aware-hints",
+];
+const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source-ranges";
+
+fn validate_annotations(service: &Value, problems: &mut Problems) {
+    let annotations = &service["metadata"]["annotations"];
+    let path = Path::new("metadata").child("annotations");
+    let [mode, hints] = TOPOLOGY;
+    if annotations.has(mode) && annotations.has(hints) && annotations[mode] != annotations[hints] {
+        let detail = format!("must match annotations[{hints}] when both are specified");
+        problems.invalid(&path.key(mode), "", annotations[mode].clone(), detail);
+    }
+    let spec = &service["spec"];
+    if let Some(ranges) = annotations[SOURCE_RANGES].as_str()
+        && spec.list("loadBalancerSourceRanges").is_empty()
+    {
+        let path = path.key(SOURCE_RANGES);
+        if spec.text("type") != "LoadBalancer" {
+            problems.forbidden(&path, "", BALANCER_ONLY);
+        }
+        let ranges = ranges.trim();
+        for range in ranges.split(',').filter(|_| !ranges.is_empty()) {
+            problems.form(&path, "", range, cidr(range.trim()));
+        }
+    }
+}
+
 pub fn validate_update(new: &Value, old: &Value) -> Problems {
     let mut problems = Problems::default();
     let (new, old, path) = (&new["spec"], &old["spec"], Path::new("spec"));
@@ -67,8 +136,8 @@ pub fn validate_update(new: &Value, old: &Value) -> Problems {
         let value = new["loadBalancerClass"].clone();
         problems.invalid(&path, "loadBalancerClass", value, "may not change once set");
     }
-    let named = new.text("type") == "ExternalName" || old.text("type") == "ExternalName";
-    if named || is_headless(new) && is_headless(old) {
+    let addressed = has_cluster_ip(new) && has_cluster_ip(old);
+    if !addressed || is_headless(new) && is_headless(old) {
         return problems;
     }
     let (after, before) = (new.list("clusterIPs"), old.list("clusterIPs"));
@@ -139,6 +208,7 @@ fn validate_addresses(spec: &Value, path: &Path, problems: &mut Problems) {
         problems.invalid(path, "clusterIPs", list(), "may only hold up to 2 values");
     }
     if let [first, second] = addresses[..]
+        && first != "None"
         && first.contains(':') == second.contains(':')
     {
         problems.invalid(
@@ -228,7 +298,7 @@ fn validate_affinity(spec: &Value, path: &Path, problems: &mut Problems) {
                 problems.invalid(&path.child("clientIP"), "timeoutSeconds", seconds, detail);
             }
         }
-        _ if spec.has("sessionAffinityConfig") => {
+        "None" if spec.has("sessionAffinityConfig") => {
             problems.forbidden(&path, "", "must not be set when session affinity is None");
         }
         _ => {}

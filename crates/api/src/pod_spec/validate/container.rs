@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use super::volume::Volumes;
 use super::{Context, handler, mount, resource, security};
 use crate::names::{config_key, dns1123_label, dns1123_subdomain, environment_name, label_key, port_name, port_number};
 use crate::{FieldError, Fields, Path, Problems, Value};
@@ -23,7 +24,7 @@ const POD_FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 
-pub fn validate_containers(context: &Context, path: &Path, problems: &mut Problems) {
+pub fn validate_containers(context: &Context, volumes: &Volumes, path: &Path, problems: &mut Problems) {
     let spec = context.spec;
     let mut names = HashSet::new();
     let containers_path = path.child("containers");
@@ -32,7 +33,7 @@ pub fn validate_containers(context: &Context, path: &Path, problems: &mut Proble
     }
     for (index, container) in spec.list("containers").iter().enumerate() {
         let path = containers_path.index(index);
-        validate_common(context, container, &path, problems);
+        validate_common(context, volumes, container, &path, problems);
         validate_unique_name(container, &path, &mut names, problems);
         handler::validate_lifecycle(context, container, &path, problems);
         handler::validate_probes(container, &path, problems);
@@ -41,19 +42,19 @@ pub fn validate_containers(context: &Context, path: &Path, problems: &mut Proble
     validate_host_ports(spec.list("containers"), &containers_path, problems);
     for (index, container) in spec.list("initContainers").iter().enumerate() {
         let path = path.child("initContainers").index(index);
-        validate_common(context, container, &path, problems);
+        validate_common(context, volumes, container, &path, problems);
         validate_unique_name(container, &path, &mut names, problems);
         validate_init(context, container, &path, problems);
     }
     for (index, container) in spec.list("ephemeralContainers").iter().enumerate() {
         let path = path.child("ephemeralContainers").index(index);
-        validate_common(context, container, &path, problems);
+        validate_common(context, volumes, container, &path, problems);
         validate_unique_name(container, &path, &mut names, problems);
         validate_ephemeral(context, container, &path, problems);
     }
 }
 
-fn validate_common(context: &Context, container: &Value, path: &Path, problems: &mut Problems) {
+fn validate_common(context: &Context, volumes: &Volumes, container: &Value, path: &Path, problems: &mut Problems) {
     let name = container.text("name");
     if problems.needs(container, path, "name") {
         problems.form(path, "name", name, dns1123_label(name, false));
@@ -70,8 +71,8 @@ fn validate_common(context: &Context, container: &Value, path: &Path, problems: 
     );
     problems.one_of(container, path, "imagePullPolicy", &PULL_POLICIES);
     validate_ports(context, container, path, problems);
-    validate_environment(container, path, problems);
-    mount::validate(context.spec, container, path, problems);
+    validate_environment(volumes, container, path, problems);
+    mount::validate(volumes, container, path, problems);
     validate_restart_rules(container, path, problems);
     validate_resize_policy(container, path, problems);
     if container["securityContext"].text("procMount") == "Unmasked" && context.spec["hostUsers"] != false {
@@ -79,7 +80,12 @@ fn validate_common(context: &Context, container: &Value, path: &Path, problems: 
         problems.invalid(&path.child("securityContext"), "procMount", "Unmasked", detail);
     }
     resource::validate_requirements(&container["resources"], &path.child("resources"), problems);
-    resource::validate_claims(context.spec, container, path, problems);
+    resource::validate_claims(
+        context.spec,
+        &container["resources"],
+        &path.child("resources"),
+        problems,
+    );
     security::validate_container_context(container, path, problems);
 }
 
@@ -102,9 +108,6 @@ fn validate_restart_rules(container: &Value, path: &Path, problems: &mut Problem
             continue;
         }
         problems.optional_one_of(codes, &place, "operator", &["In", "NotIn"]);
-        if codes.list("values").is_empty() {
-            problems.required(&place, "values", "");
-        }
     }
 }
 
@@ -112,10 +115,10 @@ fn validate_restart_rules(container: &Value, path: &Path, problems: &mut Problem
 fn validate_resize_policy(container: &Value, path: &Path, problems: &mut Problems) {
     let path = path.child("resizePolicy");
     let mut seen = Vec::new();
-    for policy in container.list("resizePolicy") {
+    for (index, policy) in container.list("resizePolicy").iter().enumerate() {
         let (resource, restart) = (policy.text("resourceName"), policy.text("restartPolicy"));
         if seen.contains(&resource) {
-            problems.duplicate(&path, "", resource);
+            problems.duplicate(&path.index(index), "", resource);
         }
         seen.push(resource);
         for (text, supported) in [
@@ -228,7 +231,7 @@ fn validate_host_ports(containers: &[Value], path: &Path, problems: &mut Problem
     }
 }
 
-fn validate_environment(container: &Value, path: &Path, problems: &mut Problems) {
+fn validate_environment(volumes: &Volumes, container: &Value, path: &Path, problems: &mut Problems) {
     for (index, variable) in container.list("env").iter().enumerate() {
         let path = path.child("env").index(index);
         let name = variable.text("name");
@@ -236,7 +239,7 @@ fn validate_environment(container: &Value, path: &Path, problems: &mut Problems)
             problems.form(&path, "name", name, environment_name(name));
         }
         if variable["valueFrom"].is_object() {
-            validate_value_source(variable, &path.child("valueFrom"), problems);
+            validate_value_source(volumes, variable, &path.child("valueFrom"), problems);
         }
     }
     for (index, source) in container.list("envFrom").iter().enumerate() {
@@ -263,7 +266,7 @@ fn validate_environment(container: &Value, path: &Path, problems: &mut Problems)
     }
 }
 
-fn validate_value_source(variable: &Value, path: &Path, problems: &mut Problems) {
+fn validate_value_source(volumes: &Volumes, variable: &Value, path: &Path, problems: &mut Problems) {
     let source = &variable["valueFrom"];
     let kinds = [
         "fieldRef",
@@ -296,6 +299,9 @@ fn validate_value_source(variable: &Value, path: &Path, problems: &mut Problems)
             problems,
         );
     }
+    if source.has("fileKeyRef") {
+        validate_file_key(volumes, &source["fileKeyRef"], &path.child("fileKeyRef"), problems);
+    }
     for kind in ["configMapKeyRef", "secretKeyRef"] {
         if source.has(kind) {
             let path = path.child(kind);
@@ -305,6 +311,21 @@ fn validate_value_source(variable: &Value, path: &Path, problems: &mut Problems)
                 problems.form(&path, "key", key, config_key(key));
             }
         }
+    }
+}
+
+/// A variable from a file that another container wrote to a volume.
+fn validate_file_key(volumes: &Volumes, file: &Value, path: &Path, problems: &mut Problems) {
+    let (key, volume, target) = (file.text("key"), file.text("volumeName"), file.text("path"));
+    if problems.needs(file, path, "key") {
+        problems.form(path, "key", key, environment_name(key));
+    }
+    if problems.needs(file, path, "path") {
+        mount::validate_descending(target, path, "path", problems);
+    }
+    problems.needs(file, path, "volumeName");
+    if !volumes.contains_key(volume) {
+        problems.not_found(path, "volumeName", volume);
     }
 }
 

@@ -1,11 +1,12 @@
 //! Where volumes appear in a container.
 
+use super::volume::Volumes;
 use crate::{Fields, Path, Problems, Value};
 
 const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 
-pub fn validate(spec: &Value, container: &Value, path: &Path, problems: &mut Problems) {
-    let volume = |name: &str| spec.list("volumes").iter().find(|volume| volume.text("name") == name);
+pub fn validate(volumes: &Volumes, container: &Value, path: &Path, problems: &mut Problems) {
+    let volume = |name: &str| volumes.get(name);
     let devices = container.list("volumeDevices");
     let list_path = path.child("volumeMounts");
     let mut paths = Vec::new();

@@ -68,6 +68,7 @@ pub fn validate_pod_resources(spec: &Value, path: &Path, problems: &mut Problems
     if !resources.list("claims").is_empty() {
         problems.forbidden(&path, "claims", "claims may not be set for Resources at pod-level");
     }
+    validate_claims(spec, resources, &path, problems);
     for list in ["limits", "requests"] {
         for resource in read(resources, list).keys().filter(|resource| !is_pod_level(resource)) {
             let supported = ["cpu", "hugepages-", "memory"];
@@ -119,16 +120,16 @@ pub fn validate_pod_claims(spec: &Value, path: &Path, problems: &mut Problems) {
 }
 
 /// Claims of a container must be claims of its pod.
-pub fn validate_claims(spec: &Value, container: &Value, path: &Path, problems: &mut Problems) {
-    let path = path.child("resources").child("claims");
-    for (index, claim) in container["resources"].list("claims").iter().enumerate() {
+pub fn validate_claims(spec: &Value, resources: &Value, path: &Path, problems: &mut Problems) {
+    let path = path.child("claims");
+    for (index, claim) in resources.list("claims").iter().enumerate() {
         let name = claim.text("name");
         let path = path.index(index);
         if name.is_empty() {
             problems.required(&path, "", "");
             continue;
         }
-        let before = container["resources"].list("claims")[..index].iter();
+        let before = resources.list("claims")[..index].iter();
         if before
             .clone()
             .any(|other| other["name"] == claim["name"] && other["request"] == claim["request"])
@@ -155,13 +156,37 @@ pub fn validate_claims(spec: &Value, container: &Value, path: &Path, problems: &
 
 /// A reference from a variable, which may leave out its own container's name, or from a file.
 pub fn validate_reference(reference: &Value, in_container: bool, path: &Path, problems: &mut Problems) {
-    if !in_container {
-        problems.needs(reference, path, "containerName");
-    }
     let resource = reference.text("resource");
     let huge = resource.starts_with("limits.hugepages-") || resource.starts_with("requests.hugepages-");
-    if !huge {
+    if !in_container && reference.text("containerName").is_empty() {
+        problems.required(path, "containerName", "");
+    } else if !huge {
         problems.one_of(reference, path, "resource", &REFERABLE);
+    }
+    validate_divisor(reference, path, problems);
+}
+
+const BYTES: [&str; 13] = [
+    "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei",
+];
+
+/// Amounts are told in whole units.
+fn validate_divisor(reference: &Value, path: &Path, problems: &mut Problems) {
+    let Ok(divisor) = reference.text("divisor").parse::<Quantity>() else {
+        return;
+    };
+    let resource = reference.text("resource");
+    let (_, name) = resource.split_once('.').unwrap_or(("", resource));
+    let (units, listed, title) = match name {
+        "cpu" => (&["1m", "1"][..], "1m and 1".to_owned(), "cpu"),
+        "memory" => (&BYTES[..], BYTES.join(", "), "memory"),
+        "ephemeral-storage" => (&BYTES[..], BYTES.join(", "), "local ephemeral storage"),
+        name if name.starts_with("hugepages-") => (&BYTES[..], BYTES.join(", "), "hugepages"),
+        _ => return,
+    };
+    if !divisor.is_zero() && !units.contains(&divisor.to_string().as_str()) {
+        let detail = format!("only divisor's values {listed} are supported with the {title} resource");
+        problems.invalid(path, "divisor", resource, detail);
     }
 }
 

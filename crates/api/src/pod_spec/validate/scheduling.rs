@@ -1,6 +1,6 @@
 //! Where a pod may and should run.
 
-use crate::names::{dns1123_label, label_key, label_value};
+use crate::names::{dns1123_label, dns1123_subdomain, label_key, label_value};
 use crate::{Fields, Path, Problems, Value, validate_label_selector};
 
 pub fn validate(spec: &Value, path: &Path, problems: &mut Problems) {
@@ -47,7 +47,7 @@ pub fn validate_tolerations(tolerations: &[Value], path: &Path, problems: &mut P
             "Exists" => {}
             // Those that compare numbers are known, but off.
             "Gt" | "Lt" => {
-                let supported = ["Equal", "Exists", "Gt", "Lt"];
+                let supported = ["Equal", "Exists", "Lt", "Gt"];
                 problems.extend([crate::FieldError::not_supported(
                     &path.child("operator"),
                     operator,
@@ -115,6 +115,12 @@ fn validate_node_term(term: &Value, required: bool, path: &Path, problems: &mut 
         }
         if requirement.text("key") != "metadata.name" {
             problems.invalid(&path, "key", requirement.text("key"), "not a valid field selector key");
+            continue;
+        }
+        for (index, name) in requirement.list("values").iter().enumerate() {
+            let name = name.as_str().unwrap_or_default();
+            let path = path.child("values").index(index);
+            problems.form(&path, "", name, dns1123_subdomain(name, false));
         }
     }
 }
@@ -187,6 +193,22 @@ fn validate_label_keys(term: &Value, path: &Path, problems: &mut Problems) {
             let key = key.as_str().unwrap_or_default();
             problems.form(&path.child(field).index(index), "", key, label_key(key));
         }
+    }
+    validate_merged_keys(term, path, problems);
+}
+
+/// A new pod's selector has got each of its keys once; one that comes again was there before.
+fn validate_merged_keys(term: &Value, path: &Path, problems: &mut Problems) {
+    let selector = &term["labelSelector"];
+    let mut seen: Vec<&str> = selector.entries("matchLabels").map(|(key, _)| key.as_str()).collect();
+    for expression in selector.list("matchExpressions") {
+        let key = expression.text("key");
+        let place = term.list("matchLabelKeys").iter().rposition(|own| own == key);
+        if let Some(place) = place.filter(|_| seen.contains(&key)) {
+            let detail = "exists in both matchLabelKeys and labelSelector";
+            problems.invalid(&path.index(place), "", key, detail);
+        }
+        seen.push(key);
     }
 }
 

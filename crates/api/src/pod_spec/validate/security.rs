@@ -41,6 +41,42 @@ fn validate_windows(options: &Value, path: &Path, problems: &mut Problems) {
     }
 }
 
+/// Processes of a Windows host: all containers of a pod are that or none, and they use its network.
+pub fn validate_host_process(spec: &Value, path: &Path, problems: &mut Problems) {
+    let own = |object: &Value| object["securityContext"]["windowsOptions"]["hostProcess"].as_bool();
+    let of_pod = own(spec);
+    let (mut all, mut on_host) = (0, 0);
+    for list in ["initContainers", "containers", "ephemeralContainers"] {
+        for (index, container) in spec.list(list).iter().enumerate() {
+            all += 1;
+            let of_container = own(container);
+            if let (Some(pod), Some(own)) = (of_pod, of_container)
+                && pod != own
+            {
+                let path = path
+                    .child(list)
+                    .index(index)
+                    .child("securityContext")
+                    .child("windowsOptions");
+                let detail = format!("pod hostProcess value must be identical if both are specified, was {pod}");
+                problems.invalid(&path, "hostProcess", own, detail);
+            }
+            on_host += usize::from(of_container == Some(true) || of_pod == Some(true));
+        }
+    }
+    if on_host == 0 {
+        return;
+    }
+    if on_host != all {
+        let detail = "If pod contains any hostProcess containers then all containers must be HostProcess containers";
+        problems.invalid(path, "", "", detail);
+    }
+    if !spec.flag("hostNetwork") {
+        let detail = "hostNetwork must be true if pod contains any hostProcess containers";
+        problems.invalid(path, "hostNetwork", false, detail);
+    }
+}
+
 pub fn validate_container_context(container: &Value, path: &Path, problems: &mut Problems) {
     let context = &container["securityContext"];
     let path = path.child("securityContext");

@@ -1,9 +1,10 @@
 //! Volumes of a pod: one source each, with what that source needs.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use schema::quantity::Quantity;
 
+use super::Context;
 use super::container::validate_field_reference;
 use super::legacy;
 use super::mount::validate_file_path;
@@ -22,6 +23,8 @@ const HOST_PATH_TYPES: [&str; 8] = [
     "FileOrCreate",
     "Socket",
 ];
+pub type Volumes<'a> = HashMap<&'a str, &'a Value>;
+
 const FILE_MODE: &str = "must be a number between 0 and 0777 (octal), both inclusive";
 /// What a file of a downward volume may show.
 const FILE_FIELDS: [&str; 5] = [
@@ -59,24 +62,32 @@ const REQUIRED: &[(&str, &[&str])] = &[
     ("vsphereVolume", &["volumePath"]),
 ];
 
-pub fn validate_volumes(spec: &Value, path: &Path, problems: &mut Problems) {
-    let mut names = HashSet::new();
-    for (index, volume) in spec.list("volumes").iter().enumerate() {
+/// Returns the volumes that are fine, by their names: of others containers do not know.
+pub fn validate_volumes<'a>(context: &Context<'a>, path: &Path, problems: &mut Problems) -> Volumes<'a> {
+    let mut volumes = Volumes::new();
+    for (index, volume) in context.spec.list("volumes").iter().enumerate() {
         let path = path.child("volumes").index(index);
         let name = volume.text("name");
         let before = problems.len();
         if problems.needs(volume, &path, "name") {
             problems.form(&path, "name", name, dns1123_label(name, false));
-            if names.contains(name) {
+            if volumes.contains_key(name) {
                 problems.duplicate(&path, "name", name);
             }
         }
         validate_source(volume, &path, problems);
+        if volume["ephemeral"].is_object() && !context.pod_name.is_empty() && !name.is_empty() {
+            let claim = format!("{}-{name}", context.pod_name);
+            let found = dns1123_subdomain(&claim, false).into_iter();
+            let found = found.map(|problem| format!("PVC name {claim:?}: {problem}"));
+            problems.form(&path, "name", name, found.collect());
+        }
         // A volume that is not fine does not take a name.
         if problems.len() == before {
-            names.insert(name);
+            volumes.insert(name, volume);
         }
     }
+    volumes
 }
 
 fn validate_source(volume: &Value, path: &Path, problems: &mut Problems) {
