@@ -63,7 +63,10 @@ fn create(object: &Value) -> Value {
     if let Some(prefix) = object["metadata"]["generateName"].as_str() {
         metadata.insert("name".to_owned(), format!("{prefix}x2b4c").into());
     }
-    if matches!(resource.rules.generation(), Generation::Spec | Generation::SpecAndLabels) {
+    if matches!(
+        resource.rules.generation(),
+        Generation::Spec | Generation::SpecAndLabels
+    ) {
         metadata.insert("generation".to_owned(), 1.into());
     }
     if resource.has_status() && !resource.rules.keeps_status_on_create() {

@@ -106,8 +106,7 @@ fn family_problems(spec: &Value) -> Vec<FieldError> {
     let several = |list: &str| spec.list(list).len() > 1 && spec.text("ipFamilyPolicy") == "SingleStack";
     for (list, what) in [("ipFamilies", "IP families"), ("clusterIPs", "cluster IPs")] {
         if several(list) {
-            let detail =
-                format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
+            let detail = format!("must be 'RequireDualStack' or 'PreferDualStack' when multiple {what} are specified");
             problems.invalid(&path, "ipFamilyPolicy", "SingleStack", detail);
             return problems.into_vec();
         }
