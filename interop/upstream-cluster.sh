@@ -149,9 +149,14 @@ apiserver_flags() {
   [[ $(fact store etcd) == embedded ]] || flags+=(--etcd-servers=http://127.0.0.1:2379)
 }
 
+# Upstream's API server reaches the embedded store by etcd's API.
 kube-apiserver_upstream() {
   local flags
   apiserver_flags
+  if [[ $(fact store etcd) == embedded ]]; then
+    launch store "$(fact karve)" etcd --data-dir "$dir/karve" --listen-client-urls http://127.0.0.1:2389
+    flags+=(--etcd-servers=http://127.0.0.1:2389)
+  fi
   launch kube-apiserver "$bin/kube-apiserver" "${flags[@]}" \
     --kubelet-preferred-address-types=InternalIP \
     --requestheader-client-ca-file="$dir/pki/ca.crt" --requestheader-allowed-names=front-proxy-client \
@@ -163,6 +168,7 @@ kube-apiserver_upstream() {
 kube-apiserver_ours() {
   local flags
   apiserver_flags
+  end store
   launch kube-apiserver "$(fact karve)" kube-apiserver --data-dir "$dir/karve" "${flags[@]}"
 }
 

@@ -114,6 +114,11 @@ enum Command {
     /// Example: karve runtime --listen unix:///run/karve.sock --pod-cidr 10.244.0.0/24
     Runtime(component::runtime::RuntimeArgs),
 
+    /// Run the embedded store alone, behind etcd's API
+    ///
+    /// Example: karve etcd --data-dir /tmp/one --listen-client-urls http://127.0.0.1:2379
+    Etcd(component::etcd::EtcdArgs),
+
     /// Sleep until a signal comes, as containers of the built-in image do by default
     ///
     /// Example: karve pause
@@ -206,6 +211,7 @@ async fn dispatch(layout: Layout, command: Command) -> Result<()> {
         Command::Kubelet(args) => component::kubelet::run(&layout, *args).await,
         Command::KubeProxy(args) => component::proxy::run(args).await,
         Command::Runtime(args) => component::runtime::run(&layout, args).await,
+        Command::Etcd(args) => component::etcd::run(&layout, args).await,
         Command::Pause => Ok(()),
         Command::Serve(args) => builtin::serve(args).await,
     }

@@ -5,7 +5,7 @@
 //!
 //! All engines keep the whole current state in memory (`state`), publish it without locks and remember recent events in one
 //! ring (`shared`, `history`); they differ in what makes a write durable: nothing ([`memory`]), a log on a local disk
-//! ([`embedded`]), an etcd cluster ([`etcd`]).
+//! ([`embedded`]), an etcd cluster ([`etcd`]). [`serve`] speaks etcd's API for any of them.
 //!
 //! This crate knows nothing of Kubernetes objects: keys are text, values are bytes. It must never depend on `schema`
 //! or `api`.
@@ -16,6 +16,7 @@ pub mod etcd;
 mod expiry;
 mod history;
 pub mod memory;
+pub mod serve;
 mod shared;
 mod state;
 mod types;

@@ -165,16 +165,6 @@ impl Base {
             Side::Upstream => Side::Ours,
         }
     }
-
-    /// A swap that cannot be made, and why.
-    fn impossible(self, component: &str) -> Option<&'static str> {
-        match (self, component) {
-            (Self::Embedded, "kube-apiserver") => {
-                Some("upstream's API server reads etcd, and the embedded store does not speak its protocol yet")
-            }
-            _ => None,
-        }
-    }
 }
 
 /// All cells of one base, on one cluster as long as it stays well.
@@ -183,16 +173,8 @@ fn on_base(karve: &Path, base: Base, components: &[&'static str], loses_node: bo
     let mut standing: Option<Standing> = None;
     for component in components {
         signals::check()?;
-        let verdict = match base.impossible(component) {
-            Some(reason) => {
-                println!("-- {component} in {}: not possible: {reason}", base.describe());
-                Verdict::Failed(reason.to_owned())
-            }
-            None => {
-                let loses_node = loses_node && *component == "kube-controller-manager";
-                one_cell(karve, base, component, loses_node, &mut standing)?
-            }
-        };
+        let loses_node = loses_node && *component == "kube-controller-manager";
+        let verdict = one_cell(karve, base, component, loses_node, &mut standing)?;
         cells.push(Cell {
             base,
             component,

@@ -2,6 +2,7 @@
 
 pub mod apiserver;
 pub mod controllers;
+pub mod etcd;
 pub mod kubelet;
 mod marks;
 pub mod proxy;

@@ -132,7 +132,8 @@ impl Members {
     }
 }
 
-trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+/// Either kind of connection, encrypted or not.
+pub(crate) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
 impl Member {

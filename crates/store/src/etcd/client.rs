@@ -174,6 +174,7 @@ impl Client {
     pub async fn grant(&self, ttl_seconds: u64) -> Result<i64, Status> {
         let request = LeaseGrantRequest {
             ttl: ttl_seconds as i64,
+            ..LeaseGrantRequest::default()
         };
         let granted = within(LeaseClient::new(self.channel.clone()).lease_grant(request)).await?;
         if granted.error.is_empty() {
@@ -197,6 +198,7 @@ impl Client {
             start_revision: start as i64,
             progress_notify: true,
             prev_kv: previous,
+            ..WatchCreateRequest::default()
         };
         let create = WatchRequest {
             request_union: Some(RequestUnion::CreateRequest(create)),

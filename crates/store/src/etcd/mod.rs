@@ -13,7 +13,7 @@ mod watch;
 mod wire;
 
 #[allow(clippy::all, missing_docs)]
-mod proto {
+pub(crate) mod proto {
     tonic::include_proto!("etcdserverpb");
 }
 
@@ -24,6 +24,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::{Instant, sleep};
 
+pub(crate) use self::channel::Connection;
 pub use self::channel::Tls;
 pub use self::codec::{Codec, CodecError, Identity};
 

@@ -82,6 +82,7 @@ fn condition(compare: &Compare) -> proto::Compare {
         target: CompareTarget::Mod as i32,
         key: compare.key().into(),
         target_union: Some(TargetUnion::ModRevision(mod_revision)),
+        ..proto::Compare::default()
     }
 }
 
@@ -96,10 +97,12 @@ fn operation(write: &Write, lease: i64, codec: &dyn Codec) -> Result<RequestOp, 
                 key: key.as_bytes().into(),
                 value: stored.into(),
                 lease,
+                ..PutRequest::default()
             })
         }
         Write::Delete { key } => Request::RequestDeleteRange(DeleteRangeRequest {
             key: key.as_bytes().into(),
+            ..DeleteRangeRequest::default()
         }),
     };
     Ok(RequestOp { request: Some(request) })
@@ -243,7 +246,7 @@ mod tests {
         let revisions: Vec<_> = request
             .compare
             .iter()
-            .map(|compare| compare.target_union.unwrap())
+            .map(|compare| compare.target_union.clone().unwrap())
             .collect();
         let expected = [0, 7, NEVER].map(TargetUnion::ModRevision);
         assert_eq!(revisions, expected);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use store::Store;
 use store::embedded::Options;
+use store::etcd::{EtcdOptions, Identity};
 
 use crate::etcd_server::EtcdServer;
 
@@ -42,6 +43,20 @@ pub async fn etcd() -> Option<World> {
     Some(World {
         store,
         _keep: Some(Box::new(server)),
+    })
+}
+
+/// The engine for etcd on the embedded store, which speaks etcd's API.
+pub async fn served() -> Option<World> {
+    let World { store, _keep } = embedded().await?;
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let server = store::serve::Server::new(store.clone(), Arc::new(Identity));
+    let task = tokio::spawn(store::serve::serve(server, listener, None, std::future::pending()));
+    let options = EtcdOptions::new(vec![endpoint], Arc::new(Identity));
+    Some(World {
+        store: store::etcd::connect(options).await.unwrap(),
+        _keep: Some(Box::new((store, _keep, task))),
     })
 }
 

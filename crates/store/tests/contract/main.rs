@@ -29,6 +29,7 @@ macro_rules! contract {
         mod embedded { $(over!($case embedded);)* }
         mod forgetful { $(over!($case forgetful);)* }
         mod etcd { $(over!($case etcd);)* }
+        mod served { $(over!($case served);)* }
     };
 }
 
