@@ -211,6 +211,24 @@ impl Attributes {
         (self.resource.group, self.resource.plural) == (resource.group, resource.plural)
     }
 
+    /// The group, version and kind of the object where the subresource has one of its own.
+    pub fn body(&self) -> Option<(&'static str, &'static str, &'static str)> {
+        self.resource.subresource(&self.subresource)?.body
+    }
+
+    /// Brings an object into form that was changed from outside.
+    pub fn complete(&self, lookup: &dyn Lookup, object: &mut Value) -> Result<(), Error> {
+        let Some((group, version, kind)) = self.body() else {
+            return lookup.complete(self.resource, object);
+        };
+        match schema::builtin().kind(group, version, kind) {
+            Some(ty) => schema::normalize(ty, object)
+                .map(drop)
+                .map_err(|error| Error::bad_request(error.to_string())),
+            None => Ok(()),
+        }
+    }
+
     /// A refusal that names the object, or the start of its name while it has none.
     pub fn forbidden(&self, why: impl std::fmt::Display) -> Error {
         let metadata = &self.object["metadata"];

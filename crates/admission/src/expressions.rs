@@ -34,7 +34,7 @@ impl<'a> Facts<'a> {
     ) -> Facts<'a> {
         let converted = |object: &api::Value| {
             let mut object = object.clone();
-            if !object.is_null() && !std::ptr::eq(resource, attributes.resource) {
+            if !object.is_null() && !std::ptr::eq(resource, attributes.resource) && attributes.body().is_none() {
                 api::convert(&mut object, &resource.api_version());
             }
             Value::from_json(&object)

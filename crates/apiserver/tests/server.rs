@@ -4,6 +4,7 @@ mod beside;
 mod cluster;
 mod custom;
 mod ownership;
+mod parts;
 mod serving;
 
 use cluster::{Cluster, json_of, text_of};

@@ -83,17 +83,19 @@ async fn mutate(
                     }
                 }
                 let object = shown(attributes, resource);
-                patch(mutation, &facts, resource, &object)?
+                let own = (resource.group, resource.version, resource.kind);
+                patch(mutation, &facts, attributes.body().unwrap_or(own), &object)?
             };
-            let mut object = match std::ptr::eq(resource, attributes.resource) {
+            let same = std::ptr::eq(resource, attributes.resource) || attributes.body().is_some();
+            let mut object = match same {
                 true => patched,
                 false => lookup
                     .convert(patched, attributes.resource)
                     .await
                     .map_err(|error| error.message)?,
             };
-            lookup
-                .complete(attributes.resource, &mut object)
+            attributes
+                .complete(lookup, &mut object)
                 .map_err(|error| error.message)?;
             attributes.object = object;
         }
@@ -104,13 +106,13 @@ async fn mutate(
 /// The object in the version that the policy names.
 fn shown(attributes: &Attributes, resource: &Resource) -> Value {
     let mut object = attributes.object.clone();
-    if !std::ptr::eq(resource, attributes.resource) {
+    if !std::ptr::eq(resource, attributes.resource) && attributes.body().is_none() {
         api::convert(&mut object, &resource.api_version());
     }
     object
 }
 
-fn patch(mutation: &Mutation, facts: &Facts, resource: &Resource, object: &Value) -> Result<Value, String> {
+fn patch(mutation: &Mutation, facts: &Facts, kind: Kind, object: &Value) -> Result<Value, String> {
     let program = mutation
         .program
         .as_ref()
@@ -122,12 +124,15 @@ fn patch(mutation: &Mutation, facts: &Facts, resource: &Resource, object: &Value
         MutationKind::JsonPatch => {
             schema::json_patch(object, &made.to_json()).map_err(|error| format!("JSON Patch: {error}"))
         }
-        MutationKind::ApplyConfiguration => apply(resource, object, &made.to_json()),
+        MutationKind::ApplyConfiguration => apply(kind, object, &made.to_json()),
     }
 }
 
+/// A group, version and kind.
+type Kind = (&'static str, &'static str, &'static str);
+
 /// Merges the fields that an expression gives into the object, lists by their keys.
-fn apply(resource: &Resource, object: &Value, configuration: &Value) -> Result<Value, String> {
+fn apply((group, version, kind): Kind, object: &Value, configuration: &Value) -> Result<Value, String> {
     let mut configuration = configuration.clone();
     for immutable in ["apiVersion", "kind"] {
         if let Some(fields) = configuration.as_object_mut() {
@@ -137,7 +142,7 @@ fn apply(resource: &Resource, object: &Value, configuration: &Value) -> Result<V
     if configuration == json!({}) {
         return Ok(object.clone());
     }
-    match schema::builtin().kind(resource.group, resource.version, resource.kind) {
+    match schema::builtin().kind(group, version, kind) {
         Some(ty) => schema::strategic_merge_patch(ty, object, &configuration).map_err(|error| error.to_string()),
         None => Ok(schema::merge_patch(object, &configuration)),
     }

@@ -60,12 +60,13 @@ impl Review {
         attributes: &Attributes,
         lookup: &dyn Lookup,
     ) -> Result<Value, Error> {
-        let mut object = match std::ptr::eq(self.resource, attributes.resource) {
+        let same = std::ptr::eq(self.resource, attributes.resource) || attributes.body().is_some();
+        let mut object = match same {
             true => object,
             false => lookup.convert(object, attributes.resource).await?,
         };
         if attributes.operation != Operation::Connect {
-            lookup.complete(attributes.resource, &mut object)?;
+            attributes.complete(lookup, &mut object)?;
         }
         Ok(object)
     }

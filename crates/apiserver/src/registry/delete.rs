@@ -140,8 +140,10 @@ impl Registry {
             name.clone_into(&mut attributes.name);
             attributes.old_object = current;
             delete.describe(&mut attributes.options);
-            self.admission.mutate(&mut attributes, &self.lookup()).await?;
-            self.admission.validate(&attributes, &self.lookup()).await?;
+            if !options.admitted {
+                self.admission.mutate(&mut attributes, &self.lookup()).await?;
+                self.admission.validate(&attributes, &self.lookup()).await?;
+            }
             let current = attributes.old_object;
             let deleted = match pending_state(served, &current, delete) {
                 Next::Remove => {

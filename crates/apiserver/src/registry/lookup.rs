@@ -14,6 +14,7 @@ use serde_json::json;
 use store::{Entry, Revision};
 
 use crate::request::{Query, RequestInfo};
+use crate::verbs::Call;
 
 use super::{Registry, Served, Stored, WriteOptions};
 
@@ -50,6 +51,15 @@ impl Decoded {
     }
 }
 
+/// The body of a subresource, and what it was before if it could be read.
+pub struct Part<'a> {
+    pub operation: Operation,
+    /// Of the object that it belongs to.
+    pub name: &'a str,
+    pub object: Value,
+    pub old_object: Value,
+}
+
 /// Reads for admission plugins, from the newest state this process knows of.
 pub struct StoreLookup<'a>(&'a Registry);
 
@@ -69,6 +79,19 @@ impl Registry {
         attributes.object = connect_options(served.resource, &info.subresource, query);
         self.admission.mutate(&mut attributes, &self.lookup()).await?;
         self.admission.validate(&attributes, &self.lookup()).await
+    }
+
+    /// Asks admission about a subresource whose body is an object of another kind than the resource; what came of it.
+    pub async fn admit_part(&self, call: &Call<'_>, part: Part<'_>, options: &WriteOptions) -> Result<Value, Error> {
+        let info = call.info;
+        let mut attributes = self.attributes(&call.served, part.operation, options, &info.namespace);
+        part.name.clone_into(&mut attributes.name);
+        attributes.subresource.clone_from(&info.subresource);
+        attributes.object = part.object;
+        attributes.old_object = part.old_object;
+        self.admission.mutate(&mut attributes, &self.lookup()).await?;
+        self.admission.validate(&attributes, &self.lookup()).await?;
+        Ok(attributes.object)
     }
 
     pub fn lookup(&self) -> StoreLookup<'_> {

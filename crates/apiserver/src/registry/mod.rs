@@ -29,6 +29,7 @@ use crate::watch::{Follower, Hub, IndexedField, Ring, Topic};
 
 pub use delete::{DeleteOptions, Deleted};
 pub use list::{Continuation, ListBody, ListRequest, equal_to, list_metadata};
+pub use lookup::Part;
 pub use managers::{apply, track};
 pub use metadata::{check_name, check_namespace};
 pub use options::{FieldValidation, Scope, Tracking, WriteOptions, invalid_options, parse_int};

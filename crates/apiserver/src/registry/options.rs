@@ -24,6 +24,8 @@ pub struct WriteOptions {
     pub dry_run: bool,
     pub validation: FieldValidation,
     pub tracking: Tracking,
+    /// Admission has seen the request in a form of its own, and is not asked about what it comes to.
+    pub admitted: bool,
     /// When the request arrived, in the unit of marks.
     pub received_us: u64,
 }
@@ -100,6 +102,7 @@ impl WriteOptions {
             dry_run: false,
             validation: FieldValidation::Strict,
             tracking: Tracking::Off,
+            admitted: false,
             received_us: trace::now_us(),
         }
     }
@@ -114,6 +117,7 @@ impl WriteOptions {
             dry_run: dry_run(verb, query.all("dryRun"))?,
             validation: validation(query)?,
             tracking: Tracking::Off,
+            admitted: false,
             received_us: trace::now_us(),
         })
     }
@@ -137,6 +141,14 @@ impl WriteOptions {
         let mut options = WriteOptions::of_verb(user, verb, query)?;
         options.tracking = Tracking::By(manager);
         Ok(options)
+    }
+
+    /// The same for what follows from a request that admission has seen.
+    pub fn after_admission(&self) -> WriteOptions {
+        WriteOptions {
+            admitted: true,
+            ..self.clone()
+        }
     }
 
     /// The manager that writes.

@@ -94,7 +94,9 @@ impl Registry {
         scope.subresource().clone_into(&mut attributes.subresource);
         attributes.object = new;
         attributes.old_object = old;
-        self.admission.mutate(&mut attributes, &self.lookup()).await?;
+        if !options.admitted {
+            self.admission.mutate(&mut attributes, &self.lookup()).await?;
+        }
         self.complete(served, &mut attributes.object)?;
         if scope.moves_generation() {
             metadata::bump_generation(&mut attributes.object, &attributes.old_object, resource);
@@ -109,7 +111,9 @@ impl Registry {
         if scope == Scope::Status {
             warn(api::warnings::of_status(&attributes.object));
         }
-        self.admission.validate(&attributes, &self.lookup()).await?;
+        if !options.admitted {
+            self.admission.validate(&attributes, &self.lookup()).await?;
+        }
 
         let mut turn = None;
         let companions = self.accompany(&attributes, &mut turn).await?;

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use admission::Operation;
 use api::{Error, FieldError, Path, Reason, Value, conditions, kinds};
 use http::{Response, StatusCode};
 use serde_json::json;
 
 use crate::body::Body;
 use crate::decode::{self, Expected};
-use crate::registry::{Scope, Served, WriteOptions};
+use crate::registry::{Part, Scope, Served, WriteOptions};
 use crate::verbs::{Call, success};
 
 pub async fn bind(call: &Call<'_>) -> Result<Response<Body>, Error> {
@@ -21,18 +22,24 @@ pub async fn bind(call: &Call<'_>) -> Result<Response<Body>, Error> {
     } else {
         &call.info.name
     };
-    let target = &binding["target"];
-    let node = target["name"].as_str().unwrap_or_default();
     if named != binding["metadata"]["name"].as_str().unwrap_or_default() {
         return Err(Error::bad_request("name in URL does not match name in Binding object"));
     }
-    check_target(target)?;
+    let registry = &call.server.registry;
+    let part = Part {
+        operation: Operation::Create,
+        name: named,
+        object: binding.clone(),
+        old_object: Value::Null,
+    };
+    let binding = registry.admit_part(call, part, &options).await?;
+    check_target(&binding["target"])?;
+    let node = binding["target"]["name"].as_str().unwrap_or_default();
     let mut change = |pod: &Value| assign(pod, node, &binding);
     let scope = Scope::Subresource("binding");
     let namespace = &call.info.namespace;
-    call.server
-        .registry
-        .update(pods, namespace, named, scope, &options, &mut change)
+    registry
+        .update(pods, namespace, named, scope, &options.after_admission(), &mut change)
         .await?;
     Ok(success(StatusCode::CREATED))
 }
@@ -84,9 +91,9 @@ fn assign(pod: &Value, node: &str, binding: &Value) -> Result<Value, Error> {
     if let Some(status) = bound["status"].as_object_mut() {
         status.remove("nominatedNodeName");
     }
-    if let Some(annotations) = binding["metadata"]["annotations"].as_object() {
-        for (key, value) in annotations {
-            bound["metadata"]["annotations"][key] = value.clone();
+    for part in ["annotations", "labels"] {
+        for (key, value) in binding["metadata"][part].as_object().into_iter().flatten() {
+            bound["metadata"][part][key] = value.clone();
         }
     }
     let condition = json!({

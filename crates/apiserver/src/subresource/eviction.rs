@@ -1,6 +1,6 @@
 //! Eviction: a deletion that asks the pod's disruption budgets first.
 
-use admission::Lookup;
+use admission::{Lookup, Operation};
 use api::selector::Selector;
 use api::{Error, LabelSelector, Reason, Value, conditions, kinds};
 use http::{Response, StatusCode};
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::body::Body;
 use crate::decode::{self, Expected};
-use crate::registry::{DeleteOptions, Scope, WriteOptions, check_namespace};
+use crate::registry::{DeleteOptions, Part, Scope, WriteOptions, check_namespace};
 use crate::verbs::{Call, success};
 
 pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
@@ -19,6 +19,14 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     if eviction["metadata"]["name"].as_str().unwrap_or_default() != call.info.name {
         return Err(Error::bad_request("name in URL does not match name in Eviction object"));
     }
+    let (registry, name) = (&call.server.registry, &call.info.name);
+    let part = Part {
+        operation: Operation::Create,
+        name,
+        object: eviction,
+        old_object: Value::Null,
+    };
+    let eviction = registry.admit_part(call, part, &options).await?;
     let mut delete = match eviction.get("deleteOptions").filter(|options| options.is_object()) {
         Some(given) => DeleteOptions::deserialize(given).map_err(|error| Error::bad_request(error.to_string()))?,
         None => DeleteOptions::default(),
@@ -28,12 +36,12 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     if options.dry_run {
         delete.dry_run = vec!["All".to_owned()];
     }
-    let registry = &call.server.registry;
-    let (namespace, name) = (&call.info.namespace, &call.info.name);
+    let namespace = &call.info.namespace;
     let pod = registry.get(&call.served, namespace, name).await?.value(&call.served)?;
     if needs_budget(&pod) {
         spend_budget(call, &pod, &options).await?;
     }
+    let options = options.after_admission();
     mark_target(call, &options).await?;
     registry
         .delete(&call.served, namespace, name, &delete, &options)

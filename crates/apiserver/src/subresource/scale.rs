@@ -1,7 +1,8 @@
 //! Scale: the number of replicas of a workload, in one shape for all of them.
 
+use admission::Operation;
 use api::selector::Selector;
-use api::{Error, FieldError, LabelSelector, Path, Resource, Value};
+use api::{Error, FieldError, LabelSelector, Path, Reason, Resource, Value};
 use http::{Response, StatusCode};
 use serde::Deserialize;
 use serde_json::json;
@@ -10,7 +11,7 @@ use crate::body::Body;
 use crate::decode::{self, Expected};
 use crate::negotiate;
 use crate::patching::check_form;
-use crate::registry::{self, PatchType, Scope, Tracking, WriteOptions, invalid_patch};
+use crate::registry::{self, Part, PatchType, Scope, Tracking, WriteOptions, invalid_patch};
 use crate::respond;
 use crate::verbs::{Call, named, warn};
 
@@ -47,7 +48,7 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
         }
         _ => None,
     };
-    let mut change = |parent: &Value| {
+    let wanted = |parent: &Value| {
         if let Some((config, options)) = &config {
             return applied(call, parent, config, options);
         }
@@ -57,11 +58,58 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
         };
         apply(call, parent, &scale)
     };
-    let scope = Scope::Subresource("scale");
-    let stored = registry
-        .update(&call.served, namespace, name, scope, &options, &mut change)
-        .await?;
-    answer(call, &stored.value(&call.served)?)
+    write(call, &options, written.as_ref(), &wanted).await
+}
+
+/// Admission sees the scale, before and after, and may change it; the workload is written as it was then.
+async fn write(
+    call: &Call<'_>,
+    options: &WriteOptions,
+    written: Option<&Value>,
+    wanted: &(dyn Fn(&Value) -> Result<Value, Error> + Sync),
+) -> Result<Response<Body>, Error> {
+    let (namespace, name) = (&call.info.namespace, &call.info.name);
+    let registry = &call.server.registry;
+    let mut turns = MAX_TURNS;
+    loop {
+        turns -= 1;
+        let parent = registry.get(&call.served, namespace, name).await?.value(&call.served)?;
+        let mut changed = wanted(&parent)?;
+        let asked = written.cloned().unwrap_or_else(|| scale_of(call, &changed));
+        let part = Part {
+            operation: Operation::Update,
+            name,
+            object: asked.clone(),
+            old_object: scale_of(call, &parent),
+        };
+        let admitted = registry.admit_part(call, part, options).await?;
+        if admitted["spec"]["replicas"] != asked["spec"]["replicas"] {
+            set_replicas(call, &mut changed, replicas(&admitted)?);
+        }
+        let revision = parent["metadata"]["resourceVersion"].clone();
+        let unconditional = is_any(&changed["metadata"]["resourceVersion"])
+            || (written.is_none() && changed["metadata"]["resourceVersion"] == revision);
+        if unconditional {
+            changed["metadata"]["resourceVersion"] = revision;
+        }
+        let scope = Scope::Subresource("scale");
+        let mut change = |_: &Value| Ok(changed.clone());
+        let admitted = options.after_admission();
+        let stored = registry
+            .update(&call.served, namespace, name, scope, &admitted, &mut change)
+            .await;
+        match stored {
+            Err(error) if unconditional && turns > 0 && error.reason == Reason::Conflict => {}
+            stored => return answer(call, &stored?.value(&call.served)?),
+        }
+    }
+}
+
+/// How often a scale without a revision is tried on a workload that keeps changing.
+const MAX_TURNS: usize = 16;
+
+fn is_any(revision: &Value) -> bool {
+    matches!(revision.as_str(), None | Some("" | "0"))
 }
 
 /// What a configuration of the scale means for the workload itself.
@@ -113,19 +161,28 @@ fn patched(call: &Call<'_>, scale: &Value) -> Result<Value, Error> {
 }
 
 fn apply(call: &Call<'_>, parent: &Value, scale: &Value) -> Result<Value, Error> {
-    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
-    if replicas < 0 {
-        let path = Path::new("spec").child("replicas");
-        let problem = FieldError::invalid(&path, replicas, "must be greater than or equal to 0");
-        return Err(Error::invalid(&SCALE, &call.info.name, vec![problem]));
-    }
     let mut changed = parent.clone();
-    match custom_paths(call) {
-        Some(paths) => paths.spec_replicas.set(&mut changed, replicas.into()),
-        None => changed["spec"]["replicas"] = replicas.into(),
-    }
+    set_replicas(call, &mut changed, replicas(scale)?);
     changed["metadata"]["resourceVersion"] = scale["metadata"]["resourceVersion"].clone();
     Ok(changed)
+}
+
+fn replicas(scale: &Value) -> Result<i64, Error> {
+    let replicas = scale["spec"]["replicas"].as_i64().unwrap_or(0);
+    if replicas >= 0 {
+        return Ok(replicas);
+    }
+    let path = Path::new("spec").child("replicas");
+    let problem = FieldError::invalid(&path, replicas, "must be greater than or equal to 0");
+    let name = scale["metadata"]["name"].as_str().unwrap_or_default();
+    Err(Error::invalid(&SCALE, name, vec![problem]))
+}
+
+fn set_replicas(call: &Call<'_>, parent: &mut Value, replicas: i64) {
+    match custom_paths(call) {
+        Some(paths) => paths.spec_replicas.set(parent, replicas.into()),
+        None => parent["spec"]["replicas"] = replicas.into(),
+    }
 }
 
 fn answer(call: &Call<'_>, parent: &Value) -> Result<Response<Body>, Error> {

@@ -1,6 +1,6 @@
 //! Tokens for service accounts.
 
-use admission::Lookup;
+use admission::{Lookup, Operation};
 use api::{Error, FieldError, Path, Resource, Value, kinds};
 use auth::authenticate::{Bound, TokenSpec};
 use http::{Response, StatusCode};
@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::body::Body;
 use crate::decode::{self, Expected};
 use crate::negotiate;
+use crate::registry::Part;
 use crate::respond;
 use crate::verbs::Call;
 
@@ -25,7 +26,7 @@ static TOKEN_REQUEST: Resource = Resource::namespaced("authentication.k8s.io", "
 pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     let options = call.write_options()?;
     let expected = Expected::named(API_VERSION, "TokenRequest", "authentication/v1.TokenRequest")?;
-    let (mut request, _) = decode::object(expected, call.headers, &call.body, options.validation)?;
+    let (request, _) = decode::object(expected, call.headers, &call.body, options.validation)?;
     let (namespace, name) = (&call.info.namespace, &call.info.name);
     let account = call
         .server
@@ -34,6 +35,13 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
         .await?
         .value(&call.served)?;
     check_identity(call, &request)?;
+    let part = Part {
+        operation: Operation::Create,
+        name,
+        object: request,
+        old_object: Value::Null,
+    };
+    let mut request = call.server.registry.admit_part(call, part, &options).await?;
     let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
     if seconds < MIN_SECONDS {
         return Err(invalid(&request, "may not specify a duration less than 10 minutes"));
