@@ -367,8 +367,8 @@ fn read_name(message: &[u8], at: usize) -> Option<(String, usize)> {
 
 /// The size that the client takes over UDP, if it says so in an OPT record among the additional ones.
 fn extension(message: &[u8], mut at: usize) -> Option<u16> {
-    let others = read_u16(message, 6)? + read_u16(message, 8)?;
-    if others != 0 {
+    let counts = [read_u16(message, 6)?, read_u16(message, 8)?];
+    if counts != [0, 0] {
         return None;
     }
     for _ in 0..read_u16(message, 10)?.min(4) {
@@ -414,6 +414,13 @@ mod tests {
         assert!(answer.windows(3).any(|window| window == b"Web"));
         assert_eq!(answer[3] & 15, Code::Refused as u8);
         assert_eq!(Query::parse(&question("", kind::NS, false)).unwrap().udp_bytes, 512);
+    }
+
+    #[test]
+    fn counts_that_no_message_can_have_add_up_to_nothing() {
+        let mut message = question("a", kind::A, true);
+        message[6..10].copy_from_slice(&[0xff, 0xff, 0, 1]);
+        assert_eq!(Query::parse(&message).unwrap().udp_bytes, PLAIN_UDP_BYTES);
     }
 
     #[test]

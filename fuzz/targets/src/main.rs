@@ -1,5 +1,5 @@
-//! Runs targets on mutated inputs for as long as one likes, or writes the inputs that libFuzzer begins with:
-//! `fuzzing run SEED SECONDS [NAME…]`, `fuzzing seeds DIR`.
+//! Runs targets on mutated inputs for as long as one likes, tries the inputs of files again, or writes the inputs that
+//! libFuzzer begins with: `fuzzing run SEED SECONDS [NAME…]`, `fuzzing try NAME FILE…`, `fuzzing seeds DIR`.
 
 use std::fs;
 use std::path::Path;
@@ -24,13 +24,17 @@ fn main() -> ExitCode {
             (Ok(seed), Ok(seconds)) => run(seed, Duration::from_secs(seconds), names),
             _ => usage(),
         },
+        ["try", name, files @ ..] => match TARGETS.iter().find(|target| target.name == *name) {
+            Some(target) => try_files(target, files),
+            None => usage(),
+        },
         ["seeds", dir] => write_seeds(Path::new(dir)),
         _ => usage(),
     }
 }
 
 fn usage() -> ExitCode {
-    eprintln!("fuzzing run SEED SECONDS [NAME…] | fuzzing seeds DIR");
+    eprintln!("fuzzing run SEED SECONDS [NAME…] | fuzzing try NAME FILE… | fuzzing seeds DIR");
     ExitCode::FAILURE
 }
 
@@ -65,6 +69,19 @@ fn run_one(target: &Target, seed: u64, time: Duration) {
         "{}: {count} inputs, at most {:?} and {} bytes",
         target.name, worst.time, worst.bytes
     );
+}
+
+fn try_files(target: &Target, files: &[&str]) -> ExitCode {
+    for file in files {
+        match fs::read(file) {
+            Ok(data) => println!("{file}: {:?}", watch::run(target, &data)),
+            Err(error) => {
+                eprintln!("cannot read {file}: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    ExitCode::SUCCESS
 }
 
 fn write_seeds(dir: &Path) -> ExitCode {

@@ -54,6 +54,11 @@ impl FromStr for Quantity {
             },
         };
         quantity.limit();
+        // It is written with an exponent that is a multiple of three, and must be readable again.
+        let growth = 10i128.pow(quantity.exponent.rem_euclid(3).unsigned_abs());
+        if quantity.mantissa.checked_mul(growth).is_none() {
+            return Err(QuantityError::Numeric);
+        }
         if keeps {
             quantity.text = Some(text.into());
         }

@@ -89,3 +89,15 @@ fn sums_and_comparisons_are_exact() {
     memory.add(&"64Mi".parse().unwrap());
     assert_eq!(memory.to_string(), "128Mi");
 }
+
+#[test]
+fn a_number_is_refused_that_could_not_be_read_again_as_it_is_written() {
+    let digits = "4".repeat(37);
+    assert_eq!(format!("{digits}.9E0").parse::<Quantity>(), Err(QuantityError::Numeric));
+    let written = format!("{}.9E0", &digits[..35])
+        .parse::<Quantity>()
+        .unwrap()
+        .to_string();
+    assert_eq!(written, format!("{}900e-3", &digits[..35]));
+    assert!(written.parse::<Quantity>().is_ok());
+}
