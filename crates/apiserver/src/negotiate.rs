@@ -18,6 +18,8 @@ pub enum Shape {
     Object,
     Table,
     PartialMetadata,
+    /// The same of a list, which is another kind.
+    PartialMetadataList,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,9 +104,8 @@ fn clause_wanted(clause: &str, shapes: bool) -> Option<Wanted> {
     let shape = match (kind, group, version) {
         ("", ..) => Shape::Object,
         ("Table", "meta.k8s.io", "v1" | "v1beta1") if shapes => Shape::Table,
-        ("PartialObjectMetadata" | "PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") if shapes => {
-            Shape::PartialMetadata
-        }
+        ("PartialObjectMetadata", "meta.k8s.io", "v1" | "v1beta1") if shapes => Shape::PartialMetadata,
+        ("PartialObjectMetadataList", "meta.k8s.io", "v1" | "v1beta1") if shapes => Shape::PartialMetadataList,
         _ => return None,
     };
     Some(Wanted { encoding, shape })

@@ -9,7 +9,7 @@ use crate::registry::{
     self, FieldValidation, PatchType, Scope, Stored, Tracking, WriteOptions, check_name, invalid_options, invalid_patch,
 };
 use crate::request::RequestInfo;
-use crate::verbs::{Call, warn};
+use crate::verbs::{Call, forget_revision, warn};
 
 /// How often an apply starts over because the object appeared or vanished in between.
 const MAX_APPLY_TURNS: usize = 5;
@@ -208,6 +208,7 @@ impl Call<'_> {
             return Err(Error::conflict(resource, name, why));
         }
         check_name(&mut new, name)?;
+        forget_revision(&mut new);
         Ok(new)
     }
 }

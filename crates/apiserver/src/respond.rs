@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Error, Resource, Value};
+use api::{Error, Reason, Resource, Value};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{Response, StatusCode};
@@ -120,6 +120,9 @@ impl Presenter {
 
     /// One object that already carries its revision.
     pub fn value(&self, code: StatusCode, value: Value) -> Result<Response<Body>, Error> {
+        if self.wanted.shape == Shape::PartialMetadataList {
+            return Err(self.not_a("PartialObjectMetadataList", "is not a list", ""));
+        }
         Ok(bytes(code, self.wanted.encoding.media_type(), self.encode(value)?))
     }
 
@@ -141,10 +144,11 @@ impl Presenter {
                 value["metadata"] = metadata;
                 (value, schema::builtin().named("meta/v1.Table"))
             }
-            Shape::PartialMetadata => {
+            Shape::PartialMetadata => return Err(self.not_a("PartialObjectMetadata", "is a list", "List")),
+            Shape::PartialMetadataList => {
                 let list = json!({
                     "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-                    "items": items.iter().map(partial_metadata).collect::<Vec<_>>(),
+                    "items": items.iter().map(table::partial_metadata).collect::<Vec<_>>(),
                 });
                 (list, schema::builtin().named("meta/v1.PartialObjectMetadataList"))
             }
@@ -155,6 +159,21 @@ impl Presenter {
             encoding.media_type(),
             encode(&value, ty, encoding)?,
         ))
+    }
+
+    /// What was asked for is the metadata of something else. Upstream names the type of its code.
+    fn not_a(&self, wanted: &str, found: &str, suffix: &str) -> Error {
+        let resource = self.resource();
+        let package = match resource.group {
+            "" | "events.k8s.io" => "core",
+            group => group.split('.').next().unwrap_or_default(),
+        };
+        let ty = match &self.served.custom {
+            Some(_) => format!("*unstructured.Unstructured{suffix}"),
+            None => format!("*{package}.{}{suffix}", resource.kind),
+        };
+        let message = format!("you requested {wanted}, but the requested object {found} ({ty})");
+        Error::new(Reason::NotAcceptable, message)
     }
 
     fn encode(&self, value: Value) -> Result<Bytes, Error> {
@@ -170,16 +189,12 @@ impl Presenter {
                 shaped["metadata"]["resourceVersion"] = value["metadata"]["resourceVersion"].clone();
                 (shaped, schema::builtin().named("meta/v1.Table"))
             }
-            Shape::PartialMetadata => (
-                partial_metadata(&value),
+            Shape::PartialMetadata | Shape::PartialMetadataList => (
+                table::partial_metadata(&value),
                 schema::builtin().named("meta/v1.PartialObjectMetadata"),
             ),
         }
     }
-}
-
-fn partial_metadata(value: &Value) -> Value {
-    json!({ "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": value["metadata"] })
 }
 
 impl FrameEncoder {

@@ -54,6 +54,17 @@ pub fn of<'a>(
     })
 }
 
+/// An object without anything but its metadata.
+pub fn partial_metadata(object: &Value) -> Value {
+    let mut partial = json!({
+        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"],
+    });
+    if object["kind"] == "DaemonSet" && object["apiVersion"] == "apps/v1" {
+        drop_template_generation(&mut partial["metadata"]);
+    }
+    partial
+}
+
 /// To upstream this is a field that only the versions of the API show as an annotation, and rows are made before that.
 fn drop_template_generation(metadata: &mut Value) {
     let Some(metadata) = metadata.as_object_mut() else {
@@ -91,12 +102,7 @@ fn row(served: &Served, object: &Value, include: IncludeObject, now: i64) -> Val
         IncludeObject::None => {}
         IncludeObject::Object => row["object"] = object.clone(),
         IncludeObject::Metadata => {
-            row["object"] = json!({
-                "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"],
-            });
-            if served.resource.kind == "DaemonSet" {
-                drop_template_generation(&mut row["object"]["metadata"]);
-            }
+            row["object"] = partial_metadata(object);
         }
     }
     row

@@ -202,6 +202,7 @@ impl Call<'_> {
             Err(error) if error.reason == Reason::NotFound && creates => {
                 let mut value = value;
                 check_name(&mut value, name)?;
+                forget_revision(&mut value);
                 let created = registry.create(&self.served, namespace, value, &options).await?;
                 (StatusCode::CREATED, created)
             }
@@ -350,6 +351,13 @@ pub fn not_served() -> Error {
     let mut error = Error::new(Reason::NotFound, "the server could not find the requested resource");
     error.details();
     error
+}
+
+/// Whoever updates what is not there means the object, not a revision of it.
+pub fn forget_revision(value: &mut Value) {
+    if let Some(metadata) = value["metadata"].as_object_mut() {
+        metadata.remove("resourceVersion");
+    }
 }
 
 /// Warnings that belong to the answer, whatever becomes of the request.

@@ -420,6 +420,99 @@ async fn a_body_that_is_too_large_is_refused() {
     );
 }
 
+#[tokio::test]
+async fn deleting_shows_what_was_deleted_or_leaves_dependents_behind() {
+    let cluster = Cluster::start().await;
+    let services = "/api/v1/namespaces/default/services";
+    cluster.post(services, &service("a")).await;
+    let (_, deleted) = cluster.delete(&format!("{services}/a")).await;
+    assert_eq!(deleted["kind"], "Service");
+
+    let controllers = "/api/v1/namespaces/default/replicationcontrollers";
+    let template =
+        json!({ "metadata": { "labels": { "app": "a" } }, "spec": { "containers": [{ "name": "a", "image": "a" }] } });
+    let controller = json!({ "metadata": { "name": "a" }, "spec": { "replicas": 0, "template": template } });
+    assert_eq!(cluster.post(controllers, &controller).await.0, StatusCode::CREATED);
+    let (_, waiting) = cluster.delete(&format!("{controllers}/a")).await;
+    assert_eq!(waiting["metadata"]["finalizers"], json!(["orphan"]));
+}
+
+#[tokio::test]
+async fn a_balancer_that_asks_nodes_gets_a_port_to_ask_at() {
+    let cluster = Cluster::start().await;
+    let services = "/api/v1/namespaces/default/services";
+    let ports = json!([
+        { "name": "udp", "port": 53, "protocol": "UDP" }, { "name": "tcp", "port": 53, "protocol": "TCP" },
+    ]);
+    let spec = json!({ "type": "LoadBalancer", "externalTrafficPolicy": "Local", "ports": ports });
+    let (code, made) = cluster
+        .post(services, &json!({ "metadata": { "name": "a" }, "spec": spec }))
+        .await;
+    assert_eq!(code, StatusCode::CREATED, "{made}");
+    let spec = &made["spec"];
+    assert!(spec["healthCheckNodePort"].as_i64().is_some_and(|port| port >= 30000));
+    assert_ne!(spec["healthCheckNodePort"], spec["ports"][0]["nodePort"]);
+    // Ports of one number share a port of the nodes.
+    assert_eq!(spec["ports"][0]["nodePort"], spec["ports"][1]["nodePort"]);
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused_before_anything_is_looked_for() {
+    let cluster = Cluster::start().await;
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let log = "/api/v1/namespaces/default/pods/none/log";
+    let cases = [
+        (
+            format!("{maps}?limit=x"),
+            "strconv.ParseInt: parsing \"x\": invalid syntax",
+        ),
+        (
+            format!("{maps}?resourceVersionMatch=Exact"),
+            "ListOptions.meta.k8s.io \"\" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden \
+             unless resourceVersion is provided",
+        ),
+        (
+            format!("{maps}?sendInitialEvents=true"),
+            "ListOptions.meta.k8s.io \"\" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list",
+        ),
+        (
+            format!("{maps}?fieldSelector=data.a=x"),
+            "\"data.a\" is not a known field selector: only \"metadata.name\", \"metadata.namespace\"",
+        ),
+        (
+            format!("{log}?tailLines=-1"),
+            "PodLogOptions \"none\" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0",
+        ),
+    ];
+    for (path, expected) in cases {
+        assert_eq!(cluster.get(&path).await.1["message"], expected, "{path}");
+    }
+    let created = json!({ "metadata": { "name": "a", "resourceVersion": "7" } });
+    let (_, refused) = cluster.post(maps, &created).await;
+    assert_eq!(
+        refused["message"],
+        "resourceVersion should not be set on objects to be created"
+    );
+}
+
+#[tokio::test]
+async fn a_review_asks_one_thing_about_somebody() {
+    let cluster = Cluster::start().await;
+    let reviews = "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews";
+    let attributes = json!({ "namespace": "other", "verb": "get", "resource": "pods" });
+    let (code, refused) = cluster
+        .post(reviews, &json!({ "spec": { "resourceAttributes": attributes } }))
+        .await;
+    assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY);
+    let fields: Vec<&str> = refused["details"]["causes"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|cause| cause["field"].as_str())
+        .collect();
+    assert_eq!(fields, ["spec.user", "spec.resourceAttributes.namespace"]);
+}
+
 fn config_map(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": { "k": "v" } })
 }

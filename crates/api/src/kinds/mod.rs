@@ -194,4 +194,6 @@ fn named(group: &str, plural: &str) -> &'static [&'static Resource] {
 }
 
 #[cfg(test)]
+mod core_tests;
+#[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admission::{Attributes, Operation};
-use api::{Error, Resource, Value};
+use api::{Error, Reason, Resource, Value};
 use store::{Compare, Outcome, Transaction, Write};
 
 use super::managers;
@@ -49,6 +49,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Stored, Error> {
         let resource = served.resource;
+        let revision = check_new_revision(&value, options.dry_run)?;
         metadata::fill_new(&mut value, resource, namespace)?;
         if resource.has_status()
             && !resource.rules.keeps_status_on_create()
@@ -85,7 +86,11 @@ impl Registry {
         attributes.name.clone_from(&name);
         warn(oddities(resource, &attributes.object, None));
         self.admission.validate(&attributes, &self.lookup()).await?;
-        self.commit_new(served, namespace, &name, attributes, options).await
+        let stored = self.commit_new(served, namespace, &name, attributes, options).await?;
+        Ok(match revision {
+            0 => stored,
+            revision => Stored { revision, ..stored },
+        })
     }
 
     /// A complete object of the server's own making, without asking admission.
@@ -174,6 +179,16 @@ impl Registry {
             "too many concurrent allocations; please try again",
         ))
     }
+}
+
+/// What does not exist yet has no revision. A dry run shows the one that it was given.
+fn check_new_revision(value: &Value, dry_run: bool) -> Result<u64, Error> {
+    let given = text(value, "resourceVersion").parse::<u64>().unwrap_or(0);
+    if given != 0 && !dry_run {
+        let message = "resourceVersion should not be set on objects to be created";
+        return Err(Error::new(Reason::Unknown, message));
+    }
+    Ok(given)
 }
 
 /// What to warn about in an object that is written; `old` is what it was before.

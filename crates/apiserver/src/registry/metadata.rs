@@ -32,7 +32,8 @@ pub fn fill_new(value: &mut Value, resource: &Resource, namespace: &str) -> Resu
         api::Generation::Spec | api::Generation::SpecAndLabels | api::Generation::All => {
             metadata.insert("generation".to_owned(), 1.into())
         }
-        api::Generation::None | api::Generation::Changes => metadata.remove("generation"),
+        // Nobody counts yet, so that nobody minds what the client says.
+        api::Generation::None | api::Generation::Changes => None,
     };
     Ok(())
 }

@@ -73,7 +73,13 @@ impl Registry {
         let resource = served.resource;
         let old = stored.value(served)?;
         let mut new = change(&old)?;
-        check_preconditions(served, &self.key(served, namespace, name), &new, &old)?;
+        let key = self.key(served, namespace, name);
+        // A dry run asks no store, and knows the key without its root.
+        let shown = match options.dry_run {
+            true => key.strip_prefix(&*self.services.root).unwrap_or(&key),
+            false => &key,
+        };
+        check_preconditions(served, shown, &new, &old)?;
         metadata::check_name(&mut new, name)?;
         metadata::check_namespace(&mut new, resource, namespace)?;
         self.complete(served, &mut new)?;
