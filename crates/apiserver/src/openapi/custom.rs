@@ -24,6 +24,11 @@ static COMMON: LazyLock<Map<String, Value>> = LazyLock::new(|| {
     types.schemas()
 });
 
+/// Whether a component belongs to every document rather than to a custom resource.
+pub fn is_common(name: &str) -> bool {
+    COMMON.contains_key(name)
+}
+
 /// What the fields say that every object and every list has.
 static OBJECT_FIELDS: LazyLock<Map<String, Value>> = LazyLock::new(|| described_fields("Pod", OBJECT_META));
 static LIST_FIELDS: LazyLock<Map<String, Value>> = LazyLock::new(|| described_fields("PodList", LIST_META));

@@ -68,9 +68,7 @@ pub fn documents(customs: &Customs) -> Result<[Document; 2], String> {
         take(custom::document(customs, group, version), &mut parts, custom_schema);
     }
     // These are among the built-in ones already.
-    parts
-        .definitions
-        .retain(|name, _| !name.starts_with("io.k8s.apimachinery."));
+    parts.definitions.retain(|name, _| !custom::is_common(name));
     let after = |text: String| if text.is_empty() { text } else { format!(",{text}") };
     let definitions = format!("{}}},\"paths\":{{", after(members(&parts.definitions)));
     let paths = format!("{}}}}}", after(members(&parts.paths)));
