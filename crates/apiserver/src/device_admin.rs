@@ -60,20 +60,59 @@ fn administered(devices: &Value, path: &Path) -> Vec<Path> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use api::Resource;
+    use auth::User;
+    use expect_test::expect;
+    use futures_util::FutureExt;
     use serde_json::json;
 
     use super::*;
 
+    /// A cluster with one namespace.
+    struct OneNamespace(Value);
+
+    impl Lookup for OneNamespace {
+        fn get(&self, _: &'static Resource, _: &str, _: &str) -> Option<Arc<Value>> {
+            Some(Arc::new(self.0.clone()))
+        }
+
+        fn list(&self, _: &'static Resource, _: &str) -> Vec<Value> {
+            vec![self.0.clone()]
+        }
+    }
+
+    fn check(labels: Value, requests: Value) -> String {
+        let attributes = Attributes {
+            user: User::system("jane", &[]),
+            operation: Operation::Create,
+            resource: &RESOURCE_CLAIM,
+            subresource: String::new(),
+            namespace: "default".to_owned(),
+            name: "mine".to_owned(),
+            object: json!({"spec": {"devices": {"requests": requests}}}),
+            old_object: Value::Null,
+            dry_run: false,
+            options: Value::Null,
+            remarks: Arc::default(),
+            reinvocation: admission::Reinvocation::default(),
+        };
+        let namespace = OneNamespace(json!({"metadata": {"labels": labels}}));
+        let checked = DeviceAdminAccess.validate(&attributes, &namespace).now_or_never();
+        let checked = checked.expect("it does not wait");
+        checked.err().map(|error| error.message).unwrap_or_default()
+    }
+
     #[test]
-    fn only_requests_that_ask_for_it_are_looked_at() {
-        let devices = json!({"requests": [
-            {"name": "a", "exactly": {"deviceClassName": "c"}},
-            {"name": "b", "exactly": {"deviceClassName": "c", "adminAccess": true}},
-        ]});
-        let found: Vec<String> = administered(&devices, &Path::new("d"))
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        assert_eq!(found, ["d.requests[1].adminAccess"]);
+    fn others_devices_are_open_only_in_namespaces_marked_for_it() {
+        let plain = json!({"name": "a", "exactly": {"deviceClassName": "c"}});
+        let admin = json!({"name": "b", "exactly": {"deviceClassName": "c", "adminAccess": true}});
+        assert_eq!(check(json!({}), json!([plain])), "");
+        assert_eq!(check(json!({LABEL: "true"}), json!([plain, admin])), "");
+        expect![[
+            r#"ResourceClaim.resource.k8s.io "mine" is invalid: spec.devices.requests[1].adminAccess: Forbidden: admin access to devices requires the `resource.kubernetes.io/admin-access: true` label on the containing namespace"#
+        ]]
+        .assert_eq(&check(json!({}), json!([plain, admin])));
     }
 }
