@@ -1,6 +1,6 @@
 //! The conditions of an object's status.
 
-use crate::{Fields, Value};
+use crate::{Fields, Path, Problems, Value};
 
 /// Sets the condition of this one's type. It tells since when its status is what it is: from `now` on where that is new,
 /// and for as long as before where only its reason or message are.
@@ -38,6 +38,19 @@ pub fn has_condition(object: &Value, wanted: &Value) -> bool {
     condition(object, wanted.text("type")).is_some_and(says)
 }
 
+/// What is wrong with a list of conditions: each has a type, and no two have the same.
+pub fn validate_types(status: &Value, path: &Path, problems: &mut Problems) {
+    let conditions = status.list("conditions");
+    for (index, condition) in conditions.iter().enumerate() {
+        let path = path.child("conditions").index(index);
+        problems.needs(condition, &path, "type");
+        let kind = condition.text("type");
+        if conditions[..index].iter().any(|other| other.text("type") == kind) {
+            problems.duplicate(&path, "type", kind);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -65,5 +78,20 @@ mod tests {
         assert_eq!(object["status"]["conditions"], wanted);
         assert!(has_condition(&object, &json!({"type": "A", "reason": "R"})));
         assert!(!has_condition(&object, &json!({"type": "A", "reason": "Q"})));
+    }
+
+    #[test]
+    fn a_condition_has_a_type_of_its_own() {
+        let mut problems = Problems::default();
+        let status = json!({"conditions": [{"type": "A"}, {"type": "A"}, {}]});
+        validate_types(&status, &Path::new("status"), &mut problems);
+        let found: Vec<String> = problems.into_vec().iter().map(ToString::to_string).collect();
+        assert_eq!(
+            found,
+            [
+                r#"status.conditions[1].type: Duplicate value: "A""#,
+                "status.conditions[2].type: Required value",
+            ]
+        );
     }
 }

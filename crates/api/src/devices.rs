@@ -3,7 +3,9 @@
 use cel::{Environment, Type};
 
 use crate::expressions::type_of;
-use crate::names::{c_identifier, dns1123_label, dns1123_subdomain, label_key, label_value};
+use crate::names::{c_identifier, dns1123_label, dns1123_subdomain, interface_address, label_key, label_value};
+use crate::pod_spec::validate_node_selector;
+use crate::workload::validate_condition;
 use crate::{FieldError, Fields, Path, Problems, Value};
 
 /// How many requests, constraints and configurations a claim may have, each.
@@ -201,6 +203,8 @@ pub fn validate_status(claim: &Value, path: &Path, problems: &mut Problems) {
         let device = result.text("device");
         problems.form(&path, "device", device, dns1123_label(device, false));
     }
+    validate_allocation(&status["allocation"], &names, &path.child("allocation"), problems);
+    validate_devices(status, &path.child("devices"), problems);
     let (users, path) = (status.list("reservedFor"), path.child("reservedFor"));
     too_many(users, MAX_USERS, &path, problems);
     for (index, user) in users.iter().enumerate() {
@@ -209,11 +213,55 @@ pub fn validate_status(claim: &Value, path: &Path, problems: &mut Problems) {
             problems.needs(user, &path, field);
         }
         if users[..index].iter().any(|other| other["uid"] == user["uid"]) {
-            problems.duplicate(&path, "uid", user.text("uid"));
+            problems.duplicate(&path, "", user.text("uid"));
         }
     }
     if !users.is_empty() && !status.has("allocation") {
         problems.forbidden(&path, "", "may not be specified when `allocated` is not set");
+    }
+}
+
+/// What an allocation says beside the devices themselves.
+fn validate_allocation(allocation: &Value, names: &[String], path: &Path, problems: &mut Problems) {
+    if allocation.has("nodeSelector") {
+        validate_node_selector(&allocation["nodeSelector"], &path.child("nodeSelector"), problems);
+    }
+    let path = path.child("devices").child("config");
+    for (index, config) in allocation["devices"].list("config").iter().enumerate() {
+        let path = path.index(index);
+        problems.one_of(config, &path, "source", &["FromClaim", "FromClass"]);
+        validate_references(config, names, &path, problems);
+        validate_config(config, &path, problems);
+    }
+}
+
+/// What drivers tell of the devices that are allocated, and of no others.
+fn validate_devices(status: &Value, path: &Path, problems: &mut Problems) {
+    let results = status["allocation"]["devices"].list("results");
+    for (index, device) in status.list("devices").iter().enumerate() {
+        let path = path.index(index);
+        let same = |result: &&Value| {
+            ["driver", "pool", "device"]
+                .iter()
+                .all(|field| result[field] == device[field])
+        };
+        if !results.iter().any(|result| same(&result)) {
+            problems.invalid(&path, "", device.clone(), "must be an allocated device in the claim");
+        }
+        for (index, condition) in device.list("conditions").iter().enumerate() {
+            let path = path.child("conditions").index(index);
+            let mut condition = condition.clone();
+            if condition.text("type").is_empty() {
+                problems.form(&path, "type", "", label_key(""));
+                condition.set("type", "unnamed");
+            }
+            validate_condition(&condition, &path, problems);
+        }
+        let place = path.child("networkData").child("ips");
+        for (index, text) in device["networkData"].list("ips").iter().enumerate() {
+            let text = text.as_str().unwrap_or_default();
+            problems.form(&place.index(index), "", text, interface_address(text));
+        }
     }
 }
 
@@ -408,7 +456,7 @@ mod tests {
         validate_status(&claim, &Path::new("status"), &mut problems);
         let found: Vec<String> = problems.into_vec().iter().map(ToString::to_string).collect();
         expect![[r#"
-            status.reservedFor[1].uid: Duplicate value: "1"
+            status.reservedFor[1]: Duplicate value: "1"
             status.reservedFor: Forbidden: may not be specified when `allocated` is not set
             status.allocation.devices.results[0].request: Invalid value: "s": must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"#]]
         .assert_eq(&found.join("\n"));

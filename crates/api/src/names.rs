@@ -325,6 +325,22 @@ pub fn cidr(text: &str) -> Vec<String> {
     }
 }
 
+/// The address of an interface together with the length of its network.
+pub fn interface_address(text: &str) -> Vec<String> {
+    let parts = text.split_once('/');
+    let fits = parts.is_some_and(
+        |(address, length)| match (address.parse::<IpAddr>(), length.parse::<u32>()) {
+            (Ok(IpAddr::V4(_)), Ok(length)) => length <= 32,
+            (Ok(IpAddr::V6(_)), Ok(length)) => length <= 128,
+            _ => false,
+        },
+    );
+    match fits {
+        true => Vec::new(),
+        false => vec!["must be a valid address in CIDR form, (e.g. 10.9.8.7/24 or 2001:db8::1/64)".to_owned()],
+    }
+}
+
 /// Upstream replaces the last two characters, so that the one before the dash is not looked at.
 fn mask_trailing_dash(name: &str, prefix: bool) -> String {
     match name.len().checked_sub(2).and_then(|end| name.get(..end)) {

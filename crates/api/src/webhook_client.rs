@@ -1,6 +1,6 @@
 //! Where a webhook is reached: at a URL or through a service.
 
-use crate::names::{dns1123_subdomain, port_number};
+use crate::names::{dns1035_label, dns1123_subdomain, port_number};
 use crate::{Fields, Path, Problems, Value};
 
 const FORM: &str = "; desired format: https://host[/path]";
@@ -106,6 +106,26 @@ pub fn validate_service(service: &Value, path: &Path, problems: &mut Problems) {
         for problem in dns1123_subdomain(step, false) {
             problems.invalid(path, "path", url_path, format!("segment[{index}]: {problem}"));
         }
+    }
+}
+
+/// The versions of reviews that a webhook understands; one of them has to be one that servers send.
+pub fn validate_review_versions(webhook: &Value, path: &Path, field: &str, missing: &str, problems: &mut Problems) {
+    let versions: Vec<&str> = webhook.list(field).iter().filter_map(Value::as_str).collect();
+    if versions.is_empty() {
+        return problems.required(path, field, missing);
+    }
+    for (index, version) in versions.iter().enumerate() {
+        let place = path.child(field).index(index);
+        if versions[..index].contains(version) {
+            problems.invalid(&place, "", *version, "duplicate version");
+            continue;
+        }
+        problems.form(&place, "", *version, dns1035_label(version, false));
+    }
+    if !versions.iter().any(|version| matches!(*version, "v1" | "v1beta1")) {
+        let detail = "must include at least one of v1, v1beta1";
+        problems.invalid(path, field, webhook[field].clone(), detail);
     }
 }
 

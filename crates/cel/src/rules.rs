@@ -50,7 +50,8 @@ pub struct Failure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleError {
     pub path: String,
-    pub rule: String,
+    /// What is shown: the whole rule, or its text where another part of it is wrong.
+    pub rule: Json,
     pub detail: String,
 }
 
@@ -223,7 +224,10 @@ impl Rule {
         let text = |field: &str| rule[field].as_str().unwrap_or_default().to_owned();
         let failed = |field: &str, detail: String| RuleError {
             path: format!("{path}.{field}"),
-            rule: text(field),
+            rule: match field {
+                "rule" => rule.clone(),
+                _ => text(field).into(),
+            },
             detail,
         };
         let of = type_of(schema, root);

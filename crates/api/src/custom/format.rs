@@ -32,6 +32,10 @@ static MAC: LazyLock<Option<Regex>> = LazyLock::new(|| {
 static BSON_ID: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new("^[0-9a-fA-F]{24}$").ok());
 
 /// Whether a text has the format; `None` for formats that are not checked.
+pub fn is_known(format: &str) -> bool {
+    matches(format, "").is_some()
+}
+
 pub fn matches(format: &str, text: &str) -> Option<bool> {
     // Names are compared without dashes: `date-time` and `datetime` are the same.
     Some(match format.replace('-', "").as_str() {

@@ -25,7 +25,9 @@ mod tests;
 
 pub use columns::Printed;
 pub use definition::{Conversion, Definition, ScalePaths, Version, WITH_STATUS, WITHOUT_STATUS, compare_versions};
+pub(crate) use format::is_known as is_known_format;
 pub use jsonpath::SimplePath;
+pub(crate) use schema_rules::below;
 pub use schema_rules::validate_definition_schema;
 pub use structural::{Additional, Basic, Structural};
 

@@ -6,6 +6,14 @@ use super::structural::{Basic, texts};
 use super::{Structural, defaults, prune, validate};
 use crate::{FieldError, FieldProblem, Fields, Path, Problems, Value};
 
+/// What a rule may say that a value is.
+const RULE_REASONS: [&str; 4] = [
+    "FieldValueDuplicate",
+    "FieldValueForbidden",
+    "FieldValueInvalid",
+    "FieldValueRequired",
+];
+
 /// What may not stand anywhere in a schema, with the reason.
 const FORBIDDEN: &[(&str, &str)] = &[
     ("$ref", "$ref is not supported"),
@@ -50,7 +58,9 @@ pub fn validate_definition_schema(schema: &Value, path: &Path) -> Vec<FieldError
     metadata_rules(schema, path, &mut problems);
     let mut problems = problems.into_vec();
     if let Err(broken) = cel::rules::Validator::compile(schema) {
-        problems.extend(broken.into_iter().map(|rule| rule_problem(path, rule)));
+        // One that is empty has been told so already.
+        let is_there = |broken: &cel::rules::RuleError| broken.rule.text("rule") != "" || !broken.rule.is_object();
+        problems.extend(broken.into_iter().filter(is_there).map(|rule| rule_problem(path, rule)));
     }
     problems
 }
@@ -110,7 +120,7 @@ impl Walk<'_> {
             self.problems.forbidden(path, "uniqueItems", why);
         }
         let both = !schema["additionalProperties"].is_null()
-            && schema["additionalProperties"] != false
+            && schema["additionalProperties"] != true
             && schema.entries("properties").next().is_some();
         if both {
             let why = "additionalProperties and properties are mutual exclusive";
@@ -271,6 +281,15 @@ impl Walk<'_> {
             if rule.text("rule").trim().is_empty() {
                 self.problems.required(&path, "rule", "rule is not specified");
             }
+            let message = rule.text("message");
+            if !message.is_empty() && message.trim().is_empty() {
+                self.problems
+                    .invalid(&path, "message", message, "must be non-empty if specified");
+            } else if message.trim().contains(['\n', '\r']) {
+                self.problems
+                    .invalid(&path, "message", message, "must not contain line breaks");
+            }
+            self.problems.optional_one_of(rule, &path, "reason", &RULE_REASONS);
         }
     }
 
@@ -345,6 +364,21 @@ impl Walk<'_> {
             self.problems.extend([problem]);
         }
     }
+}
+
+/// The schemas right below one.
+pub fn below(schema: &Value) -> impl Iterator<Item = &Value> {
+    let properties = schema.entries("properties").map(|(_, schema)| schema);
+    let lists = ["allOf", "anyOf", "oneOf"]
+        .into_iter()
+        .flat_map(|list| schema.list(list));
+    let single = ["items", "additionalProperties", "not"]
+        .into_iter()
+        .map(|field| &schema[field]);
+    properties
+        .chain(lists)
+        .chain(single)
+        .filter(|schema| schema.is_object())
 }
 
 /// The schema that a combination belongs to.

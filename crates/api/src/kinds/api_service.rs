@@ -52,6 +52,16 @@ impl Rules for ApiServiceRules {
         problems.into_vec()
     }
 
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        let path = Path::new("status").child("conditions");
+        for (index, condition) in new["status"].list("conditions").iter().enumerate() {
+            let states = ["True", "False", "Unknown"];
+            problems.optional_one_of(condition, &path.index(index), "status", &states);
+        }
+        problems.into_vec()
+    }
+
     /// The rest follows from the spec.
     fn validate_name(&self, name: &str, prefix: bool) -> Vec<String> {
         path_segment(name, prefix)

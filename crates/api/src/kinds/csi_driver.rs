@@ -46,6 +46,12 @@ impl Rules for CsiDriverRules {
                 problems.invalid(&path, "expirationSeconds", seconds, detail);
             }
         }
+        if let Some(period) = spec["nodeAllocatableUpdatePeriodSeconds"].as_i64()
+            && period < 10
+        {
+            let detail = "must be greater than or equal to 10 seconds";
+            problems.invalid(&path, "nodeAllocatableUpdatePeriodSeconds", period, detail);
+        }
         if spec.has("serviceAccountTokenInSecrets") && spec.list("tokenRequests").is_empty() {
             let field = "serviceAccountTokenInSecrets";
             let detail = format!("{field} is set but no tokenRequests are specified");

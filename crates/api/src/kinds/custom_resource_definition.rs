@@ -1,6 +1,6 @@
 //! CustomResourceDefinition: a kind that users bring along.
 
-use crate::custom::{CLEANUP_FINALIZER, SimplePath, naming, validate_definition_schema};
+use crate::custom::{self, CLEANUP_FINALIZER, SimplePath, naming, validate_definition_schema};
 use crate::names::{dns1035_label, dns1123_subdomain};
 use crate::print::{self, NAME};
 use crate::webhook_client;
@@ -136,10 +136,15 @@ impl Rules for CustomResourceDefinitionRules {
         problems.into_vec()
     }
 
-    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
-        let mut problems = Problems::default();
-        validate_stored_versions(new, &mut problems);
-        problems.into_vec()
+    fn warnings(&self, definition: &Value) -> Vec<String> {
+        let mut formats = Vec::new();
+        for version in definition["spec"].list("versions") {
+            unknown_formats(&version["schema"]["openAPIV3Schema"], &mut formats);
+        }
+        formats
+            .iter()
+            .map(|format| format!("unrecognized format {format:?}"))
+            .collect()
     }
 
     fn generation(&self) -> Generation {
@@ -211,7 +216,29 @@ fn validate_versions(spec: &Value, path: &Path, problems: &mut Problems) {
         let detail = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in \
                       spec.versions[*].schema instead";
         problems.invalid(path, "preserveUnknownFields", true, detail);
+        if versions
+            .iter()
+            .any(|version| has_default(&version["schema"]["openAPIV3Schema"]))
+        {
+            let detail = "must be false in order to use defaults in the schema";
+            problems.invalid(path, "preserveUnknownFields", true, detail);
+        }
     }
+}
+
+/// Formats that no value is checked by, each once.
+fn unknown_formats<'a>(schema: &'a Value, found: &mut Vec<&'a str>) {
+    let format = schema.text("format");
+    let of_numbers = ["int32", "int64", "float", "double"];
+    let known = format.is_empty() || of_numbers.contains(&format) || custom::is_known_format(format);
+    if !known && !found.contains(&format) {
+        found.push(format);
+    }
+    custom::below(schema).for_each(|schema| unknown_formats(schema, found));
+}
+
+fn has_default(schema: &Value) -> bool {
+    schema.has("default") || custom::below(schema).any(has_default)
 }
 
 /// What all versions say alike is reported once, as if it stood beside them.
@@ -303,13 +330,7 @@ fn validate_conversion(conversion: &Value, path: &Path, problems: &mut Problems)
         (None, true) => webhook_client::validate_service(&config["service"], &place.child("service"), problems),
         _ => {}
     }
-    let versions = webhook.list("conversionReviewVersions");
-    if versions.is_empty() {
-        problems.required(path, "conversionReviewVersions", "");
-    } else if !versions.iter().any(|version| version == "v1" || version == "v1beta1") {
-        let detail = "must include at least one of v1, v1beta1";
-        problems.invalid(path, "conversionReviewVersions", versions.to_vec(), detail);
-    }
+    webhook_client::validate_review_versions(webhook, path, "conversionReviewVersions", "", problems);
 }
 
 fn validate_subresources(subresources: &Value, path: &Path, problems: &mut Problems) {
@@ -332,7 +353,8 @@ fn validate_subresources(subresources: &Value, path: &Path, problems: &mut Probl
         }
         if !roots.iter().any(|root| text.starts_with(root)) {
             let roots: Vec<&str> = roots.iter().map(|root| root.trim_end_matches('.')).collect();
-            let detail = format!("should be a json path under {}", roots.join(" or "));
+            let either = if roots.len() > 1 { "either " } else { "" };
+            let detail = format!("should be a json path under {either}{}", roots.join(" or "));
             problems.invalid(&path, field, text, detail);
         }
     }
@@ -347,6 +369,11 @@ fn validate_columns(version: &Value, path: &Path, problems: &mut Problems) {
             let detail = format!("must be one of {}", kinds.join(","));
             problems.invalid(&path, "type", column.text("type"), detail);
         }
+        let format = column.text("format");
+        if !format.is_empty() && !COLUMN_FORMATS.contains(&format) {
+            let detail = format!("must be one of {}", COLUMN_FORMATS.join(","));
+            problems.invalid(&path, "format", format, detail);
+        }
         match column.text("jsonPath") {
             "" => problems.required(&path, "JSONPath", ""),
             text if !text.starts_with('.') => {
@@ -357,6 +384,17 @@ fn validate_columns(version: &Value, path: &Path, problems: &mut Problems) {
         }
     }
 }
+
+const COLUMN_FORMATS: [&str; 8] = [
+    "byte",
+    "date",
+    "date-time",
+    "double",
+    "float",
+    "int32",
+    "int64",
+    "password",
+];
 
 fn validate_selectable(version: &Value, path: &Path, problems: &mut Problems) {
     let schema = &version["schema"]["openAPIV3Schema"];
@@ -440,3 +478,19 @@ const COLUMNS: &[Column] = &[
         ..print::text("Created At", "When the server stored the definition.")
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_that_nothing_is_checked_by_are_warned_about_once() {
+        let of = |format: &str| json!({"type": "string", "format": format});
+        let schema = json!({"properties": {"a": of("odd"), "b": of("odd"), "c": of("date-time"), "d": of("int32")}});
+        let definition = json!({"spec": {"versions": [{"schema": {"openAPIV3Schema": schema}}]}});
+        assert_eq!(
+            CustomResourceDefinitionRules.warnings(&definition),
+            ["unrecognized format \"odd\""]
+        );
+    }
+}

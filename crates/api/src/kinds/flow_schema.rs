@@ -4,7 +4,7 @@ mod rules;
 
 use crate::names::dns1123_subdomain;
 use crate::print::{self, AGE, NAME};
-use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value, conditions};
 use serde_json::json;
 
 pub static FLOW_SCHEMA: Resource = Resource::cluster(
@@ -59,6 +59,12 @@ impl Rules for FlowSchemaRules {
         problems.into_vec()
     }
 
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        conditions::validate_types(&new["status"], &Path::new("status"), &mut problems);
+        problems.into_vec()
+    }
+
     fn generation(&self) -> Generation {
         Generation::Spec
     }
@@ -74,8 +80,7 @@ impl Rules for FlowSchemaRules {
 
     fn cells(&self, schema: &Value, now: i64) -> Vec<Value> {
         let spec = &schema["spec"];
-        let conditions = schema["status"].list("conditions");
-        let dangling = conditions.iter().find(|condition| condition.text("type") == "Dangling");
+        let dangling = conditions::condition(schema, "Dangling");
         vec![
             print::name(schema),
             spec["priorityLevelConfiguration"].text("name").into(),

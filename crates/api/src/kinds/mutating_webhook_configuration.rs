@@ -2,7 +2,7 @@
 
 use crate::admission_match::{default_match, default_rules, validate_rule};
 use crate::expressions::{admission_environment, validate_conditions};
-use crate::names::{dns1035_label, dns1123_subdomain};
+use crate::names::dns1123_subdomain;
 use crate::print::{self, AGE, NAME};
 use crate::webhook_client;
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value, validate_label_selector};
@@ -103,7 +103,8 @@ fn validate_webhook(webhook: &Value, path: &Path, problems: &mut Problems) {
         problems.invalid(path, "timeoutSeconds", seconds, detail);
     }
     validate_client(&webhook["clientConfig"], &path.child("clientConfig"), problems);
-    validate_versions(webhook, path, problems);
+    let missing = "must specify one of v1, v1beta1";
+    webhook_client::validate_review_versions(webhook, path, "admissionReviewVersions", missing, problems);
     validate_conditions(
         webhook.list("matchConditions"),
         &path.child("matchConditions"),
@@ -122,27 +123,6 @@ fn validate_client(client: &Value, path: &Path, problems: &mut Problems) {
         }
         (Some(url), false) => webhook_client::validate_url(url, &path.child("url"), problems),
         (None, true) => webhook_client::validate_service(&client["service"], &path.child("service"), problems),
-    }
-}
-
-/// The versions of reviews that a webhook understands; one of them has to be one that servers send.
-fn validate_versions(webhook: &Value, path: &Path, problems: &mut Problems) {
-    let field = "admissionReviewVersions";
-    let versions: Vec<&str> = webhook.list(field).iter().filter_map(Value::as_str).collect();
-    if versions.is_empty() {
-        return problems.required(path, field, "must specify one of v1, v1beta1");
-    }
-    for (index, version) in versions.iter().enumerate() {
-        let place = path.child(field).index(index);
-        if versions[..index].contains(version) {
-            problems.invalid(&place, "", *version, "duplicate version");
-            continue;
-        }
-        problems.form(&place, "", *version, dns1035_label(version, false));
-    }
-    if !versions.iter().any(|version| matches!(*version, "v1" | "v1beta1")) {
-        let detail = "must include at least one of v1, v1beta1";
-        problems.invalid(path, field, webhook[field].clone(), detail);
     }
 }
 

@@ -1,7 +1,7 @@
 //! PriorityLevelConfiguration: how many requests of a level run at a time, and how the others wait.
 
 use crate::print::{self, AGE, NAME};
-use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value, conditions};
 use serde_json::json;
 
 pub static PRIORITY_LEVEL_CONFIGURATION: Resource = Resource::cluster(
@@ -67,6 +67,12 @@ impl Rules for PriorityLevelConfigurationRules {
             ("Exempt", true) => validate_shares(&spec["exempt"], &path.child("exempt"), &mut problems),
             _ => {}
         }
+        problems.into_vec()
+    }
+
+    fn validate_status_update(&self, new: &Value, _old: &Value) -> Vec<FieldError> {
+        let mut problems = Problems::default();
+        conditions::validate_types(&new["status"], &Path::new("status"), &mut problems);
         problems.into_vec()
     }
 

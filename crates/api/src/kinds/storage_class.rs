@@ -23,6 +23,7 @@ impl Rules for StorageClassRules {
         let mut problems = Problems::default();
         let path = Path::default();
         validate_driver(class, "provisioner", &mut problems);
+        validate_parameters(class, &mut problems);
         // Upstream lets an empty one pass.
         if class["reclaimPolicy"] != "" {
             problems.optional_one_of(class, &path, "reclaimPolicy", &["Delete", "Retain"]);
@@ -67,6 +68,27 @@ pub(super) fn validate_driver(class: &Value, field: &str, problems: &mut Problem
     if problems.needs(class, &path, field) {
         let name = class.text(field).to_lowercase();
         problems.form(&path, field, name.as_str(), label_key(&name));
+    }
+}
+
+/// How many parameters a class may have, and how large they may be together.
+const MAX_PARAMETERS: usize = 512;
+const MAX_PARAMETER_BYTES: usize = 256 * 1024;
+
+pub(super) fn validate_parameters(class: &Value, problems: &mut Problems) {
+    let path = Path::new("parameters");
+    if class.entries("parameters").count() > MAX_PARAMETERS {
+        return problems.extend([FieldError::too_long(&path, MAX_PARAMETERS)]);
+    }
+    let mut bytes = 0;
+    for (key, value) in class.entries("parameters") {
+        if key.is_empty() {
+            problems.invalid(&path, "", "", "field can not be empty.");
+        }
+        bytes += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if bytes > MAX_PARAMETER_BYTES {
+        problems.extend([FieldError::too_long(&path, MAX_PARAMETER_BYTES)]);
     }
 }
 

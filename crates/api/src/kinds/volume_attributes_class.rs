@@ -1,6 +1,6 @@
 //! VolumeAttributesClass: attributes of volumes that can change while they are used.
 
-use super::storage_class::validate_driver;
+use super::storage_class::{validate_driver, validate_parameters};
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
@@ -20,6 +20,7 @@ impl Rules for VolumeAttributesClassRules {
     fn validate(&self, class: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         validate_driver(class, "driverName", &mut problems);
+        validate_parameters(class, &mut problems);
         if class.entries("parameters").next().is_none() {
             let detail = "must contain at least one key/value pair";
             problems.required(&Path::default(), "parameters", detail);
