@@ -59,7 +59,8 @@ pub fn validate_definition_schema(schema: &Value, path: &Path) -> Vec<FieldError
     let mut problems = problems.into_vec();
     if let Err(broken) = cel::rules::Validator::compile(schema) {
         // One that is empty has been told so already.
-        let is_there = |broken: &cel::rules::RuleError| broken.rule.text("rule") != "" || !broken.rule.is_object();
+        let is_there =
+            |broken: &cel::rules::RuleError| !broken.rule.text("rule").is_empty() || !broken.rule.is_object();
         problems.extend(broken.into_iter().filter(is_there).map(|rule| rule_problem(path, rule)));
     }
     problems
