@@ -134,12 +134,16 @@ fn descriptor(text: &str) -> Result<Times, String> {
             let every = text.strip_prefix("@every ");
             let duration = every.ok_or_else(|| format!("unrecognized descriptor: {text}"))?;
             let seconds = seconds(duration)
+                .filter(|seconds| *seconds <= LONGEST_SECONDS)
                 .ok_or_else(|| format!("failed to parse duration {text}: time: invalid duration {duration:?}"))?;
             return Ok(Times::EverySeconds((seconds as i64).max(1)));
         }
     };
     Ok(Times::At(Fields::parse(fields)?))
 }
+
+/// The longest duration that upstream knows: it counts nanoseconds in 64 bits.
+const LONGEST_SECONDS: f64 = i64::MAX as f64 / 1e9;
 
 /// A duration such as `1h30m` or `1.5h`, in seconds.
 fn seconds(text: &str) -> Option<f64> {
@@ -316,6 +320,10 @@ mod tests {
             (
                 "@every x",
                 "failed to parse duration @every x: time: invalid duration \"x\"",
+            ),
+            (
+                "@every 2562048h",
+                "failed to parse duration @every 2562048h: time: invalid duration \"2562048h\"",
             ),
         ] {
             assert_eq!(Schedule::parse(text).unwrap_err(), message, "{text}");
