@@ -30,6 +30,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 use layout::{ClusterArgs, Layout};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -189,9 +190,23 @@ fn run(karve: Karve) -> Result<()> {
     if let Command::Pause = karve.command {
         return builtin::pause();
     }
+    raise_open_files();
     let layout = karve.cluster.layout()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(dispatch(layout, karve.command))
+}
+
+/// Takes as many file handles as are allowed: every client and every watch holds one, and shells give out few.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    // With fewer, the server still serves as many as it can.
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::debug!(%error, "the limit on open files stays as it is");
+    }
 }
 
 async fn dispatch(layout: Layout, command: Command) -> Result<()> {
