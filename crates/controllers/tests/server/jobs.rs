@@ -1,5 +1,6 @@
 use api::kinds::job::JOB;
 use api::kinds::pod::POD;
+use client::{DeleteOptions, Propagation};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -54,7 +55,10 @@ async fn a_job_counts_each_of_its_pods_once_and_ends() {
     assert_eq!(pods.len(), 4);
     assert!(pods.iter().all(|pod| pod["metadata"]["finalizers"].is_null()));
 
-    cluster.delete(&JOB, "default", "work").await;
+    // As kubectl does it: without a word, a job leaves its pods behind.
+    let background = DeleteOptions::propagation(Propagation::Background);
+    let jobs = cluster.client.resource(&JOB).in_namespace("default");
+    jobs.delete("work", &background).await.unwrap();
     cluster
         .until("the end of the pods", async || {
             cluster.list(&POD, "default").await.is_empty()
