@@ -19,6 +19,7 @@ pub struct TestArgs {
 
 /// Debian packages and a program or path of each, by which one sees whether it is there.
 const PACKAGES: &[(&str, &str)] = &[
+    ("bind9-dnsutils", "dig"),
     ("busybox-static", "busybox"),
     ("conntrack", "conntrack"),
     ("containerd", "containerd"),
@@ -28,6 +29,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("etcd-server", "etcd"),
     ("iproute2", "ip"),
     ("iptables", "iptables"),
+    ("netcat-openbsd", "nc.openbsd"),
     ("nftables", "nft"),
     ("openssl", "openssl"),
     ("python3-venv", "/usr/share/doc/python3-venv"),
