@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::{Error, Reason};
+use api::{Error, Reason, Value};
 use http::{HeaderMap, Response, StatusCode};
 use serde_json::json;
 
@@ -47,7 +47,7 @@ async fn answer(
     let segments: Vec<&str> = info.path.split('/').filter(|segment| !segment.is_empty()).collect();
     match segments.as_slice() {
         [] => Ok(paths(server)),
-        ["version"] => Ok(version()),
+        ["version"] => Ok(respond::json(StatusCode::OK, &version_info())),
         [endpoint @ ("healthz" | "livez" | "readyz"), check @ ..] => health::answer(server, endpoint, check, query)
             .await
             .ok_or_else(not_served),
@@ -144,17 +144,15 @@ pub fn build() -> Build {
     }
 }
 
-fn version() -> Response<Body> {
+/// What `/version` answers.
+pub fn version_info() -> Value {
     let build = build();
-    respond::json(
-        StatusCode::OK,
-        &json!({
-            "major": build.major, "minor": build.minor, "emulationMajor": build.major, "emulationMinor": build.minor,
-            "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": build.version,
-            "gitCommit": "", "gitTreeState": build.tree, "buildDate": build.date, "goVersion": "",
-            "compiler": build.compiler, "platform": build.platform,
-        }),
-    )
+    json!({
+        "major": build.major, "minor": build.minor, "emulationMajor": build.major, "emulationMinor": build.minor,
+        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": build.version,
+        "gitCommit": "", "gitTreeState": build.tree, "buildDate": build.date, "goVersion": "",
+        "compiler": build.compiler, "platform": build.platform,
+    })
 }
 
 fn architecture() -> &'static str {

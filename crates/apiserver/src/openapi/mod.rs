@@ -1,11 +1,13 @@
 //! OpenAPI documents: version 3 for each group and version, version 2 for everything at once, in JSON and in protobuf.
 //!
 //! `types` makes schemas of built-in types from the fact table, `custom` those of custom resources from their
-//! definitions, `paths` says which requests there are. Documents are made when they are first asked for and kept
-//! compressed; those of custom resources live and die with the table they were made from.
+//! definitions; `paths` says which requests there are for resources, `discovery` which name none. Documents are made
+//! when they are first asked for and kept compressed; those of custom resources live and die with the table they were
+//! made from.
 
 mod custom;
 mod descriptions;
+mod discovery;
 mod enums;
 mod paths;
 mod protobuf;
@@ -52,10 +54,9 @@ static BUILT_IN: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
     let _texts = descriptions::hold();
     let versions = api::kinds::GROUP_VERSIONS.iter();
     versions
-        .map(|(group, version)| {
-            let document = types::document(group, version);
-            (path_of(group, version), Document::new(document.to_string().as_bytes()))
-        })
+        .map(|(group, version)| (path_of(group, version), types::document(group, version)))
+        .chain(discovery::documents())
+        .map(|(path, document)| (path, Document::new(document.to_string().as_bytes())))
         .collect()
 });
 

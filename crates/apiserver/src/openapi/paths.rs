@@ -183,11 +183,12 @@ fn operation(subject: &Subject<'_>, method: &str, action: &str) -> Value {
         Some(component) => json!({ "$ref": format!("#/components/schemas/{component}") }),
         None => json!({ "type": "string" }),
     };
-    let content = json!({ "application/json": { "schema": described } });
+    let body = json!({ "application/json": { "schema": described } });
+    let answer = json!({ "application/json": { "schema": described }, "application/yaml": { "schema": described } });
     let mut operation = json!({
         "operationId": operation_id(subject, method, action),
-        "tags": [tag(subject.resource)],
-        "responses": { "200": { "description": "OK", "content": content } },
+        "tags": [tag(subject.resource.group, subject.resource.version)],
+        "responses": { "200": { "description": "OK", "content": answer } },
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": { "group": group, "version": version, "kind": kind },
     });
@@ -199,7 +200,7 @@ fn operation(subject: &Subject<'_>, method: &str, action: &str) -> Value {
     };
     operation["parameters"] = options.into();
     match action {
-        "post" | "put" => operation["requestBody"] = json!({ "required": true, "content": content }),
+        "post" | "put" => operation["requestBody"] = json!({ "required": true, "content": body }),
         "patch" => {
             let any = json!({ "schema": { "type": "object" } });
             let content: Map<String, Value> = PATCHES.iter().map(|name| ((*name).to_owned(), any.clone())).collect();
@@ -245,20 +246,26 @@ fn operation_id(subject: &Subject<'_>, method: &str, action: &str) -> String {
     } else {
         ""
     };
-    let (tag, suffix) = (capitalised(&tag(resource)), &subject.suffix);
+    let (tag, suffix) = (capitalised(&tag(resource.group, resource.version)), &subject.suffix);
     format!("{verb}{tag}{method}{scope}{}{suffix}", resource.kind)
 }
 
 /// `core_v1`.
-fn tag(resource: &Resource) -> String {
-    let group = match resource.group {
+pub fn tag(group: &str, version: &str) -> String {
+    format!("{}_{version}", group_tag(group))
+}
+
+/// `rbacAuthorization`.
+pub fn group_tag(group: &str) -> String {
+    let group = match group {
         "" => "core",
         group => group.strip_suffix(".k8s.io").unwrap_or(group),
     };
-    format!("{}_{}", group.replace(['.', '-'], "_"), resource.version)
+    let (first, rest) = group.split_at(group.find(['.', '-']).unwrap_or(group.len()));
+    format!("{first}{}", capitalised(&rest.replace(['.', '-'], "_")))
 }
 
-fn capitalised(tag: &str) -> String {
+pub fn capitalised(tag: &str) -> String {
     tag.split('_')
         .map(|word| {
             let mut characters = word.chars();

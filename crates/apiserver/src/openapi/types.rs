@@ -6,7 +6,16 @@ use api::{Resource, Value};
 use schema::{Field, ListType, Shape, TypeRef, View};
 use serde_json::{Map, json};
 
-use super::{descriptions, enums, paths};
+use super::{descriptions, discovery, enums, paths};
+
+/// Kinds that belong to no resource.
+const META_KINDS: [&str; 5] = [
+    "meta/v1.APIGroup",
+    "meta/v1.APIGroupList",
+    "meta/v1.APIResourceList",
+    "meta/v1.APIVersions",
+    "meta/v1.Status",
+];
 
 /// The version-3 document of a built-in group and version.
 pub fn document(group: &str, version: &str) -> Value {
@@ -20,12 +29,28 @@ pub fn document(group: &str, version: &str) -> Value {
         types.need_resource(resource);
         paths::add(&mut found, resource);
     }
+    discovery::add_version(&mut found, &mut types, group, version);
+    frame(found, types.schemas())
+}
+
+/// A document of these paths, and of the schemas they refer to.
+pub fn frame(paths: Map<String, Value>, schemas: Map<String, Value>) -> Value {
+    let mut components = json!({ "securitySchemes": security_schemes() });
+    if !schemas.is_empty() {
+        components["schemas"] = schemas.into();
+    }
     json!({
         "openapi": "3.0.0",
         "info": { "title": "Kubernetes", "version": crate::nonresource::GIT_VERSION },
-        "paths": found,
-        "components": { "schemas": types.schemas() },
+        "paths": paths,
+        "components": components,
     })
+}
+
+/// How clients say who they are.
+pub fn security_schemes() -> Value {
+    let (name, description) = ("authorization", "Bearer Token authentication");
+    json!({ "BearerToken": { "type": "apiKey", "name": name, "in": "header", "description": description } })
 }
 
 /// The types a document refers to, directly or through others.
@@ -38,18 +63,18 @@ pub struct Types {
 }
 
 impl Types {
-    /// A type by its name in the fact table.
-    pub fn need_named(&mut self, name: &str) {
-        if let Some(ty) = schema::builtin().named(name) {
-            self.need(ty);
-        }
+    /// A type by its name in the fact table; the name of its component.
+    pub fn need_named(&mut self, name: &str) -> Option<String> {
+        let ty = schema::builtin().named(name)?;
+        self.need(ty);
+        Some(component_name(ty))
     }
 
     /// A kind and the list of it.
     pub fn need_resource(&mut self, resource: &Resource) {
         for kind in [resource.kind.to_owned(), format!("{}List", resource.kind)] {
             if let Some(ty) = schema::builtin().kind(resource.group, resource.version, &kind) {
-                self.need_kind(ty, resource);
+                self.need_kind(ty, resource.group, resource.version);
             }
         }
         for ty in resource.subresources.iter().filter_map(paths::body_of) {
@@ -63,11 +88,9 @@ impl Types {
         }
     }
 
-    fn need_kind(&mut self, ty: TypeRef<'static>, resource: &Resource) {
-        self.kinds.insert(
-            ty.name.to_string(),
-            (resource.group.to_owned(), resource.version.to_owned()),
-        );
+    fn need_kind(&mut self, ty: TypeRef<'static>, group: &str, version: &str) {
+        let group_version = (group.to_owned(), version.to_owned());
+        self.kinds.insert(ty.name.to_string(), group_version);
         self.need(ty);
     }
 
@@ -105,7 +128,11 @@ impl Types {
         if !required.is_empty() {
             schema["required"] = required.into();
         }
-        if let Some((group, version)) = self.kinds.get(&*ty.name) {
+        let group_version = match self.kinds.get(&*ty.name) {
+            Some((group, version)) => Some((group.as_str(), version.as_str())),
+            None => META_KINDS.contains(&&*ty.name).then_some(("", "v1")),
+        };
+        if let Some((group, version)) = group_version {
             let kind = json!({ "group": group, "version": version, "kind": ty.short_name() });
             schema["x-kubernetes-group-version-kind"] = json!([kind]);
         }

@@ -6,7 +6,7 @@ use api::Value;
 use bytes::Bytes;
 use serde_json::{Map, json};
 
-use super::{Document, compressed, custom, descriptions, hash, protobuf, types};
+use super::{Document, compressed, custom, descriptions, discovery, hash, protobuf, types};
 use crate::custom::Customs;
 
 /// What version 2 cannot say.
@@ -36,14 +36,13 @@ static BUILT_IN: LazyLock<Result<BuiltIn, String>> = LazyLock::new(|| {
     for (group, version) in api::kinds::GROUP_VERSIONS {
         take(types::document(group, version), &mut parts, schema);
     }
+    for (_, document) in discovery::documents() {
+        take(document, &mut parts, schema);
+    }
     let head = json!({
         "swagger": "2.0",
         "info": { "title": "Kubernetes", "version": crate::nonresource::GIT_VERSION },
-        "securityDefinitions": {
-            "BearerToken": {
-                "type": "apiKey", "name": "authorization", "in": "header", "description": "Bearer Token authentication",
-            },
-        },
+        "securityDefinitions": types::security_schemes(),
         "security": [{ "BearerToken": [] }],
     });
     let mut message = protobuf::encode(&head).map_err(|error| error.to_string())?;
@@ -201,8 +200,7 @@ fn path_item(item: &mut Value) {
             let types: Vec<&String> = body["content"].as_object().into_iter().flat_map(Map::keys).collect();
             operation["consumes"] = json!(types);
         }
-        responses(&mut operation["responses"]);
-        operation["produces"] = json!(["application/json", "application/yaml"]);
+        operation["produces"] = responses(&mut operation["responses"]);
         operation["schemes"] = json!(["https"]);
     }
 }
@@ -218,15 +216,21 @@ fn parameters(list: &mut Value) {
     }
 }
 
-fn responses(found: &mut Value) {
+/// Brings the responses into their form of version 2, and says which media types they have.
+fn responses(found: &mut Value) -> Value {
+    let mut produced = Vec::new();
     for response in found.as_object_mut().into_iter().flat_map(|found| found.values_mut()) {
-        let mut of_answer = response["content"]["application/json"]["schema"].clone();
+        let content = response["content"].take();
         if let Some(response) = response.as_object_mut() {
             response.remove("content");
         }
-        if of_answer.is_object() {
+        let content = content.as_object().into_iter().flatten();
+        for (media_type, described) in content {
+            let mut of_answer = described["schema"].clone();
             schema(&mut of_answer);
             response["schema"] = of_answer;
+            produced.push(media_type.clone());
         }
     }
+    produced.into()
 }
