@@ -3,6 +3,7 @@
 mod beside;
 mod cluster;
 mod custom;
+mod documents;
 mod ownership;
 mod parts;
 mod serving;

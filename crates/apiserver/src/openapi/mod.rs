@@ -16,7 +16,7 @@ mod v2;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use api::{Error, Reason, Value};
 use bytes::Bytes;
@@ -31,10 +31,15 @@ use crate::custom::Customs;
 use crate::request::Query;
 use crate::respond;
 
-const V3_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v3@v1.0+protobuf";
-const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-/// The same as a media type that can be parsed; answers carry this one.
-const V2_PROTOBUF_OLD: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+/// The media types of protobuf: as it can be parsed, which is what answers carry, and with an `@`, which cannot.
+const V3_PROTOBUF: [&str; 2] = [
+    "application/com.github.proto-openapi.spec.v3.v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v3@v1.0+protobuf",
+];
+const V2_PROTOBUF: [&str; 2] = [
+    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
+    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
+];
 
 /// A document, compressed, with the hash that names its content.
 pub struct Document {
@@ -42,21 +47,28 @@ pub struct Document {
     hash: String,
 }
 
+/// A document of version 3 in both forms. That in protobuf is made from the other when it is first asked for, which few
+/// clients do.
+pub struct Forms {
+    json: Document,
+    protobuf: OnceLock<Result<Document, String>>,
+}
+
 /// Documents made from one table of custom resources.
 #[derive(Default)]
 pub struct Published {
-    v3: std::sync::OnceLock<BTreeMap<String, Document>>,
-    v2: std::sync::OnceLock<Result<[Document; 2], String>>,
+    v3: OnceLock<BTreeMap<String, Forms>>,
+    v2: OnceLock<Result<[Document; 2], String>>,
 }
 
 /// Every version-3 document of built-in groups by its path below `/openapi/v3/`.
-static BUILT_IN: LazyLock<BTreeMap<String, Document>> = LazyLock::new(|| {
+static BUILT_IN: LazyLock<BTreeMap<String, Forms>> = LazyLock::new(|| {
     let _texts = descriptions::hold();
     let versions = api::kinds::GROUP_VERSIONS.iter();
     versions
         .map(|(group, version)| (path_of(group, version), types::document(group, version)))
         .chain(discovery::documents())
-        .map(|(path, document)| (path, Document::new(document.to_string().as_bytes())))
+        .map(|(path, document)| (path, Forms::new(&document)))
         .collect()
 });
 
@@ -66,8 +78,8 @@ pub async fn index(server: &ApiServer) -> Response<Body> {
     let mut paths: Map<String, Value> = BUILT_IN
         .iter()
         .chain(of_customs(&customs))
-        .map(|(path, document)| {
-            let url = format!("/openapi/v3/{path}?hash={}", document.hash);
+        .map(|(path, forms)| {
+            let url = format!("/openapi/v3/{path}?hash={}", forms.json.hash);
             (path.clone(), json!({ "serverRelativeURL": url }))
         })
         .collect();
@@ -88,18 +100,28 @@ pub async fn document(
     headers: &HeaderMap,
 ) -> Option<Result<Response<Body>, Error>> {
     let customs = server.registry.customs.load_full();
-    make(&customs, make_v3).await;
-    let found = BUILT_IN.get(path).or_else(|| of_customs(&customs).get(path))?;
-    if wants_only(headers, &[V3_PROTOBUF]) {
-        return Some(Err(not_acceptable("application/json")));
-    }
-    let mut response = match found.answer(headers, "application/json") {
+    let in_protobuf = accepted(headers, &V3_PROTOBUF);
+    let wanted = path.to_owned();
+    let made = move |customs: &Customs| {
+        let found = find(customs, &wanted).filter(|_| in_protobuf == Some(true));
+        let _ = found.map(Forms::protobuf);
+    };
+    make(&customs, made).await;
+    let found = find(&customs, path)?;
+    let answered = match in_protobuf {
+        Some(false) => found.json.answer(headers, "application/json"),
+        Some(true) => found
+            .protobuf()
+            .and_then(|document| document.answer(headers, V3_PROTOBUF[0])),
+        None => Err(not_acceptable(&V3_PROTOBUF)),
+    };
+    let mut response = match answered {
         Ok(response) => response,
         Err(error) => return Some(Err(error)),
     };
     if let Some(hash) = query.text("hash") {
-        if hash != found.hash {
-            let location = format!("/openapi/v3/{path}?hash={}", found.hash);
+        if hash != found.json.hash {
+            let location = format!("/openapi/v3/{path}?hash={}", found.json.hash);
             *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
             if let Ok(location) = HeaderValue::from_str(&location) {
                 response.headers_mut().insert(http::header::LOCATION, location);
@@ -121,12 +143,10 @@ pub async fn v2(server: &ApiServer, headers: &HeaderMap) -> Result<Response<Body
     make(&customs, made).await;
     let documents = customs.published.v2.get_or_init(|| v2::documents(&customs));
     let [json, protobuf] = documents.as_ref().map_err(Error::internal)?;
-    match accepted(headers) {
-        Some(true) => protobuf.answer(headers, V2_PROTOBUF_OLD),
+    match accepted(headers, &V2_PROTOBUF) {
+        Some(true) => protobuf.answer(headers, V2_PROTOBUF[0]),
         Some(false) => json.answer(headers, "application/json"),
-        None => Err(not_acceptable(
-            "application/json, application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
-        )),
+        None => Err(not_acceptable(&V2_PROTOBUF)),
     }
 }
 
@@ -143,7 +163,7 @@ async fn make(customs: &Arc<Customs>, work: impl FnOnce(&Customs) + Send + 'stat
 }
 
 /// Whether the client takes protobuf first, or JSON; `None` when it takes neither.
-fn accepted(headers: &HeaderMap) -> Option<bool> {
+fn accepted(headers: &HeaderMap, protobuf: &[&str]) -> Option<bool> {
     let accept = headers
         .get(ACCEPT)
         .and_then(|value| value.to_str().ok())
@@ -154,52 +174,72 @@ fn accepted(headers: &HeaderMap) -> Option<bool> {
     accept
         .split(',')
         .find_map(|clause| match clause.split(';').next().unwrap_or_default().trim() {
-            V2_PROTOBUF | V2_PROTOBUF_OLD => Some(true),
+            name if protobuf.contains(&name) => Some(true),
             "application/json" | "*/*" | "application/*" => Some(false),
             _ => None,
         })
 }
 
-fn wants_only(headers: &HeaderMap, names: &[&str]) -> bool {
-    let accept = headers
-        .get(ACCEPT)
-        .and_then(|value| value.to_str().ok())
-        .unwrap_or_default();
-    let known = |clause: &str| names.contains(&clause.split(';').next().unwrap_or_default().trim());
-    !accept.is_empty() && accept.split(',').all(known)
-}
-
-fn not_acceptable(accepted: &str) -> Error {
+fn not_acceptable(protobuf: &[&str]) -> Error {
     Error::new(
         Reason::NotAcceptable,
-        format!("only the following media types are accepted: {accepted}"),
+        format!(
+            "only the following media types are accepted: application/json, {}",
+            protobuf.join(", ")
+        ),
     )
 }
 
-fn of_customs(customs: &Customs) -> &BTreeMap<String, Document> {
+fn find<'a>(customs: &'a Customs, path: &str) -> Option<&'a Forms> {
+    BUILT_IN.get(path).or_else(|| of_customs(customs).get(path))
+}
+
+fn of_customs(customs: &Customs) -> &BTreeMap<String, Forms> {
     customs.published.v3.get_or_init(|| {
         let _texts = descriptions::hold();
         let versions = customs.group_versions();
         versions
             .map(|(group, version)| {
                 let document = custom::document(customs, group, version);
-                (path_of(group, version), Document::new(document.to_string().as_bytes()))
+                (path_of(group, version), Forms::new(&document))
             })
             .collect()
     })
 }
 
-impl Document {
-    fn new(content: &[u8]) -> Document {
-        Document::of(&[compressed(content)], &hash(content))
+impl Forms {
+    fn new(document: &Value) -> Forms {
+        let content = document.to_string();
+        Forms {
+            json: Document::of(&[compressed(content.as_bytes())], &hash(content.as_bytes())),
+            protobuf: OnceLock::new(),
+        }
     }
 
+    fn protobuf(&self) -> Result<&Document, Error> {
+        let made = self.protobuf.get_or_init(|| {
+            let content = self.json.content().map_err(|error| error.to_string())?;
+            let document = serde_json::from_slice(&content).map_err(|error| error.to_string())?;
+            let message = protobuf::encode(&protobuf::V3, &document).map_err(|error| error.to_string())?;
+            Ok(Document::of(&[compressed(&message)], &self.json.hash))
+        });
+        made.as_ref().map_err(Error::internal)
+    }
+}
+
+impl Document {
     /// A document of compressed pieces.
     fn of(pieces: &[Bytes], hash: &str) -> Document {
         Document {
             gzip: pieces.concat().into(),
             hash: hash.to_owned(),
         }
+    }
+
+    fn content(&self) -> std::io::Result<Vec<u8>> {
+        let mut content = Vec::new();
+        flate2::read::MultiGzDecoder::new(&self.gzip[..]).read_to_end(&mut content)?;
+        Ok(content)
     }
 
     fn answer(&self, headers: &HeaderMap, media_type: &'static str) -> Result<Response<Body>, Error> {
@@ -219,10 +259,7 @@ impl Document {
                 .insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
             response
         } else {
-            let mut content = Vec::new();
-            flate2::read::MultiGzDecoder::new(&self.gzip[..])
-                .read_to_end(&mut content)
-                .map_err(Error::internal)?;
+            let content = self.content().map_err(Error::internal)?;
             respond::bytes(StatusCode::OK, media_type, content)
         };
         if let Ok(tag) = HeaderValue::from_str(&tag) {

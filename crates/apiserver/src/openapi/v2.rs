@@ -45,7 +45,7 @@ static BUILT_IN: LazyLock<Result<BuiltIn, String>> = LazyLock::new(|| {
         "securityDefinitions": types::security_schemes(),
         "security": [{ "BearerToken": [] }],
     });
-    let mut message = protobuf::encode(&head).map_err(|error| error.to_string())?;
+    let mut message = protobuf::encode(&protobuf::V2, &head).map_err(|error| error.to_string())?;
     message.extend(parts.protobuf()?);
     let head = head.to_string();
     let head = head.strip_suffix('}').unwrap_or(&head);
@@ -85,7 +85,7 @@ pub fn documents(customs: &Customs) -> Result<[Document; 2], String> {
 impl Parts {
     fn protobuf(&self) -> Result<Vec<u8>, String> {
         let value = json!({ "definitions": self.definitions, "paths": self.paths });
-        protobuf::encode(&value).map_err(|error| error.to_string())
+        protobuf::encode(&protobuf::V2, &value).map_err(|error| error.to_string())
     }
 }
 

@@ -218,8 +218,12 @@ pub async fn json_of(response: Response<Body>) -> Value {
 }
 
 pub async fn text_of(response: Response<Body>) -> String {
-    let bytes = response.into_body().collect().await.expect("a whole body").to_bytes();
+    let bytes = bytes_of(response).await;
     String::from_utf8(bytes.to_vec()).expect("the answer is text")
+}
+
+pub async fn bytes_of(response: Response<Body>) -> Bytes {
+    response.into_body().collect().await.expect("a whole body").to_bytes()
 }
 
 async fn answer(response: Response<Body>) -> (StatusCode, Value) {

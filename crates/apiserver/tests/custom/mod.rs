@@ -53,7 +53,7 @@ fn foo(name: &str, spec: Value) -> Value {
     json!({ "apiVersion": "example.com/v1", "kind": "Foo", "metadata": { "name": name }, "spec": spec })
 }
 
-async fn established() -> Cluster {
+pub async fn established() -> Cluster {
     let cluster = Cluster::start().await;
     let (code, answer) = cluster.post(DEFINITIONS, &definition()).await;
     assert_eq!(code, StatusCode::CREATED, "{answer}");
