@@ -17,7 +17,7 @@ use crate::decode::{self, Expected, Form};
 use crate::negotiate::{self, Encoding};
 use crate::registry::{
     DeleteOptions, Deleted, ListBody, ListRequest, Scope, Served, WriteOptions, check_name, check_namespace,
-    list_metadata,
+    forgotten_managers, list_metadata,
 };
 use crate::request::{Query, RequestInfo};
 use crate::respond::{self, FrameEncoder, Presenter};
@@ -192,6 +192,9 @@ impl Call<'_> {
         let (namespace, name) = (&self.info.namespace, &self.info.name);
         check_namespace(&mut value, self.served.resource, namespace)?;
         named(&value, name)?;
+        if decode::forgets_managers(self.headers, &self.body, &value) {
+            value["metadata"]["managedFields"] = forgotten_managers();
+        }
         let mut change = |_: &Value| Ok(value.clone());
         let registry = &self.server.registry;
         let updated = registry

@@ -30,7 +30,7 @@ use crate::watch::{Follower, Hub, IndexedField, Ring, Topic};
 pub use delete::{DeleteOptions, Deleted};
 pub use list::{Continuation, ListBody, ListRequest, equal_to, list_metadata};
 pub use lookup::Part;
-pub use managers::{apply, track};
+pub use managers::{apply, forgotten_managers, track};
 pub use metadata::{check_name, check_namespace};
 pub use options::{FieldValidation, Scope, Tracking, WriteOptions, invalid_options, parse_int};
 pub use patch::{PatchType, invalid_patch};

@@ -5,7 +5,7 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use schema::PatchError;
 
-use super::Served;
+use super::{Served, managers};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchType {
@@ -61,7 +61,7 @@ impl PatchType {
         };
         // An empty list of managers asks to forget them; normal form would drop it.
         if fields.get("metadata").and_then(|meta| meta.get("managedFields")) == Some(&Value::Array(Vec::new())) {
-            fields["metadata"]["managedFields"] = serde_json::json!([{}]);
+            fields["metadata"]["managedFields"] = managers::forgotten_managers();
         }
         for identity in ["apiVersion", "kind"] {
             fields.insert(identity.to_owned(), object[identity].clone());

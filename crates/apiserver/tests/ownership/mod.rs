@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use expect_test::expect;
+use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -146,4 +147,32 @@ fn flatten(path: &str, value: &Value, leaves: &mut BTreeMap<String, Value>) {
         }
         leaf => drop(leaves.insert(path.to_owned(), leaf.clone())),
     }
+}
+
+#[tokio::test]
+async fn an_update_with_an_empty_list_forgets_all_managers() {
+    let cluster = Cluster::start().await;
+    let collection = "/api/v1/namespaces/default/configmaps";
+    let new = json!({ "metadata": { "name": "a" }, "data": { "managedFields": "[]" } });
+    let (_, created) = cluster.post(collection, &new).await;
+    let managers = |object: &Value| object["metadata"]["managedFields"].clone();
+    assert!(managers(&created).is_array(), "{created}");
+    let path = format!("{collection}/a");
+    // Who leaves the list away knows nothing of it.
+    let mut without = created.clone();
+    without["metadata"]["managedFields"].take();
+    let (_, kept) = cluster.put(&path, &without).await;
+    assert_eq!(managers(&kept), managers(&created));
+    let mut empty = created.clone();
+    empty["metadata"]["managedFields"] = json!([]);
+    let (_, cleared) = cluster.put(&path, &empty).await;
+    assert_eq!(managers(&cleared), Value::Null);
+    // The same in YAML.
+    let new = json!({ "metadata": { "name": "b" }, "data": { "k": "v" } });
+    let (_, created) = cluster.post(collection, &new).await;
+    assert!(managers(&created).is_array(), "{created}");
+    let yaml = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, managedFields: []}\n".to_owned();
+    let headers = [("content-type", "application/yaml")];
+    let (code, _, cleared) = cluster.ask("PUT", &format!("{collection}/b"), &headers, yaml).await;
+    assert_eq!((code, managers(&cleared)), (StatusCode::OK, Value::Null));
 }
