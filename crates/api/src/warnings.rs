@@ -1,7 +1,9 @@
 //! What upstream warns about: not wrong enough to refuse, but hardly what the user meant.
 
 mod address;
+mod der;
 mod files;
+pub mod key_pair;
 
 use std::collections::BTreeSet;
 

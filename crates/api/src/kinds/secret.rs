@@ -3,6 +3,7 @@
 use super::config_map::{DATA_BYTES, data_bytes, validate_sealed};
 use crate::names::config_key;
 use crate::print::{self, AGE, NAME};
+use crate::warnings::key_pair;
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -69,14 +70,10 @@ impl Rules for SecretRules {
     }
 }
 
-/// A certificate or key that nobody can read, because it is not even written as one is.
+/// Why nobody could serve with the certificate and the key.
 fn pair_problem(data: &Value) -> Option<String> {
-    let texts = [("tls.crt", "certificate"), ("tls.key", "key")];
-    texts.into_iter().find_map(|(key, title)| {
-        let decoded = BASE64.decode(data.text(key)).unwrap_or_default();
-        let is_pem = String::from_utf8_lossy(&decoded).contains("-----BEGIN ");
-        (!is_pem).then(|| format!("tls: failed to find any PEM data in {title} input"))
-    })
+    let [certificate, key] = ["tls.crt", "tls.key"].map(|key| BASE64.decode(data.text(key)).unwrap_or_default());
+    key_pair::problem(&certificate, &key)
 }
 
 /// `stringData` is how a person writes what is kept as `data`.
