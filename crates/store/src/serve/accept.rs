@@ -11,6 +11,7 @@ use futures_util::{Stream, StreamExt, stream};
 use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tonic::transport::server::Connected;
@@ -23,6 +24,9 @@ const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Handshakes at once.
 const HANDSHAKES: usize = 64;
 
+/// How long requests under way may take once the server is told to stop.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Accepting fails when the process is out of file handles; trying again at once would only burn time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -33,10 +37,25 @@ pub async fn serve(
     tls: Option<Arc<ServerConfig>>,
     stop: impl Future<Output = ()>,
 ) -> io::Result<()> {
+    let (stopping, stopped) = oneshot::channel();
+    let stop = async move {
+        stop.await;
+        let _ = stopping.send(());
+    };
     let served = server
         .router()
         .serve_with_incoming_shutdown(connections(listener, tls), stop);
-    served.await.map_err(io::Error::other)
+    // Watches never end by themselves, so that they are not waited for.
+    let patience = async move {
+        match stopped.await {
+            Ok(()) => sleep(STOP_PATIENCE).await,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        served = served => served.map_err(io::Error::other),
+        () = patience => Ok(()),
+    }
 }
 
 /// Connections as they are ready; those that fail are left out.

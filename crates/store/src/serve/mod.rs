@@ -1,14 +1,17 @@
 //! etcd's v3 API over any engine, so that upstream's API server and etcd's own clients can use the embedded store.
 //!
-//! [`Server`] is a cluster of one member. `read` answers ranges, `transact` writes, `watch` streams, `lease` remembers how
-//! long keys are to live, `accept` takes connections. Values pass a [`Codec`] the other way round: they lie in the store as
-//! our API server wants them, and clients see them as they would lie in etcd.
+//! [`Server`] is a cluster of one member. `read` answers ranges, `plan` decides what a transaction does and `transact` does
+//! it, `watch` streams, `lease` remembers which keys were put with which lease, `accept` takes connections. Values pass a
+//! [`Codec`] the other way round: they lie in the store as our API server wants them, and clients see them as they would lie
+//! in etcd.
 //!
-//! What API servers do not need is refused: nested transactions, revisions as filters, leases that are kept alive or revoked.
-//! A key's `version` counts the revisions since it was created, not its writes.
+//! What is not supported is refused: keeping leases alive, puts that keep the old value, ranges sorted by value, and reads of
+//! a key in a transaction that writes it later. A key's `version` counts the revisions since it was created, not its writes.
+//! Leases end with the process, though not the time to live of their keys.
 
 mod accept;
 mod lease;
+mod plan;
 mod read;
 mod transact;
 mod watch;
@@ -17,6 +20,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use futures_util::Stream;
+use tokio::sync::RwLock;
 use tonic::{Request, Response, Status, Streaming};
 
 pub use self::accept::serve;
@@ -29,8 +33,9 @@ use crate::etcd::proto::maintenance_server::{Maintenance, MaintenanceServer};
 use crate::etcd::proto::watch_server::{Watch, WatchServer};
 use crate::etcd::proto::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, KeyValue, LeaseGrantRequest,
-    LeaseGrantResponse, PutRequest, PutResponse, RangeRequest, RangeResponse, ResponseHeader, StatusRequest,
-    StatusResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
+    LeaseGrantResponse, LeaseLeasesRequest, LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus,
+    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
+    ResponseHeader, StatusRequest, StatusResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
 };
 use crate::{Entry, Revision, Snapshot, Store, StoreError};
 
@@ -52,6 +57,8 @@ struct Parts {
     store: Arc<dyn Store>,
     codec: Arc<dyn Codec>,
     leases: Leases,
+    /// Shared by transactions that know their keys, taken alone by those of spans.
+    turns: RwLock<()>,
 }
 
 impl Server {
@@ -60,6 +67,7 @@ impl Server {
             store,
             codec,
             leases: Leases::default(),
+            turns: RwLock::default(),
         }))
     }
 
@@ -86,12 +94,21 @@ impl Parts {
         let value = self.codec.to_disk(&entry.key, &entry.value);
         let value = value.map_err(|error| Status::internal(format!("{}: {error}", entry.key)))?;
         Ok(KeyValue {
+            value: value.into(),
+            ..self.key_alone(entry)
+        })
+    }
+
+    /// All of an entry but its value.
+    fn key_alone(&self, entry: &Entry) -> KeyValue {
+        KeyValue {
             key: entry.key.as_bytes().into(),
             create_revision: entry.create_revision as i64,
             mod_revision: entry.mod_revision as i64,
             version: (entry.mod_revision - entry.create_revision) as i64 + 1,
-            value: value.into(),
-        })
+            lease: self.leases.of(entry),
+            ..KeyValue::default()
+        }
     }
 }
 
@@ -102,6 +119,15 @@ fn header(revision: Revision) -> Option<ResponseHeader> {
         revision: revision as i64,
         raft_term: TERM,
     })
+}
+
+/// Carries on when the client goes: what is written must be followed by what belongs to it, with others kept waiting.
+async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Status>> + Send + 'static,
+) -> Result<Response<T>, Status> {
+    let ended = tokio::spawn(work).await;
+    let ended = ended.unwrap_or_else(|error| Err(Status::internal(format!("the write was given up: {error}"))));
+    ended.map(Response::new)
 }
 
 /// A key of ours is text; etcd's may be any bytes.
@@ -132,18 +158,21 @@ impl Kv for Server {
     }
 
     async fn put(&self, request: Request<PutRequest>) -> Result<Response<PutResponse>, Status> {
-        self.0.put(request.into_inner()).await.map(Response::new)
+        let parts = self.0.clone();
+        to_the_end(async move { parts.put(request.into_inner()).await }).await
     }
 
     async fn delete_range(
         &self,
         request: Request<DeleteRangeRequest>,
     ) -> Result<Response<DeleteRangeResponse>, Status> {
-        self.0.delete(request.into_inner()).await.map(Response::new)
+        let parts = self.0.clone();
+        to_the_end(async move { parts.delete(request.into_inner()).await }).await
     }
 
     async fn txn(&self, request: Request<TxnRequest>) -> Result<Response<TxnResponse>, Status> {
-        self.0.transact(request.into_inner()).await.map(Response::new)
+        let parts = self.0.clone();
+        to_the_end(async move { parts.transact(request.into_inner()).await }).await
     }
 
     async fn compact(&self, request: Request<CompactionRequest>) -> Result<Response<CompactionResponse>, Status> {
@@ -167,6 +196,33 @@ impl Watch for Server {
 
 #[tonic::async_trait]
 impl Lease for Server {
+    async fn lease_revoke(
+        &self,
+        request: Request<LeaseRevokeRequest>,
+    ) -> Result<Response<LeaseRevokeResponse>, Status> {
+        let (parts, id) = (self.0.clone(), request.into_inner().id);
+        to_the_end(async move {
+            let header = header(parts.revoke(id).await?);
+            Ok(LeaseRevokeResponse { header })
+        })
+        .await
+    }
+
+    async fn lease_time_to_live(
+        &self,
+        request: Request<LeaseTimeToLiveRequest>,
+    ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
+        self.0.time_to_live(request.into_inner()).await.map(Response::new)
+    }
+
+    async fn lease_leases(&self, _: Request<LeaseLeasesRequest>) -> Result<Response<LeaseLeasesResponse>, Status> {
+        let ids = self.0.leases.ids();
+        Ok(Response::new(LeaseLeasesResponse {
+            header: header(self.0.store.snapshot().revision()),
+            leases: ids.into_iter().map(|id| LeaseStatus { id }).collect(),
+        }))
+    }
+
     async fn lease_grant(&self, request: Request<LeaseGrantRequest>) -> Result<Response<LeaseGrantResponse>, Status> {
         let LeaseGrantRequest { ttl, id } = request.into_inner();
         let (id, ttl) = self.0.leases.grant(id, ttl)?;

@@ -76,50 +76,70 @@ impl Parts {
         revision: Revision,
     ) -> Result<RangeResponse, Status> {
         check(&request)?;
-        let span = Span::parse(request.key, request.range_end)?;
+        let span = Span::parse(request.key.clone(), request.range_end.clone())?;
         let mut entries: Vec<Arc<Entry>> = span.entries(snapshot).collect();
-        if request.sort_order == SortOrder::Descend as i32 {
-            entries.reverse();
-        }
+        // How many there are is told without the filters, as etcd does.
         let count = entries.len();
+        entries.retain(|entry| passes(&request, entry));
+        self.sort(&request, &mut entries)?;
         let limit = match usize::try_from(request.limit) {
-            Ok(0) | Err(_) => count,
+            Ok(0) | Err(_) => entries.len(),
             Ok(limit) => limit,
         };
         let shown = entries.iter().take(if request.count_only { 0 } else { limit });
         let kvs: Result<Vec<KeyValue>, Status> = shown
-            .map(|entry| {
-                let mut shown = self.key_value(entry)?;
-                if request.keys_only {
-                    shown.value.clear();
-                }
-                Ok(shown)
+            .map(|entry| match request.keys_only {
+                true => Ok(self.key_alone(entry)),
+                false => self.key_value(entry),
             })
             .collect();
         Ok(RangeResponse {
             header: header(revision),
             kvs: kvs?,
-            more: !request.count_only && count > limit,
+            more: !request.count_only && entries.len() > limit,
             count: count as i64,
         })
+    }
+
+    fn sort(&self, request: &RangeRequest, entries: &mut [Arc<Entry>]) -> Result<(), Status> {
+        match SortTarget::try_from(request.sort_target) {
+            Ok(SortTarget::Key) => {}
+            Ok(SortTarget::Version) => entries.sort_by_key(|entry| self.key_alone(entry).version),
+            Ok(SortTarget::Create) => entries.sort_by_key(|entry| entry.create_revision),
+            Ok(SortTarget::Mod) => entries.sort_by_key(|entry| entry.mod_revision),
+            Ok(SortTarget::Value) | Err(_) => return Err(unsorted()),
+        }
+        if request.sort_order == SortOrder::Descend as i32 {
+            entries.reverse();
+        }
+        Ok(())
     }
 }
 
 /// Refuses what would otherwise be answered wrongly.
-fn check(request: &RangeRequest) -> Result<(), Status> {
-    let by_key = request.sort_order == SortOrder::None as i32 || request.sort_target == SortTarget::Key as i32;
-    let filters = [
-        request.min_mod_revision,
-        request.max_mod_revision,
-        request.min_create_revision,
-        request.max_create_revision,
-    ];
-    match by_key && filters.iter().all(|filter| *filter == 0) {
+pub fn check(request: &RangeRequest) -> Result<(), Status> {
+    let target = SortTarget::try_from(request.sort_target);
+    match target.is_ok_and(|target| target != SortTarget::Value) && SortOrder::try_from(request.sort_order).is_ok() {
         true => Ok(()),
-        false => Err(Status::unimplemented(
-            "ranges are sorted by key, and not filtered by revision",
-        )),
+        false => Err(unsorted()),
     }
+}
+
+fn unsorted() -> Status {
+    Status::unimplemented("ranges are sorted by key, version or revision only")
+}
+
+fn passes(request: &RangeRequest, entry: &Entry) -> bool {
+    let within = |revision: Revision, least: i64, most: i64| {
+        let revision = revision as i64;
+        (least == 0 || revision >= least) && (most == 0 || revision <= most)
+    };
+    within(entry.mod_revision, request.min_mod_revision, request.max_mod_revision)
+        && within(
+            entry.create_revision,
+            request.min_create_revision,
+            request.max_create_revision,
+        )
 }
 
 #[cfg(test)]

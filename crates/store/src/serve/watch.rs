@@ -8,12 +8,13 @@ use std::time::Duration;
 use futures_util::Stream;
 use tokio::sync::mpsc::{Sender, channel};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Status, Streaming};
 
 use super::read::Span;
 use super::{Parts, header, status};
 use crate::etcd::proto::event::EventType;
+use crate::etcd::proto::watch_create_request::FilterType;
 use crate::etcd::proto::watch_request::RequestUnion;
 use crate::etcd::proto::{self, KeyValue, WatchCreateRequest, WatchRequest, WatchResponse};
 use crate::{Event, EventBatch, Revision, StoreError};
@@ -31,8 +32,9 @@ const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 const PROGRESS_PATIENCE: Duration = Duration::from_secs(10);
 const PROGRESS_PAUSE: Duration = Duration::from_millis(1);
 
-/// The number under which progress of all watches is told.
+/// The number under which progress of all watches is told, and that of a watch which was refused.
 const ALL_WATCHES: i64 = -1;
+const NO_WATCH: i64 = -1;
 
 /// Responses to come, in the order in which they were made.
 type Responses = Sender<Result<WatchResponse, Status>>;
@@ -56,8 +58,16 @@ struct Watcher {
     responses: Responses,
     id: i64,
     span: Span,
+    /// Events up to this revision are none of its business.
+    after: Revision,
     request: WatchCreateRequest,
     complete_to: Arc<AtomicU64>,
+}
+
+/// Why a watch ends, and where one may begin that misses nothing more.
+struct End {
+    why: String,
+    compact_revision: i64,
 }
 
 /// Answers a stream of requests until the client goes.
@@ -113,51 +123,72 @@ impl Session {
 
     async fn create(&mut self, request: WatchCreateRequest) -> Option<()> {
         self.watches.retain(|_, running| !running.task.is_finished());
-        let id = match request.watch_id {
-            0 => {
-                self.last += 1;
-                self.last
+        let current = self.parts.store.snapshot().revision();
+        let span = match self.check(&request) {
+            Ok(span) => span,
+            Err(refusal) => {
+                let refused = WatchResponse {
+                    header: header(current),
+                    watch_id: NO_WATCH,
+                    created: true,
+                    canceled: true,
+                    cancel_reason: refusal.message().to_owned(),
+                    ..WatchResponse::default()
+                };
+                return self.responses.send(Ok(refused)).await.ok();
             }
+        };
+        let id = match request.watch_id {
+            0 => self.free_id(),
             id => id,
         };
-        let current = self.parts.store.snapshot().revision();
-        let created = |reason: &str| WatchResponse {
+        let created = WatchResponse {
             header: header(current),
             watch_id: id,
             created: true,
-            canceled: !reason.is_empty(),
-            cancel_reason: reason.to_owned(),
             ..WatchResponse::default()
         };
-        let refusal = match () {
-            () if !request.filters.is_empty() => "watches are not filtered by the kind of event",
-            () if self.watches.contains_key(&id) => "etcdserver: duplicate watch ID provided on the WatchStream",
-            () if self.watches.len() >= MAX_WATCHES => "too many watches on one stream",
-            () => "",
-        };
-        let span = Span::parse(request.key.clone(), request.range_end.clone());
-        let span = match (span, refusal) {
-            (Ok(span), "") => span,
-            (Ok(_), refusal) => return self.responses.send(Ok(created(refusal))).await.ok(),
-            (Err(refusal), _) => return self.responses.send(Ok(created(refusal.message()))).await.ok(),
-        };
-        self.responses.send(Ok(created(""))).await.ok()?;
+        self.responses.send(Ok(created)).await.ok()?;
         let after = match Revision::try_from(request.start_revision) {
             Ok(0) | Err(_) => current,
             Ok(start) => start - 1,
         };
-        let complete_to = Arc::new(AtomicU64::new(after));
+        // A watch may begin in the future: what comes before that is left out.
+        let from = after.min(current);
+        let complete_to = Arc::new(AtomicU64::new(from));
         let watcher = Watcher {
             parts: self.parts.clone(),
             responses: self.responses.clone(),
             id,
             span,
+            after,
             request,
             complete_to: complete_to.clone(),
         };
-        let task = tokio::spawn(watcher.run(after));
+        let task = tokio::spawn(watcher.run(from, PROGRESS_EVERY));
         self.watches.insert(id, Running { complete_to, task });
         Some(())
+    }
+
+    fn check(&self, request: &WatchCreateRequest) -> Result<Span, Status> {
+        if self.watches.contains_key(&request.watch_id) {
+            let why = "etcdserver: duplicate watch ID provided on the WatchStream";
+            return Err(Status::failed_precondition(why));
+        }
+        if self.watches.len() >= MAX_WATCHES {
+            return Err(Status::resource_exhausted("too many watches on one stream"));
+        }
+        Span::parse(request.key.clone(), request.range_end.clone())
+    }
+
+    /// A number that no client has chosen.
+    fn free_id(&mut self) -> i64 {
+        loop {
+            self.last += 1;
+            if !self.watches.contains_key(&self.last) {
+                return self.last;
+            }
+        }
     }
 
     /// Tells a revision that all watches of the stream have come to.
@@ -189,34 +220,40 @@ impl Drop for Running {
 }
 
 impl Watcher {
-    async fn run(self, after: Revision) {
-        let mut events = match self.parts.store.watch(after).await {
-            Ok(events) => events,
-            Err(error) => return self.end(&error).await,
-        };
+    async fn run(self, from: Revision, progress_every: Duration) {
+        if let Err(end) = self.follow(from, progress_every).await {
+            self.end(end).await;
+        }
+    }
+
+    /// Sends events until the client is gone.
+    async fn follow(&self, from: Revision, progress_every: Duration) -> Result<(), End> {
+        let mut events = self.parts.store.watch(from).await?;
+        let mut progress_at = Instant::now() + progress_every;
         loop {
-            let batch = match timeout(PROGRESS_EVERY, events.next()).await {
-                Ok(Ok(batch)) => batch,
-                Ok(Err(error)) => return self.end(&error).await,
-                Err(_) if self.request.progress_notify => EventBatch {
+            let batch = match timeout_at(progress_at, events.next()).await {
+                Ok(batch) => batch?,
+                Err(_) => EventBatch {
                     events: Vec::new(),
                     complete_to: self.complete_to.load(Ordering::Acquire),
                 },
-                Err(_) => continue,
             };
-            let quiet = batch.events.is_empty() && self.request.progress_notify;
-            let Ok(response) = self.response(&batch) else {
-                return;
-            };
-            if (quiet || !response.events.is_empty()) && self.responses.send(Ok(response)).await.is_err() {
-                return;
+            let response = self.response(&batch)?;
+            // Others' events come and go without a word, but not for ever.
+            let is_due = Instant::now() >= progress_at;
+            let tells = !response.events.is_empty() || (is_due && self.request.progress_notify);
+            if tells && self.responses.send(Ok(response)).await.is_err() {
+                return Ok(());
+            }
+            if tells || is_due {
+                progress_at = Instant::now() + progress_every;
             }
             self.complete_to.store(batch.complete_to, Ordering::Release);
         }
     }
 
     fn response(&self, batch: &EventBatch) -> Result<WatchResponse, Status> {
-        let concerned = batch.events.iter().filter(|event| self.span.holds(&event.key));
+        let concerned = batch.events.iter().filter(|event| self.concerns(event));
         let events: Result<Vec<proto::Event>, Status> = concerned.map(|event| self.event(event)).collect();
         Ok(WatchResponse {
             header: header(batch.complete_to),
@@ -224,6 +261,14 @@ impl Watcher {
             events: events?,
             ..WatchResponse::default()
         })
+    }
+
+    fn concerns(&self, event: &Event) -> bool {
+        let unwanted = match event.current {
+            Some(_) => FilterType::Noput,
+            None => FilterType::Nodelete,
+        };
+        event.revision > self.after && self.span.holds(&event.key) && !self.request.filters.contains(&(unwanted as i32))
     }
 
     fn event(&self, event: &Event) -> Result<proto::Event, Status> {
@@ -248,20 +293,132 @@ impl Watcher {
     }
 
     /// Tells the client why its watch is over.
-    async fn end(self, error: &StoreError) {
-        let compact_revision = match error {
-            StoreError::Compacted { oldest, .. } => *oldest as i64,
-            _ => 0,
-        };
+    async fn end(self, end: End) {
         let canceled = WatchResponse {
             header: header(self.parts.store.snapshot().revision()),
             watch_id: self.id,
             canceled: true,
-            compact_revision,
-            cancel_reason: status(error).message().to_owned(),
+            compact_revision: end.compact_revision,
+            cancel_reason: end.why,
             ..WatchResponse::default()
         };
         // A client that is gone needs no reason.
         let _ = self.responses.send(Ok(canceled)).await;
+    }
+}
+
+impl From<StoreError> for End {
+    fn from(error: StoreError) -> End {
+        let compact_revision = match &error {
+            // Where a new watch may begin; of the state at `oldest` itself it is not known how it came about.
+            StoreError::Compacted { oldest, .. } => *oldest as i64 + 1,
+            _ => 0,
+        };
+        End {
+            why: status(&error).message().to_owned(),
+            compact_revision,
+        }
+    }
+}
+
+impl From<Status> for End {
+    fn from(status: Status) -> End {
+        End {
+            why: status.message().to_owned(),
+            compact_revision: 0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use tokio::sync::mpsc::Receiver;
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::etcd::{Codec, CodecError, Identity};
+    use crate::serve::Server;
+    use crate::{Store, Transaction, Write};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    struct Unreadable;
+
+    impl Codec for Unreadable {
+        fn to_disk(&self, _: &str, _: &Bytes) -> Result<Bytes, CodecError> {
+            Err(CodecError("nobody can read this".to_owned()))
+        }
+
+        fn from_disk(&self, _: &str, value: &Bytes) -> Result<Bytes, CodecError> {
+            Ok(value.clone())
+        }
+    }
+
+    async fn put(store: &dyn Store, key: &str) {
+        let write = Write::Put {
+            key: key.into(),
+            value: Bytes::from_static(b"x"),
+            ttl: None,
+        };
+        let transaction = Transaction {
+            writes: vec![write],
+            ..Transaction::default()
+        };
+        store.commit(transaction).await.unwrap();
+    }
+
+    /// A watch of `mine` that runs.
+    fn watch(
+        store: &Arc<crate::memory::Memory>,
+        codec: Arc<dyn Codec>,
+        progress_every: Duration,
+    ) -> Receiver<Result<WatchResponse, Status>> {
+        let (responses, answers) = channel(WAITING_RESPONSES);
+        let watcher = Watcher {
+            parts: Server::new(store.clone(), codec).0,
+            responses,
+            id: 1,
+            span: Span::parse(b"mine".to_vec(), Vec::new()).unwrap(),
+            after: 0,
+            request: WatchCreateRequest {
+                progress_notify: true,
+                ..WatchCreateRequest::default()
+            },
+            complete_to: Arc::default(),
+        };
+        tokio::spawn(watcher.run(0, progress_every));
+        answers
+    }
+
+    #[tokio::test]
+    async fn a_watch_that_cannot_show_an_event_ends_and_says_why() {
+        let store = crate::memory::open();
+        let mut answers = watch(&store, Arc::new(Unreadable), PROGRESS_EVERY);
+        put(&*store, "mine").await;
+        let ended = timeout(PATIENCE, answers.recv()).await.unwrap().unwrap().unwrap();
+        assert!(
+            ended.canceled && ended.cancel_reason.contains("nobody can read this"),
+            "{ended:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_watch_of_quiet_keys_tells_how_far_it_is_although_others_are_busy() {
+        let store = crate::memory::open();
+        let mut answers = watch(&store, Arc::new(Identity), Duration::from_millis(100));
+        let busy = async {
+            loop {
+                put(&*store, "other").await;
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let told = tokio::select! {
+            told = timeout(PATIENCE, answers.recv()) => told.unwrap().unwrap().unwrap(),
+            () = busy => unreachable!("it goes on for ever"),
+        };
+        assert!(told.events.is_empty() && told.header.unwrap().revision > 0);
     }
 }

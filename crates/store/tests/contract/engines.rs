@@ -6,6 +6,7 @@ use std::sync::Arc;
 use store::Store;
 use store::embedded::Options;
 use store::etcd::{EtcdOptions, Identity};
+use tokio::task::JoinHandle;
 
 use crate::etcd_server::EtcdServer;
 
@@ -49,15 +50,26 @@ pub async fn etcd() -> Option<World> {
 /// The engine for etcd on the embedded store, which speaks etcd's API.
 pub async fn served() -> Option<World> {
     let World { store, _keep } = embedded().await?;
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let server = store::serve::Server::new(store.clone(), Arc::new(Identity));
-    let task = tokio::spawn(store::serve::serve(server, listener, None, std::future::pending()));
+    let (endpoint, task) = serve(store.clone(), std::future::pending()).await;
     let options = EtcdOptions::new(vec![endpoint], Arc::new(Identity));
     Some(World {
         store: store::etcd::connect(options).await.unwrap(),
         _keep: Some(Box::new((store, _keep, task))),
     })
+}
+
+/// Serves a store by etcd's API; where, and the task that does.
+pub async fn serve(
+    store: Arc<dyn Store>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> (String, JoinHandle<std::io::Result<()>>) {
+    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let server = store::serve::Server::new(store, Arc::new(Identity));
+    (
+        endpoint,
+        tokio::spawn(store::serve::serve(server, listener, None, stop)),
+    )
 }
 
 async fn embedded_with(options: Options) -> Option<World> {

@@ -1,6 +1,7 @@
 //! The contract of [`store::Store`] as cases that run over every engine, and what only the embedded engine promises:
 //! that no acknowledged write is lost, whatever the disk does.
 
+mod api;
 mod cases;
 mod durability;
 mod engines;
@@ -55,4 +56,36 @@ contract! {
     concurrent_increments_are_all_counted
     large_values_and_odd_keys_survive
     a_closed_store_refuses_everything_and_ends_its_watches
+}
+
+macro_rules! over_api {
+    ($case:ident $peer:ident) => {
+        #[tokio::test]
+        async fn $case() {
+            if let Some(peer) = crate::api::$peer().await {
+                crate::api::$case(peer).await;
+            }
+        }
+    };
+}
+
+macro_rules! api {
+    ($($case:ident)*) => {
+        mod api_of {
+            mod etcd { $(over_api!($case etcd);)* }
+            mod served { $(over_api!($case served);)* }
+        }
+    };
+}
+
+api! {
+    ranges_are_sorted_filtered_and_counted
+    what_cannot_be_read_keeps_the_writes_of_its_transaction_out
+    no_key_is_written_twice_but_may_be_deleted_twice
+    spans_are_compared_as_a_whole
+    transactions_inside_a_transaction_are_decided_from_its_beginning
+    a_watch_may_begin_in_the_future_and_leave_out_kinds_of_events
+    numbers_of_watches_do_not_collide
+    a_watch_that_is_too_late_is_told_where_to_begin
+    a_lease_takes_its_keys_with_it
 }
