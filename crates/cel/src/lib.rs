@@ -12,6 +12,8 @@ mod check;
 mod cost;
 mod eval;
 mod functions;
+#[doc(hidden)]
+pub mod fuzzing;
 mod lexer;
 mod macros;
 mod parser;

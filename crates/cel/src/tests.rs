@@ -1,36 +1,7 @@
-use std::collections::BTreeMap;
-
 use expect_test::expect;
-use serde_json::json;
 
 use super::*;
-
-fn environment() -> Environment {
-    Environment::default()
-        .with("object", Type::Dyn)
-        .with("name", Type::String)
-        .with(
-            "typed",
-            Type::object(
-                "Pod",
-                [
-                    ("replicas", Type::Int),
-                    ("labels", Type::map(Type::String, Type::String)),
-                ],
-            ),
-        )
-}
-
-fn variables() -> BTreeMap<String, Value> {
-    let object = json!({
-        "metadata": {"name": "web", "labels": {"app": "web"}},
-        "spec": {"replicas": 3, "ratio": 0.5, "ports": [80, 443], "items": [{"k": "a"}, {"k": "b"}]},
-    });
-    BTreeMap::from([
-        ("object".to_owned(), Value::from_json(&object)),
-        ("name".to_owned(), Value::text("web")),
-    ])
-}
+use crate::fuzzing::{environment, variables};
 
 fn evaluate(source: &str) -> Result<String, String> {
     let program = Program::compile(source, &environment()).map_err(|error| error.to_string())?;

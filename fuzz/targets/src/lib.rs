@@ -45,7 +45,7 @@ const fn slow_target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<
 pub const TARGETS: &[Target] = &[
     target("apply", objects::apply, objects::pairs),
     slow_target("archive", disk::archive, disk::archives),
-    target("cel", text::cel, text::expressions),
+    target("cel", cel::fuzzing::expression, cel::fuzzing::seeds),
     target("certificate", wire::certificate, wire::certificates),
     target("cri", wire::cri, wire::cri_messages),
     slow_target("custom", objects::custom, objects::definitions),
