@@ -1,7 +1,7 @@
 //! Which requests a webhook, a policy or a binding of one is for.
 
 use crate::names::path_segment;
-use crate::{FieldError, Fields, Path, Problems, Value, validate_label_selector};
+use crate::{FieldError, Fields, Path, Problems, Value, repeats, validate_label_selector};
 use serde_json::json;
 
 const OPERATIONS: [&str; 5] = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
@@ -45,9 +45,10 @@ pub fn validate_match_resources(resources: &Value, path: &Path, problems: &mut P
 
 fn validate_names(rule: &Value, path: &Path, problems: &mut Problems) {
     let names: Vec<&str> = rule.list("resourceNames").iter().filter_map(Value::as_str).collect();
+    let repeated = repeats(&names);
     for (index, name) in names.iter().enumerate() {
         problems.form(&path.index(index), "", *name, path_segment(name, false));
-        if names[..index].contains(name) {
+        if repeated[index] {
             problems.duplicate(&path.index(index), "", *name);
         }
     }

@@ -1,6 +1,6 @@
 //! The conditions of an object's status.
 
-use crate::{Fields, Path, Problems, Value};
+use crate::{Fields, Path, Problems, Value, repeats};
 
 /// Sets the condition of this one's type. It tells since when its status is what it is: from `now` on where that is new,
 /// and for as long as before where only its reason or message are.
@@ -41,11 +41,12 @@ pub fn has_condition(object: &Value, wanted: &Value) -> bool {
 /// What is wrong with a list of conditions: each has a type, and no two have the same.
 pub fn validate_types(status: &Value, path: &Path, problems: &mut Problems) {
     let conditions = status.list("conditions");
+    let repeated = repeats(conditions.iter().map(|condition| condition.text("type")));
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.child("conditions").index(index);
         problems.needs(condition, &path, "type");
         let kind = condition.text("type");
-        if conditions[..index].iter().any(|other| other.text("type") == kind) {
+        if repeated[index] {
             problems.duplicate(&path, "type", kind);
         }
     }

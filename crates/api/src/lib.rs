@@ -40,3 +40,4 @@ pub use problems::Problems;
 pub use resource::{ALL_VERBS, Column, Generation, PROXY_VERBS, Plain, Resource, Rules, Subresource, Verb};
 pub use schema::Value;
 pub use value::Fields;
+pub(crate) use value::repeats;

@@ -1,8 +1,17 @@
 //! Reading and filling fields of objects without a struct for each of them.
 
+use std::collections::HashSet;
+use std::hash::Hash;
+
 use serde_json::Map;
 
 use crate::Value;
+
+/// For each item whether it was there before. One pass, because clients may send very long lists.
+pub fn repeats<T: Hash + Eq>(items: impl IntoIterator<Item = T>) -> Vec<bool> {
+    let mut seen = HashSet::new();
+    items.into_iter().map(|item| !seen.insert(item)).collect()
+}
 
 /// Fields of a JSON object by name. Reading what is absent, or has another type, gives the zero value, as it does in
 /// the API's own types; only the `_mut` methods that say so create anything.

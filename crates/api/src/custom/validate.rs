@@ -7,7 +7,7 @@ use serde_json::{Map, json};
 
 use super::format;
 use super::structural::{Basic, Checks, Structural};
-use crate::{FieldError, FieldProblem, Path, Value};
+use crate::{FieldError, FieldProblem, Path, Value, repeats};
 
 /// What is wrong with an object; `old` is its present state when this is an update.
 pub fn validate(schema: &Structural, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
@@ -204,8 +204,9 @@ impl Validator {
             "map" => items.iter().map(|item| key_of(schema, item)).collect(),
             _ => return,
         };
+        let repeated = repeats(&keys);
         for (index, key) in keys.iter().enumerate() {
-            if keys[..index].contains(key) {
+            if repeated[index] {
                 self.problems
                     .push(FieldError::duplicate(&path.index(index), key.clone()));
             }
@@ -381,14 +382,11 @@ fn same(one: &Value, other: &Value) -> bool {
 }
 
 fn first_duplicate<'a>(items: impl Iterator<Item = &'a Value> + Clone) -> Option<&'a Value> {
-    let mut seen: Vec<&Value> = Vec::new();
-    for item in items {
-        if seen.contains(&item) {
-            return Some(item);
-        }
-        seen.push(item);
-    }
-    None
+    let repeated = repeats(items.clone());
+    items
+        .zip(repeated)
+        .find(|(_, repeated)| *repeated)
+        .map(|(item, _)| item)
 }
 
 /// The keys of a list item, with the defaults of keys that are not there.

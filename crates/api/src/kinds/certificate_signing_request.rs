@@ -2,7 +2,7 @@
 
 use crate::names::{dns1123_label, dns1123_subdomain, path_segment};
 use crate::print::{self, AGE, NAME, or_none};
-use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value, Verb};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value, Verb, repeats};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::json;
@@ -145,12 +145,13 @@ fn validate_usages(spec: &Value, path: &Path, problems: &mut Problems) {
     if usages.is_empty() {
         problems.required(path, "usages", "");
     }
+    let repeated = repeats(usages);
     for (index, usage) in usages.iter().enumerate() {
         let path = path.child("usages").index(index);
         if usage.as_str().is_none_or(|usage| !USAGES.contains(&usage)) {
             problems.extend([FieldError::not_supported(&path, usage.clone(), &USAGES)]);
         }
-        if usages[..index].contains(usage) {
+        if repeated[index] {
             problems.duplicate(&path, "", usage.clone());
         }
     }
@@ -203,7 +204,7 @@ fn validate_certificate(certificate: &str, problems: &mut Problems) {
 /// Conditions stay once they are there, and only those that the writer is for can be added.
 fn validate_conditions(new: &Value, old: &Value, addable: &[&str], problems: &mut Problems) {
     let path = Path::new("status");
-    let mut seen = Vec::new();
+    let repeated = repeats(new.list("conditions").iter().map(|condition| condition.text("type")));
     for (index, condition) in new.list("conditions").iter().enumerate() {
         let path = path.child("conditions").index(index);
         let (kind, state) = (condition.text("type"), condition.text("status"));
@@ -217,10 +218,9 @@ fn validate_conditions(new: &Value, old: &Value, addable: &[&str], problems: &mu
         } else if !states.contains(&state) {
             problems.extend([FieldError::not_supported(&path.child("status"), state, states)]);
         }
-        if seen.contains(&kind) {
+        if repeated[index] {
             problems.duplicate(&path, "type", kind);
         }
-        seen.push(kind);
     }
     let holds = |status: &Value, name: &str| {
         status

@@ -1,5 +1,7 @@
 //! EndpointSlice: some of the addresses behind a Service.
 
+use std::collections::HashSet;
+
 use crate::names::{dns1123_label, dns1123_subdomain, endpoint_address, label_key, label_value};
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
@@ -146,13 +148,12 @@ fn validate_endpoints(slice: &Value, kind: &str, problems: &mut Problems) {
 /// Zones and nodes that an endpoint is meant for, each once.
 fn validate_hints(hints: &Value, path: &Path, problems: &mut Problems) {
     for list in ["forZones", "forNodes"] {
-        let mut seen = Vec::new();
+        let mut seen = HashSet::new();
         for (index, hint) in hints.list(list).iter().enumerate() {
             let (path, name) = (path.child(list).index(index), hint.text("name"));
-            if seen.contains(&name) {
+            if !seen.insert(name) {
                 problems.duplicate(&path, "name", name);
             }
-            seen.push(name);
             let found = match list {
                 "forZones" => label_value(name),
                 _ => dns1123_subdomain(name, false),

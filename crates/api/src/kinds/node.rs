@@ -4,7 +4,7 @@ use crate::names::{cidr, label_key, label_value};
 use crate::pod_spec::resources::read;
 use crate::pod_spec::validate_resource_amount;
 use crate::print::{self, AGE, NAME, or_none};
-use crate::{Column, FieldError, Fields, PROXY_VERBS, Path, Problems, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, PROXY_VERBS, Path, Problems, Resource, Rules, Subresource, Value, repeats};
 
 pub static NODE: Resource = Resource::cluster("", "v1", "Node", "nodes", "node")
     .short(&["no"])
@@ -137,8 +137,9 @@ fn align_ranges(spec: &mut Value) {
 
 fn validate_addresses(status: &Value, problems: &mut Problems) {
     let (addresses, path) = (status.list("addresses"), Path::new("status").child("addresses"));
+    let repeated = repeats(addresses);
     for (index, address) in addresses.iter().enumerate() {
-        if addresses[..index].contains(address) {
+        if repeated[index] {
             problems.duplicate(&path.index(index), "", address.clone());
         }
     }

@@ -3,7 +3,7 @@
 use crate::names::dns1123_label;
 use crate::pod_spec::{validate_requirements, validate_tolerations};
 use crate::print::{self, AGE, NAME};
-use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value, validate_labels};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value, repeats, validate_labels};
 use serde_json::json;
 
 pub static RUNTIME_CLASS: Resource =
@@ -27,8 +27,9 @@ impl Rules for RuntimeClassRules {
         problems.extend(validate_labels(&scheduling["nodeSelector"], &place));
         let (tolerations, path) = (scheduling.list("tolerations"), path.child("tolerations"));
         validate_tolerations(tolerations, &path, &mut problems);
+        let repeated = repeats(tolerations);
         for (index, toleration) in tolerations.iter().enumerate() {
-            if tolerations[..index].contains(toleration) {
+            if repeated[index] {
                 problems.duplicate(&path.index(index), "", toleration.clone());
             }
         }

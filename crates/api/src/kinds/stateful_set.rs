@@ -6,7 +6,7 @@ use crate::names::dns1123_label;
 use crate::pod_spec::{default_template, drop_disabled_in};
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME};
 use crate::workload::{validate_counts, validate_parts, validate_running};
-use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value, repeats};
 use serde_json::json;
 
 pub static STATEFUL_SET: Resource = Resource::namespaced("apps", "v1", "StatefulSet", "statefulsets", "statefulset")
@@ -211,11 +211,12 @@ fn with_claimed_volumes(spec: &Value) -> Value {
         .list("volumes")
         .iter()
         .filter(|volume| !claims.contains(&volume["name"]));
+    let repeated = repeats(&claims);
     let own = claims
         .iter()
-        .enumerate()
-        .filter(|(index, name)| !claims[..*index].contains(name))
-        .map(|(_, name)| name)
+        .zip(repeated)
+        .filter(|(_, repeated)| !repeated)
+        .map(|(name, _)| name)
         .map(|name| json!({"name": name, "persistentVolumeClaim": {"claimName": name}}));
     let volumes: Vec<Value> = own.chain(others.cloned()).collect();
     pod.set("volumes", volumes);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::names::label_key;
 use crate::print::{self, AGE, NAME};
-use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value, repeats};
 
 pub static STORAGE_CLASS: Resource =
     Resource::cluster("storage.k8s.io", "v1", "StorageClass", "storageclasses", "storageclass")
@@ -128,8 +128,9 @@ fn validate_topology_values(expression: &Value, path: &Path, problems: &mut Prob
     if values.is_empty() {
         problems.required(path, "values", "");
     }
+    let repeated = repeats(values);
     for (index, value) in values.iter().enumerate() {
-        if values[..index].contains(value) {
+        if repeated[index] {
             problems.duplicate(&path.child("values").index(index), "", value.clone());
         }
     }

@@ -10,6 +10,8 @@ mod security;
 mod system;
 mod volume;
 
+use std::collections::HashSet;
+
 use crate::metadata::validate_annotations;
 use crate::names::{dns_search_path, dns1123_label, dns1123_subdomain, ip_address, label_key};
 use crate::{Fields, Path, Problems, Value, validate_labels};
@@ -119,15 +121,14 @@ fn validate_names(spec: &Value, path: &Path, problems: &mut Problems) {
         let name = gate.text("conditionType");
         problems.form(&path, "conditionType", name, label_key(name));
     }
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (index, gate) in spec.list("schedulingGates").iter().enumerate() {
         let path = path.child("schedulingGates").index(index);
         let name = gate.text("name");
         problems.form(&path, "", name, label_key(name));
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             problems.duplicate(&path, "", name);
         }
-        seen.push(name);
     }
 }
 

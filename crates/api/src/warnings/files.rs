@@ -47,7 +47,11 @@ fn of_volume(volume: &Value) -> Vec<String> {
             "" => title.to_owned(),
             named => format!("{title} {:?}", source.text(named)),
         };
-        warnings.extend(meetings(items(source, "")).map(|pair| format!("volume {name:?} ({title}): {pair}")));
+        warnings.extend(
+            meetings(items(source, ""))
+                .into_iter()
+                .map(|pair| format!("volume {name:?} ({title}): {pair}")),
+        );
     }
     let mut files = Vec::new();
     for source in volume["projected"].list("sources") {
@@ -56,7 +60,11 @@ fn of_volume(volume: &Value) -> Vec<String> {
         }
         files.extend(of_projection(source));
     }
-    warnings.extend(meetings(files).map(|pair| format!("volume {name:?} (Projected): {pair}")));
+    warnings.extend(
+        meetings(files)
+            .into_iter()
+            .map(|pair| format!("volume {name:?} (Projected): {pair}")),
+    );
     warnings
 }
 
@@ -83,15 +91,21 @@ fn items(source: &Value, title: &str) -> Vec<File> {
     items.map(|item| File::new(item.text("path"), title)).collect()
 }
 
+/// How many files of a volume are looked at, and how many pairs of them are told: each meets each at worst, and nobody
+/// reads more.
+const MAX_FILES: usize = 1000;
+const MAX_PAIRS: usize = 50;
+
 /// Every file with each of those before it that it meets.
-fn meetings(files: Vec<File>) -> impl Iterator<Item = String> {
-    let mut found = Vec::new();
-    for (index, file) in files.iter().enumerate() {
-        for before in files[..index].iter().filter(|before| file.meets(before)) {
-            found.push(format!("overlapping paths: {} with {}", file.shown(), before.shown()));
-        }
-    }
-    found.into_iter()
+fn meetings(mut files: Vec<File>) -> Vec<String> {
+    files.truncate(MAX_FILES);
+    let before = |index: usize| files[..index].iter().map(move |before| (index, before));
+    let pairs = (0..files.len()).flat_map(before);
+    pairs
+        .filter(|(index, before)| files[*index].meets(before))
+        .take(MAX_PAIRS)
+        .map(|(index, before)| format!("overlapping paths: {} with {}", files[index].shown(), before.shown()))
+        .collect()
 }
 
 #[cfg(test)]
@@ -99,6 +113,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_volume_of_very_many_files_is_not_compared_to_the_end() {
+        let items = vec![json!({"key": "k", "path": "p"}); 100_000];
+        let volume = json!({"name": "v", "configMap": {"name": "c", "items": items}});
+        assert_eq!(overlaps(&[volume]).len(), MAX_PAIRS);
+    }
 
     #[test]
     fn files_and_directories_of_the_same_name_meet() {

@@ -1,6 +1,6 @@
 //! The checks of a job's policies and of what only indexed jobs have.
 
-use crate::{FieldError, Fields, Path, Problems, Value, names};
+use crate::{FieldError, Fields, Path, Problems, Value, names, repeats};
 
 /// The most pods of an indexed job at a time, and the most of its indexes that may fail.
 const MOST_PARALLEL: i64 = 100_000;
@@ -151,12 +151,13 @@ fn validate_exit_codes(spec: &Value, codes: &Value, path: &Path, problems: &mut 
     } else if values.len() > MOST_EXIT_CODES {
         problems.extend([FieldError::too_many(&values_path, values.len(), MOST_EXIT_CODES)]);
     }
+    let repeated = repeats(values);
     for (index, value) in values.iter().enumerate() {
         let path = values_path.index(index);
         if codes.text("operator") == "In" && *value == 0 {
             problems.invalid(&path, "", 0, "must not be 0 for the In operator");
         }
-        if values[..index].contains(value) {
+        if repeated[index] {
             problems.duplicate(&path, "", value.clone());
         }
     }

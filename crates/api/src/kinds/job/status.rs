@@ -1,6 +1,8 @@
 //! The rules of a job's status. Other controllers may write it too, so that it is held to be consistent; what was
 //! inconsistent already may stay so as long as it is not touched.
 
+use std::collections::HashSet;
+
 use super::policy::intervals;
 use crate::print;
 use crate::workload::validate_counts;
@@ -47,16 +49,15 @@ fn status_of<'a>(job: &'a Value, kind: &str) -> Option<&'a str> {
 
 fn validate_uncounted(status: &Value, path: &Path, problems: &mut Problems) {
     let lists = &status["uncountedTerminatedPods"];
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for list in ["succeeded", "failed"] {
         let path = path.child("uncountedTerminatedPods").child(list);
         for (index, uid) in lists.list(list).iter().enumerate() {
             if *uid == "" {
                 problems.invalid(&path.index(index), "", "", "must not be empty");
-            } else if seen.contains(&uid) {
+            } else if !seen.insert(uid) {
                 problems.duplicate(&path.index(index), "", uid.clone());
             }
-            seen.push(uid);
         }
     }
 }

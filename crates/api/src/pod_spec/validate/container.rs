@@ -114,13 +114,12 @@ fn validate_restart_rules(container: &Value, path: &Path, problems: &mut Problem
 /// What to do when an amount changes while the container runs.
 fn validate_resize_policy(container: &Value, path: &Path, problems: &mut Problems) {
     let path = path.child("resizePolicy");
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (index, policy) in container.list("resizePolicy").iter().enumerate() {
         let (resource, restart) = (policy.text("resourceName"), policy.text("restartPolicy"));
-        if seen.contains(&resource) {
+        if !seen.insert(resource) {
             problems.duplicate(&path.index(index), "", resource);
         }
-        seen.push(resource);
         for (text, supported) in [
             (resource, ["cpu", "memory"]),
             (restart, ["NotRequired", "RestartContainer"]),

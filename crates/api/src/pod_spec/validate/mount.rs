@@ -1,7 +1,7 @@
 //! Where volumes appear in a container.
 
 use super::volume::Volumes;
-use crate::{Fields, Path, Problems, Value};
+use crate::{Fields, Path, Problems, Value, repeats};
 
 const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 
@@ -36,16 +36,18 @@ pub fn validate(volumes: &Volumes, container: &Value, path: &Path, problems: &mu
         validate_sub_path(mount, &list_path, problems);
         validate_mount(container, mount, &path, &list_path, problems);
     }
+    let names = repeats(devices.iter().map(|device| device.text("name")));
+    let targets = repeats(devices.iter().map(|device| device.text("devicePath")));
     for (index, device) in devices.iter().enumerate() {
         let path = path.child("volumeDevices").index(index);
         let name = device.text("name");
         problems.needs(device, &path, "name");
         problems.needs(device, &path, "devicePath");
-        if devices[..index].iter().any(|other| other.text("name") == name) {
+        if names[index] {
             problems.invalid(&path, "name", name, "must be unique");
         }
         let target = device.text("devicePath");
-        if !target.is_empty() && devices[..index].iter().any(|other| other.text("devicePath") == target) {
+        if !target.is_empty() && targets[index] {
             problems.invalid(&path, "devicePath", target, "must be unique");
         }
         if target.split('/').any(|part| part == "..") {

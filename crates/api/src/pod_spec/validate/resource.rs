@@ -1,5 +1,7 @@
 //! Requests, limits, and references to them.
 
+use std::collections::HashSet;
+
 use schema::quantity::Quantity;
 
 use crate::names::{dns1123_label, dns1123_subdomain, label_key};
@@ -119,9 +121,19 @@ pub fn validate_pod_claims(spec: &Value, path: &Path, problems: &mut Problems) {
     }
 }
 
+/// How many names are told to somebody who used another one. Each claim may be wrong, and each is told them.
+const MAX_SHOWN_CLAIMS: usize = 100;
+
 /// Claims of a container must be claims of its pod.
 pub fn validate_claims(spec: &Value, resources: &Value, path: &Path, problems: &mut Problems) {
     let path = path.child("claims");
+    let of_pod: Vec<&str> = spec
+        .list("resourceClaims")
+        .iter()
+        .map(|claim| claim.text("name"))
+        .collect();
+    let known: HashSet<&str> = of_pod.iter().copied().collect();
+    let mut seen = HashSet::new();
     for (index, claim) in resources.list("claims").iter().enumerate() {
         let name = claim.text("name");
         let path = path.index(index);
@@ -129,24 +141,15 @@ pub fn validate_claims(spec: &Value, resources: &Value, path: &Path, problems: &
             problems.required(&path, "", "");
             continue;
         }
-        let before = resources.list("claims")[..index].iter();
-        if before
-            .clone()
-            .any(|other| other["name"] == claim["name"] && other["request"] == claim["request"])
-        {
+        if !seen.insert((name, claim.text("request"))) {
             problems.duplicate(&path, "", name);
         }
-        let of_pod: Vec<&str> = spec
-            .list("resourceClaims")
-            .iter()
-            .map(|claim| claim.text("name"))
-            .collect();
-        if !of_pod.contains(&name) {
+        if !known.contains(name) {
             let detail = match of_pod.as_slice() {
                 [] => "must be one of the names in pod.spec.resourceClaims which is empty".to_owned(),
                 names => format!(
                     "must be one of the names in pod.spec.resourceClaims: {}",
-                    names.join(", ")
+                    names[..names.len().min(MAX_SHOWN_CLAIMS)].join(", ")
                 ),
             };
             problems.extend([FieldError::new(FieldProblem::NotFound, &path, name, detail)]);

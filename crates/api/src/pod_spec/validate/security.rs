@@ -1,5 +1,7 @@
 //! Users, groups and profiles that processes run with.
 
+use std::collections::HashSet;
+
 use super::mount::validate_descending;
 use crate::{Fields, Path, Problems, Value};
 
@@ -160,7 +162,7 @@ fn is_sysctl_name(name: &str) -> bool {
 
 /// Kernel settings of the host are not for pods that share its namespaces.
 fn validate_sysctls(spec: &Value, path: &Path, problems: &mut Problems) {
-    let mut seen = Vec::new();
+    let mut seen = HashSet::new();
     for (index, sysctl) in spec["securityContext"].list("sysctls").iter().enumerate() {
         let path = path.child("sysctls").index(index);
         let name = sysctl.text("name");
@@ -169,10 +171,9 @@ fn validate_sysctls(spec: &Value, path: &Path, problems: &mut Problems) {
             let detail = format!("must have at most {SYSCTL_BYTES} characters and match regex {SYSCTL_REGEX}");
             problems.invalid(&path, "name", name, detail);
         }
-        if seen.contains(&name) {
+        if !seen.insert(name) {
             problems.duplicate(&path, "name", name);
         }
-        seen.push(name);
         let ipc = name.starts_with("kernel.shm") || name.starts_with("kernel.msg") || name == "kernel.sem";
         if name.starts_with("net.") && spec.flag("hostNetwork") {
             problems.invalid(&path, "name", name, "may not be specified when 'hostNetwork' is true");
