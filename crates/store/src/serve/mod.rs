@@ -18,6 +18,7 @@ mod watch;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::Stream;
 use tokio::sync::RwLock;
@@ -50,6 +51,10 @@ const TERM: u64 = 1;
 /// The largest request.
 const MAX_REQUEST_BYTES: usize = 8 << 20;
 
+/// A client that has vanished is noticed, however quiet its watches are.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_PATIENCE: Duration = Duration::from_secs(20);
+
 #[derive(Clone)]
 pub struct Server(Arc<Parts>);
 
@@ -73,6 +78,8 @@ impl Server {
 
     fn router(&self) -> tonic::transport::server::Router {
         tonic::transport::Server::builder()
+            .http2_keepalive_interval(Some(PING_EVERY))
+            .http2_keepalive_timeout(Some(PING_PATIENCE))
             .add_service(KvServer::new(self.clone()).max_decoding_message_size(MAX_REQUEST_BYTES))
             .add_service(WatchServer::new(self.clone()))
             .add_service(LeaseServer::new(self.clone()))
