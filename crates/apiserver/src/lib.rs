@@ -46,6 +46,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ::metrics::Page;
 use api::Error;
 use rustls::ClientConfig;
 use store::Store;
@@ -77,6 +78,8 @@ pub struct Options {
     pub insecure_tls: Arc<ClientConfig>,
     pub max_reads_in_flight: usize,
     pub max_writes_in_flight: usize,
+    /// The figures of other components in this process, which are told with the server's own.
+    pub pages: Vec<Arc<dyn Page>>,
 }
 
 /// Which admission plugins run beyond or instead of the defaults.
@@ -92,6 +95,7 @@ pub struct ApiServer {
     fairness: fairness::Fairness,
     aggregation: aggregation::Aggregation,
     metrics: Arc<metrics::Metrics>,
+    pages: Vec<Arc<dyn Page>>,
     kubelets: KubeletDialer,
     insecure_tls: Arc<ClientConfig>,
     facts: ClusterFacts,
@@ -115,13 +119,15 @@ impl ApiServer {
         chain.push(Box::new(device_admin::DeviceAdminAccess));
         let metrics: Arc<metrics::Metrics> = Arc::default();
         let chain = chain.wrapped(|plugin| metrics::Timed::around(plugin, &metrics));
-        let registry = registry::Registry::new(store.clone(), &hub, STORE_ROOT, chain, options.services);
+        let registry =
+            registry::Registry::new(store.clone(), &hub, STORE_ROOT, chain, options.services, &metrics.store);
         let server = Arc::new(ApiServer {
             registry,
             gate,
             fairness: fairness::Fairness::new(options.max_reads_in_flight + options.max_writes_in_flight),
             aggregation: aggregation::Aggregation::new(options.front_proxy),
             metrics,
+            pages: options.pages,
             kubelets: KubeletDialer {
                 tls: options.kubelet_tls,
             },

@@ -1,18 +1,23 @@
 //! Paths that name no resource: discovery, health, version, OpenAPI, keys, metrics and marks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::{Error, Reason, Value};
 use http::{HeaderMap, Response, StatusCode};
 use serde_json::json;
 
 use crate::body::Body;
+use crate::metrics::Present;
 use crate::request::{Query, RequestInfo};
 use crate::verbs::not_served;
 use crate::{ApiServer, aggregation, discovery, health, openapi, respond};
 
 /// The version of the API this server implements.
 pub const GIT_VERSION: &str = "v1.36.4";
+
+/// How long the store may take to tell its size.
+const STORE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Marks that one request may bring, and the length of a name in them.
 const MARKS_AT_ONCE: usize = 1000;
@@ -75,16 +80,28 @@ async fn answer(
             "application/jwk-set+json",
             server.gate.key_set().to_string(),
         )),
-        ["metrics"] => Ok(respond::text(
-            StatusCode::OK,
-            server
-                .metrics
-                .text(&server.fairness.report(), &server.registry.stocks()),
-        )),
+        ["metrics"] => Ok(respond::text(StatusCode::OK, metrics(server).await)),
         ["debug", "karve", "backup"] => crate::backup::stream(server).await,
         ["debug", "karve", "marks"] => Ok(marks(query)),
         _ => Err(not_served()),
     }
+}
+
+async fn metrics(server: &ApiServer) -> String {
+    let present = Present {
+        levels: server.fairness.report(),
+        stocks: server.registry.stocks(),
+        store_bytes: store_bytes(server).await,
+    };
+    let mut text = server.metrics.text(&present);
+    server.pages.iter().for_each(|page| page.write(&mut text));
+    text
+}
+
+/// What the store takes on its disk; a store that does not answer is not waited for.
+async fn store_bytes(server: &ApiServer) -> Option<u64> {
+    let asked = tokio::time::timeout(STORE_PATIENCE, server.registry.store.disk_bytes()).await;
+    asked.ok().flatten()
 }
 
 fn paths(server: &ApiServer) -> Response<Body> {

@@ -52,10 +52,8 @@ impl ApiServer {
         let passing = remarks::collect(Arc::clone(&remarks), passing);
         let answer = AssertUnwindSafe(passing).catch_unwind().await;
         let response = with_warnings(self.answer(answer, encoding), &remarks.warnings());
-        let code = response.status().as_u16();
         self.metrics
-            .answered(&info, code, begun.elapsed(), remarks.waiting_time());
-        response
+            .answered(&info, response, begun.elapsed(), remarks.waiting_time())
     }
 
     fn answer(&self, passed: std::thread::Result<Result<Response<Body>, Error>>, encoding: Encoding) -> Response<Body> {
@@ -171,6 +169,7 @@ impl ApiServer {
 
         // Only now is the body read: nobody without rights fills our memory.
         let body = body::read(body).await?;
+        self.metrics.body_read(info, body.len());
 
         // Decode, default, mutate, validate, admit and store: see `verbs` and `registry`.
         Call {

@@ -577,6 +577,14 @@ async fn metrics_tell_what_was_stored_watched_and_refused() {
     };
     assert!(value("apiserver_storage_objects{resource=\"configmaps\"}") >= 1);
     assert!(value("apiserver_watch_events_total{group=\"\",resource=\"configmaps\",version=\"v1\"}") >= 1);
+    assert!(value("apiserver_storage_events_received_total{group=\"\",resource=\"configmaps\"}") >= 1);
+    let of = "group=\"\",resource=\"configmaps\"";
+    assert!(value(&format!("etcd_requests_total{{{of},operation=\"create\"}}")) >= 1);
+    assert!(
+        value(&format!(
+            "apiserver_request_body_size_bytes_count{{{of},verb=\"create\"}}"
+        )) >= 1
+    );
     assert_eq!(value("authorization_attempts_total{result=\"denied\"}"), 1);
     assert!(value("authentication_attempts{result=\"success\"}") >= 3);
     let plugin = "name=\"NamespaceLifecycle\",operation=\"CREATE\",rejected=\"false\",type=\"admit\"";

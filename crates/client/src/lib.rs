@@ -48,7 +48,7 @@ pub use informers::Informers;
 pub use key::Key;
 pub use kubeconfig::default_kubeconfig_path;
 pub use options::{DeleteOptions, List, ListMeta, ListOptions, Patch, Propagation, WatchOptions, WriteOptions};
-pub use queue::{QueueState, WorkQueue};
+pub use queue::{QueueFigures, QueueMetrics, QueueState, WorkQueue};
 pub use reflector::{Reflector, Selection};
 pub use request::Api;
 pub use status::decode_status;

@@ -1,11 +1,16 @@
 //! What is left to do: keys, each at most once, some only after a while.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+mod metrics;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+
+pub use self::metrics::{QueueFigures, QueueMetrics};
 
 use crate::Backoff;
 
@@ -22,14 +27,16 @@ pub struct WorkQueue<K> {
 /// The queue without waiting: every method is told the time.
 pub struct QueueState<K> {
     ready: VecDeque<K>,
-    /// In `ready`, or to be put there when the work under way is done.
-    dirty: HashSet<K>,
-    working: HashSet<K>,
+    /// In `ready`, or to be put there when the work under way is done, and since when.
+    dirty: HashMap<K, Instant>,
+    /// Since when they are worked on.
+    working: HashMap<K, Instant>,
     delayed: BTreeMap<(Instant, u64), K>,
     delayed_at: HashMap<K, (Instant, u64)>,
     failures: HashMap<K, u32>,
     sequence: u64,
     backoff: Backoff,
+    figures: Arc<QueueFigures>,
 }
 
 impl<K: Clone + Eq + Hash> Default for WorkQueue<K> {
@@ -38,16 +45,31 @@ impl<K: Clone + Eq + Hash> Default for WorkQueue<K> {
     }
 }
 
+impl<K> Drop for QueueState<K> {
+    fn drop(&mut self) {
+        self.figures.ended(self.dirty.len(), self.working.values().copied());
+    }
+}
+
 impl<K: Clone + Eq + Hash> WorkQueue<K> {
     pub fn with_backoff(backoff: Backoff) -> WorkQueue<K> {
+        WorkQueue::new(QueueState::new(backoff, Arc::default()))
+    }
+
+    /// A queue that is counted under this name.
+    pub fn named(name: &str, metrics: &QueueMetrics) -> WorkQueue<K> {
+        WorkQueue::new(QueueState::new(RETRY, metrics.of(name)))
+    }
+
+    fn new(state: QueueState<K>) -> WorkQueue<K> {
         WorkQueue {
-            state: Mutex::new(QueueState::new(backoff)),
+            state: Mutex::new(state),
             changed: Notify::new(),
         }
     }
 
     pub fn add(&self, key: K) {
-        self.state.lock().add(key);
+        self.state.lock().add(key, Instant::now());
         self.changed.notify_one();
     }
 
@@ -95,7 +117,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
     }
 
     pub fn done(&self, key: &K) {
-        self.state.lock().done(key);
+        self.state.lock().done(key, Instant::now());
         self.changed.notify_one();
     }
 
@@ -109,30 +131,34 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
 }
 
 impl<K: Clone + Eq + Hash> QueueState<K> {
-    pub fn new(backoff: Backoff) -> QueueState<K> {
+    pub fn new(backoff: Backoff, figures: Arc<QueueFigures>) -> QueueState<K> {
         QueueState {
             ready: VecDeque::new(),
-            dirty: HashSet::new(),
-            working: HashSet::new(),
+            dirty: HashMap::new(),
+            working: HashMap::new(),
             delayed: BTreeMap::new(),
             delayed_at: HashMap::new(),
             failures: HashMap::new(),
             sequence: 0,
             backoff,
+            figures,
         }
     }
 
-    pub fn add(&mut self, key: K) {
-        if !self.dirty.insert(key.clone()) {
+    pub fn add(&mut self, key: K, now: Instant) {
+        if self.dirty.contains_key(&key) {
             return;
         }
-        if !self.working.contains(&key) {
+        self.dirty.insert(key.clone(), now);
+        self.figures.added();
+        if !self.working.contains_key(&key) {
             self.ready.push_back(key);
         }
     }
 
     /// Adds the key at a later time; of several times the earliest counts.
     pub fn add_at(&mut self, key: K, at: Instant) {
+        self.figures.postponed();
         if let Some(known) = self.delayed_at.get(&key).copied() {
             if known.0 <= at {
                 return;
@@ -165,19 +191,22 @@ impl<K: Clone + Eq + Hash> QueueState<K> {
             if entry.key().0 > now {
                 break;
             }
-            let key = entry.remove();
+            let ((due, _), key) = entry.remove_entry();
             self.delayed_at.remove(&key);
-            self.add(key);
+            self.add(key, due);
         }
         let key = self.ready.pop_front()?;
-        self.dirty.remove(&key);
-        self.working.insert(key.clone());
+        let since = self.dirty.remove(&key).unwrap_or(now);
+        self.figures.begun(since, now);
+        self.working.insert(key.clone(), now);
         Some(key)
     }
 
-    pub fn done(&mut self, key: &K) {
-        self.working.remove(key);
-        if self.dirty.contains(key) {
+    pub fn done(&mut self, key: &K, now: Instant) {
+        if let Some(begun) = self.working.remove(key) {
+            self.figures.done(begun, now);
+        }
+        if self.dirty.contains_key(key) {
             self.ready.push_back(key.clone());
         }
     }
@@ -199,20 +228,20 @@ mod tests {
     const MS: Duration = Duration::from_millis(1);
 
     fn queue() -> QueueState<&'static str> {
-        QueueState::new(Backoff::new(5 * MS, 40 * MS))
+        QueueState::new(Backoff::new(5 * MS, 40 * MS), Arc::default())
     }
 
     #[test]
     fn a_key_waits_once_and_is_worked_on_once() {
         let (mut queue, now) = (queue(), Instant::now());
-        queue.add("a");
-        queue.add("a");
+        queue.add("a", now);
+        queue.add("a", now);
         assert_eq!(queue.next(now), Some("a"));
-        queue.add("a");
+        queue.add("a", now);
         assert_eq!(queue.next(now), None, "it is being worked on");
-        queue.done(&"a");
+        queue.done(&"a", now);
         assert_eq!(queue.next(now), Some("a"), "it changed meanwhile");
-        queue.done(&"a");
+        queue.done(&"a", now);
         assert_eq!(queue.next(now), None);
     }
 
@@ -225,7 +254,7 @@ mod tests {
         assert_eq!(queue.wake_at(), Some(now + 20 * MS));
         assert_eq!(queue.next(now + 19 * MS), None);
         assert_eq!(queue.next(now + 20 * MS), Some("a"));
-        queue.done(&"a");
+        queue.done(&"a", now);
         assert_eq!(queue.next(now + 60 * MS), None);
     }
 
@@ -237,7 +266,7 @@ mod tests {
             queue.retry("a", now);
             pauses.push(queue.wake_at().unwrap() - now);
             assert_eq!(queue.next(now + 40 * MS), Some("a"));
-            queue.done(&"a");
+            queue.done(&"a", now);
         }
         assert_eq!(pauses, [5 * MS, 10 * MS, 20 * MS, 40 * MS, 40 * MS]);
         queue.forget(&"a");

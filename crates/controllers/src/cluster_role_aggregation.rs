@@ -17,6 +17,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 pub const ROW: Row = Row {
     name: "clusterrole-aggregation",
     account: "clusterrole-aggregation-controller",
+    queue: "ClusterRoleAggregator",
     workers: 5,
     start,
 };

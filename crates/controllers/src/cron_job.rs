@@ -26,6 +26,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup, status};
 pub const ROW: Row = Row {
     name: "cronjob",
     account: "cronjob-controller",
+    queue: "cronjob",
     workers: 5,
     start,
 };

@@ -35,6 +35,7 @@ use model::DaemonSet;
 pub const ROW: Row = Row {
     name: "daemonset",
     account: "daemon-set-controller",
+    queue: "daemonset",
     workers: 2,
     start,
 };

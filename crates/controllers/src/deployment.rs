@@ -33,6 +33,7 @@ use sets::Sets;
 pub const ROW: Row = Row {
     name: "deployment",
     account: "deployment-controller",
+    queue: "deployment",
     workers: 5,
     start,
 };

@@ -27,6 +27,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup, status};
 pub const ROW: Row = Row {
     name: "disruption",
     account: "disruption-controller",
+    queue: "disruption",
     workers: 1,
     start,
 };

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use client::when::Moment;
-use client::{Client, EventRecorder, Informers, Key, WorkQueue};
+use client::{Client, EventRecorder, Informers, Key, QueueMetrics, WorkQueue};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 
@@ -31,6 +31,8 @@ pub struct Row {
     pub name: &'static str,
     /// The service account of `kube-system` that it acts as; upstream's, whose rights every cluster's default roles hold.
     pub account: &'static str,
+    /// What its queue is called in metrics: as upstream's, where it has one.
+    pub queue: &'static str,
     /// How many keys are worked on at a time.
     pub workers: usize,
     /// Says what is watched, and makes the planner.
@@ -59,6 +61,7 @@ pub struct Shared {
     pub client: Client,
     pub informers: Arc<Informers>,
     pub recorder: EventRecorder,
+    pub queues: Arc<QueueMetrics>,
     pub options: crate::Settings,
 }
 
@@ -73,7 +76,7 @@ struct Driver {
 
 /// Runs one controller until the future is dropped.
 pub async fn drive(row: &'static Row, shared: Arc<Shared>) {
-    let mut setup = Setup::new(&shared);
+    let mut setup = Setup::new(row, &shared);
     let reconcile = (row.start)(&mut setup);
     let (queue, caches) = setup.finish();
     for cache in &caches {

@@ -22,6 +22,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 pub const ROW: Row = Row {
     name: "endpointslice",
     account: "endpointslice-controller",
+    queue: "endpoint_slice",
     workers: 5,
     start,
 };

@@ -22,6 +22,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 pub const ROW: Row = Row {
     name: "endpointslice-mirroring",
     account: "endpointslicemirroring-controller",
+    queue: "endpoint_slice_mirroring",
     workers: 5,
     start,
 };

@@ -20,6 +20,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 pub const ROW: Row = Row {
     name: "endpoint",
     account: "endpoint-controller",
+    queue: "endpoint",
     workers: 5,
     start,
 };

@@ -24,6 +24,7 @@ use verdict::{Dependent, OwnerState, View};
 pub const ROW: Row = Row {
     name: "garbage-collector",
     account: "generic-garbage-collector",
+    queue: "garbage_collector_attempt_to_delete",
     workers: 20,
     start,
 };

@@ -35,6 +35,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 pub const ROW: Row = Row {
     name: "job",
     account: "job-controller",
+    queue: "job",
     workers: 5,
     start,
 };

@@ -54,7 +54,7 @@ mod testing;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::{Backoff, Client, EventRecorder, Informers, Transport};
+use client::{Backoff, Client, EventRecorder, Informers, QueueMetrics, Transport};
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
@@ -79,6 +79,8 @@ pub struct ControllersOptions {
     pub settings: Settings,
     /// Names of rows that are not to run.
     pub disabled: Vec<String>,
+    /// Counts the work of all of them.
+    pub queues: Arc<QueueMetrics>,
 }
 
 /// Gives the way to the API server as a service account of `kube-system`, by its name.
@@ -116,6 +118,7 @@ pub async fn run(options: ControllersOptions) {
             },
             informers: informers.clone(),
             recorder: recorder.clone(),
+            queues: options.queues.clone(),
             options: options.settings.clone(),
         };
         running.spawn(supervise(row, Arc::new(shared)));

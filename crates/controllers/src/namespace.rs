@@ -22,6 +22,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup, status};
 pub const ROW: Row = Row {
     name: "namespace",
     account: "namespace-controller",
+    queue: "namespace",
     workers: 10,
     start,
 };

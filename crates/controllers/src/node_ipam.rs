@@ -16,6 +16,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Settings, Setup};
 pub const ROW: Row = Row {
     name: "node-ipam",
     account: "node-controller",
+    queue: "cidrallocator_node",
     workers: 1,
     start,
 };

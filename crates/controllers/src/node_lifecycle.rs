@@ -23,6 +23,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup, status};
 pub const ROW: Row = Row {
     name: "node-lifecycle",
     account: "node-controller",
+    queue: "node_lifecycle_controller",
     workers: 4,
     start,
 };

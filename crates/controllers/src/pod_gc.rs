@@ -23,6 +23,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 pub const ROW: Row = Row {
     name: "pod-garbage-collector",
     account: "pod-garbage-collector",
+    queue: "orphaned_pods_nodes",
     workers: 5,
     start,
 };

@@ -21,6 +21,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup, replicas, status, template};
 pub const ROW: Row = Row {
     name: "replicaset",
     account: "replicaset-controller",
+    queue: "replicaset",
     workers: 5,
     start: |setup| start(setup, &REPLICA_SET),
 };
@@ -28,6 +29,7 @@ pub const ROW: Row = Row {
 pub const REPLICATION_CONTROLLER_ROW: Row = Row {
     name: "replication",
     account: "replication-controller",
+    queue: "replicationmanager",
     workers: 5,
     start: |setup| start(setup, &REPLICATION_CONTROLLER),
 };

@@ -32,6 +32,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 pub const ROW: Row = Row {
     name: "resourcequota",
     account: "resourcequota-controller",
+    queue: "resourcequota_primary",
     workers: 5,
     start,
 };

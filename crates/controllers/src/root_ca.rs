@@ -18,6 +18,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 pub const ROW: Row = Row {
     name: "root-ca-certificate-publisher",
     account: "root-ca-cert-publisher",
+    queue: "root_ca_cert_publisher",
     workers: 1,
     start,
 };

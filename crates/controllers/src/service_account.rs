@@ -15,6 +15,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 pub const ROW: Row = Row {
     name: "serviceaccount",
     account: "service-account-controller",
+    queue: "serviceaccount",
     workers: 1,
     start,
 };

@@ -34,6 +34,7 @@ use revisions::History;
 pub const ROW: Row = Row {
     name: "statefulset",
     account: "statefulset-controller",
+    queue: "statefulset",
     workers: 5,
     start,
 };

@@ -21,6 +21,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 pub const ROW: Row = Row {
     name: "taint-eviction",
     account: "node-controller",
+    queue: "noexec_taint_pod",
     workers: 8,
     start,
 };

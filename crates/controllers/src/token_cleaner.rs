@@ -19,6 +19,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 pub const ROW: Row = Row {
     name: "token-cleaner",
     account: "token-cleaner",
+    queue: "token_cleaner",
     workers: 1,
     start,
 };

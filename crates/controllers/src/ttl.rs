@@ -16,6 +16,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 pub const ROW: Row = Row {
     name: "ttl",
     account: "ttl-controller",
+    queue: "ttlcontroller",
     workers: 5,
     start,
 };

@@ -16,6 +16,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 pub const ROW: Row = Row {
     name: "ttl-after-finished",
     account: "ttl-after-finished-controller",
+    queue: "ttl_jobs_to_delete",
     workers: 5,
     start,
 };

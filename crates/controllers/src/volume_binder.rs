@@ -21,6 +21,7 @@ use model::{Claim, StorageClass, Volume};
 pub const ROW: Row = Row {
     name: "persistentvolume-binder",
     account: "persistent-volume-binder",
+    queue: "claims",
     workers: 1,
     start,
 };

@@ -20,6 +20,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 pub const CLAIM_ROW: Row = Row {
     name: "persistentvolumeclaim-protection",
     account: "pvc-protection-controller",
+    queue: "pvcprotection",
     workers: 1,
     start: start_claims,
 };
@@ -27,6 +28,7 @@ pub const CLAIM_ROW: Row = Row {
 pub const VOLUME_ROW: Row = Row {
     name: "persistentvolume-protection",
     account: "pv-protection-controller",
+    queue: "pvprotection",
     workers: 1,
     start: start_volumes,
 };
@@ -34,6 +36,7 @@ pub const VOLUME_ROW: Row = Row {
 pub const CLASS_ROW: Row = Row {
     name: "volumeattributesclass-protection",
     account: "volumeattributesclass-protection-controller",
+    queue: "vacprotection",
     workers: 1,
     start: start_classes,
 };

@@ -10,11 +10,13 @@ use std::time::{Duration, Instant};
 
 use ::apiserver::{ApiServer, InProcess};
 use ::controllers::{Accounts, Settings, SigningAuthority};
+use ::scheduler::SchedulerMetrics;
 use anyhow::{Context, Result, bail};
 use api::kinds::node::NODE;
 use auth::User;
 use clap::Args;
-use client::{Client, Transport};
+use client::{Client, QueueMetrics, Transport};
+use metrics::Page;
 use network::Cidr;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -71,13 +73,27 @@ struct Components {
     runtime: Option<NodeRuntime>,
 }
 
+/// What the components beside the API server count. One process has one page of metrics, and the server shows it.
+#[derive(Default)]
+struct Figures {
+    queues: Arc<QueueMetrics>,
+    scheduler: Arc<SchedulerMetrics>,
+}
+
+impl Figures {
+    fn pages(&self) -> Vec<Arc<dyn Page>> {
+        vec![self.queues.clone(), self.scheduler.clone()]
+    }
+}
+
 pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
     if args.detach {
         return detach(&layout, &args).await;
     }
     let begun = Instant::now();
     RunFile::ensure_stopped(&layout)?;
-    let (running, listener) = apiserver::start(&layout, &args.server).await?;
+    let figures = Figures::default();
+    let (running, listener) = apiserver::start(&layout, &args.server, figures.pages()).await?;
     let server = running.server.clone();
     let stop = stop::on_signal();
     let network = args.network.of(&running, &args.server)?;
@@ -96,7 +112,7 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
         running.tls.clone(),
         stop.clone(),
     ));
-    let mut components = start_control_plane(&running, network.cluster_cidr);
+    let mut components = start_control_plane(&running, network.cluster_cidr, figures);
     if let Some(footprint) = footprint {
         start_node(&running, node, network, footprint, &mut components).await?;
     }
@@ -129,7 +145,7 @@ fn first_block(cluster: Cidr) -> Cidr {
     Cidr::containing(cluster.address(), cluster.prefix().max(length))
 }
 
-fn start_control_plane(running: &Running, cluster_cidr: Cidr) -> Components {
+fn start_control_plane(running: &Running, cluster_cidr: Cidr, figures: Figures) -> Components {
     let root_ca = running.authority.certificate_pem.clone();
     let signing = SigningAuthority {
         certificate_pem: root_ca.clone(),
@@ -145,7 +161,8 @@ fn start_control_plane(running: &Running, cluster_cidr: Cidr) -> Components {
             signing: Some(signing.clone()),
             ..Settings::default()
         };
-        let options = controllers::options(client.clone(), Some(accounts.clone()), settings, Vec::new());
+        let queues = figures.queues.clone();
+        let options = controllers::options(client.clone(), Some(accounts.clone()), settings, queues);
         async move {
             ::controllers::run(options).await;
             Ok(())
@@ -153,7 +170,7 @@ fn start_control_plane(running: &Running, cluster_cidr: Cidr) -> Components {
     });
     let client = in_process(running, "system:kube-scheduler", &[]);
     let scheduler = supervise("scheduler", move || {
-        let options = scheduler::options(client.clone());
+        let options = scheduler::options(client.clone(), figures.scheduler.clone());
         async move {
             ::scheduler::run(options).await;
             Ok(())

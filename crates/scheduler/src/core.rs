@@ -13,7 +13,7 @@ use crate::framework::{Change, Preemption, Profile, Row};
 use crate::node::Node;
 use crate::nodes::Nodes;
 use crate::pod::{Class, Pod};
-use crate::queue::{QueuedPod, SchedulingQueue};
+use crate::queue::{Pending, QueuedPod, SchedulingQueue};
 use crate::volumes::{Assignment, Volumes};
 use crate::waiting::WaitingPods;
 
@@ -121,6 +121,11 @@ impl Core {
     /// When [`Core::next`] may have something that it does not have now.
     pub fn wake_at(&self) -> Option<Instant> {
         self.queue.wake_at().into_iter().chain(self.waiting.wake_at()).min()
+    }
+
+    /// The pods without a node.
+    pub fn pending(&self) -> Pending {
+        self.queue.pending()
     }
 
     /// The binding could not be written: the pod is where it was before, and tried again.

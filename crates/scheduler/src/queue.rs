@@ -22,12 +22,23 @@ const MAX_UNSCHEDULABLE: Duration = Duration::from_secs(300);
 pub struct QueuedPod {
     pub pod: Arc<Pod>,
     pub attempts: u32,
+    /// When it could first be tried.
+    pub entered: Instant,
     /// Since when it has been waiting for its turn.
     pub since: Instant,
     /// The order of arrival among pods of the same time.
     pub sequence: u64,
     /// The plugins that rejected it the last time.
     pub rejected_by: BTreeSet<&'static str>,
+}
+
+/// How many pods there are in each place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    pub active: usize,
+    pub backoff: usize,
+    pub unschedulable: usize,
+    pub gated: usize,
 }
 
 #[derive(Default)]
@@ -77,6 +88,7 @@ impl SchedulingQueue {
             let queued = QueuedPod {
                 pod,
                 attempts: 0,
+                entered: now,
                 since: now,
                 sequence: self.sequence,
                 rejected_by: BTreeSet::new(),
@@ -93,7 +105,18 @@ impl SchedulingQueue {
         self.take(&uid);
         match place {
             _ if gated => self.place(queued, failed_at, Place::Gated),
-            Place::Gated => self.place(QueuedPod { since: now, ..queued }, failed_at, Place::Active),
+            Place::Gated => {
+                let (entered, since) = (now, now);
+                self.place(
+                    QueuedPod {
+                        entered,
+                        since,
+                        ..queued
+                    },
+                    failed_at,
+                    Place::Active,
+                );
+            }
             Place::Unschedulable(..) if changed => self.wake(queued, failed_at, now),
             same => self.place(queued, failed_at, same),
         }
@@ -148,6 +171,16 @@ impl SchedulingQueue {
         let waiting = self.unschedulable.keys().next();
         let waiting = waiting.map(|(since, _)| *since + MAX_UNSCHEDULABLE);
         waiting.into_iter().chain(backoff).min()
+    }
+
+    pub fn pending(&self) -> Pending {
+        let (active, backoff, unschedulable) = (self.active.len(), self.backoff.len(), self.unschedulable.len());
+        Pending {
+            active,
+            backoff,
+            unschedulable,
+            gated: self.entries.len() - active - backoff - unschedulable,
+        }
     }
 
     pub fn contains(&self, uid: &str) -> bool {

@@ -20,6 +20,7 @@ use crate::budgets::Budget;
 use crate::core::{Core, Decision, Nomination};
 use crate::decide::Failure;
 use crate::framework::{BindError, Binding, Change, Profile};
+use crate::metrics::{Attempted, SchedulerMetrics};
 use crate::node::{Namespace, Node};
 use crate::pod::Pod;
 use crate::preempt;
@@ -37,6 +38,7 @@ pub struct SchedulerOptions {
     pub profiles: Vec<Profile>,
     /// The name of this machine, for events.
     pub host: String,
+    pub metrics: Arc<SchedulerMetrics>,
 }
 
 struct Scheduler {
@@ -45,6 +47,7 @@ struct Scheduler {
     changed: Notify,
     client: Client,
     recorder: EventRecorder,
+    metrics: Arc<SchedulerMetrics>,
 }
 
 /// Schedules pods until the future is dropped.
@@ -59,6 +62,7 @@ pub async fn run(options: SchedulerOptions) {
         core: Mutex::new(Core::new(options.profiles, seed)),
         changed: Notify::new(),
         client,
+        metrics: options.metrics,
     });
     let nodes = informers.cache::<Node>(&NODE);
     let unfinished = Selection {
@@ -108,18 +112,19 @@ impl Scheduler {
         loop {
             let mut decided = 0;
             while decided < DECISIONS_IN_A_ROW
-                && let Some(decision) = self.next()
+                && let Some((decision, begun)) = self.next()
             {
                 decided += 1;
                 // The semaphore is never closed.
                 let permit = permits.clone().acquire_owned().await;
                 let scheduler = self.clone();
                 writing.spawn(async move {
-                    scheduler.report(decision).await;
+                    scheduler.report(decision, begun).await;
                     drop(permit);
                 });
             }
             while writing.try_join_next().is_some() {}
+            self.metrics.pending(self.core.lock().pending());
             if decided == DECISIONS_IN_A_ROW {
                 tokio::task::yield_now().await;
                 continue;
@@ -132,19 +137,27 @@ impl Scheduler {
         }
     }
 
-    fn next(&self) -> Option<Decision> {
-        let decision = self.core.lock().next(Instant::now())?;
+    /// The next decision, and when work on it began.
+    fn next(&self) -> Option<(Decision, Instant)> {
+        let begun = Instant::now();
+        let decision = self.core.lock().next(begun)?;
+        self.metrics.decided(&decision, begun.elapsed());
         let pod = &decision.queued.pod;
         if decision.result.is_ok() {
             trace::mark("scheduler/decided", pod.path(), pod.metadata.uid.clone());
         }
-        Some(decision)
+        Some((decision, begun))
     }
 
-    async fn report(self: Arc<Self>, decision: Decision) {
+    async fn report(self: Arc<Self>, decision: Decision, begun: Instant) {
+        let ended = |what| self.metrics.attempted(&decision.queued, what, begun, Instant::now());
         match &decision.result {
-            Ok(node) => self.bind(&decision, node).await,
+            Ok(node) => match self.bind(&decision, node).await {
+                true => ended(Attempted::Scheduled),
+                false => ended(Attempted::Error),
+            },
             Err(failure) => {
+                ended(Attempted::Unschedulable);
                 self.tell_failure(&decision.queued.pod, failure, &decision.nomination)
                     .await;
                 self.make_room(&decision).await;
@@ -152,7 +165,8 @@ impl Scheduler {
         }
     }
 
-    async fn bind(&self, decision: &Decision, node: &str) {
+    /// Whether the binding was written.
+    async fn bind(&self, decision: &Decision, node: &str) -> bool {
         let pod = decision.queued.pod.clone();
         let unbound = Unbound {
             scheduler: self,
@@ -171,10 +185,12 @@ impl Scheduler {
                     .event(&about(&pod), EventType::Normal, "Scheduled", message);
                 let rows = decision.rows.iter();
                 rows.for_each(|row| row.plugin.post_bind(&pod, node));
+                return true;
             }
             Err(BindError::Client(error)) if error.is_not_found() => {}
             Err(error) => tracing::warn!(pod = pod.path(), node, %error, "a binding could not be written"),
         }
+        false
     }
 
     /// Makes the victims of a decision leave, and takes back nominations that no longer hold.

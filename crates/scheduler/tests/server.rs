@@ -67,6 +67,7 @@ fn options() -> Options {
         insecure_tls: tls,
         max_reads_in_flight: 400,
         max_writes_in_flight: 200,
+        pages: Vec::new(),
     }
 }
 
@@ -79,6 +80,7 @@ impl Cluster {
             client: client.clone(),
             profiles: vec![scheduler::Profile::default()],
             host: "test".to_owned(),
+            metrics: Arc::default(),
         }));
         Cluster {
             client: client.named("test"),

@@ -141,6 +141,11 @@ pub trait Store: Send + Sync {
     /// Forgets history before `revision`; the current state is untouched.
     async fn compact(&self, revision: Revision) -> Result<(), StoreError>;
 
+    /// How much room the engine takes on its disk, if it has one and can tell.
+    async fn disk_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Flushes and releases what the engine holds. Later calls fail.
     async fn close(&self);
 }

@@ -254,7 +254,13 @@ impl Controller {
         };
         let custom = super::Custom::new(definition.clone(), at, &Arc::downgrade(&self.server));
         let row = super::row::row(definition, &definition.versions[at]);
-        let served = Arc::new(Served::of_custom(row, custom, &self.hub, registry.root()));
+        let served = Arc::new(Served::of_custom(
+            row,
+            custom,
+            &self.hub,
+            registry.root(),
+            &self.server.metrics.store,
+        ));
         let snapshot = registry.store.latest().await.map_err(crate::registry::store_error)?;
         let keys: Vec<String> = snapshot
             .range(&served.prefix, &served.prefix)

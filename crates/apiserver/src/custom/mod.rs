@@ -170,7 +170,13 @@ fn make_served(definition: &Arc<Definition>, hub: &Hub, server: &Arc<ApiServer>)
         .map(|(at, version)| {
             let custom = Custom::new(definition.clone(), at, &Arc::downgrade(server));
             let row = row::row(definition, version);
-            Arc::new(Served::of_custom(row, custom, hub, server.registry.root()))
+            Arc::new(Served::of_custom(
+                row,
+                custom,
+                hub,
+                server.registry.root(),
+                &server.metrics.store,
+            ))
         })
         .collect()
 }

@@ -5,18 +5,23 @@
 
 mod admission;
 mod levels;
-mod process;
-mod series;
+mod present;
+mod sizes;
+mod store;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use self::series::{Family, Gauge, Histogram, head, labels, sample};
-use crate::fairness::LevelReport;
+use ::metrics::{Counter, Family, Gauge, Histogram, Series, Table, exponential, head, labels, linear, sample};
+
+use http::Response;
+
+use crate::body::Body;
 use crate::request::RequestInfo;
 
 pub use self::admission::Timed;
-pub use self::series::{Counter, Series};
+pub use self::present::{Present, Stock};
+pub use self::store::{StoreFigures, StoreMetrics};
 
 /// Upper bounds in seconds, upstream's.
 const REQUEST_SECONDS: &[f64] = &[
@@ -32,6 +37,11 @@ const EXPIRATION_SECONDS: &[f64] = &[
     15552000.0, 31104000.0,
 ];
 
+/// Upper bounds in bytes.
+const RESPONSE_BYTES: &[f64] = &exponential::<7>(1000.0, 10.0);
+const REQUEST_BYTES: &[f64] = &linear::<31>(50_000.0, 100_000.0);
+const EVENT_BYTES: &[f64] = &exponential::<8>(1024.0, 2.0);
+
 /// Users with a series of their own; all others are counted together.
 const KNOWN_USERS: [&str; 5] = [
     "admin",
@@ -43,95 +53,99 @@ const KNOWN_USERS: [&str; 5] = [
 
 pub struct Metrics {
     totals: Family<Counter>,
-    durations: Family<Histogram>,
-    own_durations: Family<Histogram>,
+    requests: Table<RequestFigures>,
+    bodies: Family<Histogram>,
     long_running: Family<Gauge>,
     in_flight: Family<Gauge>,
     deprecated: Family<Gauge>,
-    watch_events: Family<Counter>,
+    /// The sizes of what was sent to watches.
+    events: Table<Histogram>,
     admissions: Family<Histogram>,
     authentications: Family<Counter>,
     users: Family<Counter>,
     authorizations: Family<Counter>,
     certificate_expirations: Family<Histogram>,
     handshake_errors: Family<Counter>,
+    pub store: StoreMetrics,
+}
+
+/// What is known of requests that ask the same.
+pub struct RequestFigures {
+    durations: Histogram,
+    /// Without waiting for a turn and for webhooks.
+    own_durations: Histogram,
+    /// Only of answers to reads.
+    sizes: Histogram,
 }
 
 /// Counts a request as being handled until it is dropped.
 pub struct InFlight(Arc<Series<Gauge>>);
 
-/// How many objects there are of a resource.
-pub struct Stock {
-    pub group: &'static str,
-    pub resource: &'static str,
-    pub objects: usize,
-}
-
 impl Default for Metrics {
     fn default() -> Metrics {
-        let seconds = || Histogram::new(REQUEST_SECONDS);
         Metrics {
             totals: Family::new(
                 "apiserver_request_total",
-                "Requests answered, by what was asked and the answer's code.",
+                "[STABLE] Requests answered, by what was asked and the answer's code.",
                 Counter::new,
             ),
-            durations: Family::new(
-                "apiserver_request_duration_seconds",
-                "How long answers took, long-running requests left out.",
-                seconds,
-            ),
-            own_durations: Family::new(
-                "apiserver_request_sli_duration_seconds",
-                "The same without waiting for a turn and for webhooks.",
-                || Histogram::new(SLI_SECONDS),
+            requests: Table::new(|| RequestFigures {
+                durations: Histogram::of_seconds(REQUEST_SECONDS),
+                own_durations: Histogram::of_seconds(SLI_SECONDS),
+                sizes: Histogram::of_numbers(RESPONSE_BYTES),
+            }),
+            bodies: Family::new(
+                "apiserver_request_body_size_bytes",
+                "[ALPHA] Bytes of the bodies of writes.",
+                || Histogram::of_numbers(REQUEST_BYTES),
             ),
             long_running: Family::new(
                 "apiserver_longrunning_requests",
-                "Watches and connections that are open.",
+                "[STABLE] Watches and connections that are open.",
                 Gauge::new,
             ),
             in_flight: Family::new(
                 "apiserver_current_inflight_requests",
-                "Requests being handled.",
+                "[STABLE] Requests being handled.",
                 Gauge::new,
             ),
             deprecated: Family::new(
                 "apiserver_requested_deprecated_apis",
-                "Deprecated resources that were asked for.",
+                "[STABLE] Deprecated resources that were asked for.",
                 Gauge::new,
             ),
-            watch_events: Family::new("apiserver_watch_events_total", "Events sent to watches.", Counter::new),
+            events: Table::new(|| Histogram::of_numbers(EVENT_BYTES)),
             admissions: Family::new(
                 "apiserver_admission_controller_admission_duration_seconds",
-                "How long each admission plugin took.",
-                || Histogram::new(ADMISSION_SECONDS),
+                "[STABLE] How long each admission plugin took.",
+                || Histogram::of_seconds(ADMISSION_SECONDS),
             ),
             authentications: Family::new(
                 "authentication_attempts",
-                "Requests whose user was looked for, by whether it was found.",
+                "[ALPHA] Requests whose user was looked for, by whether it was found.",
                 Counter::new,
             ),
             users: Family::new(
                 "authenticated_user_requests",
-                "Requests by user; most are counted together.",
+                "[ALPHA] Requests by user; most are counted together.",
                 Counter::new,
             ),
             authorizations: Family::new(
                 "authorization_attempts_total",
-                "Requests whose rights were looked for, by what was decided.",
+                "[ALPHA] Requests whose rights were looked for, by what was decided.",
                 Counter::new,
             ),
             certificate_expirations: Family::new(
                 "apiserver_client_certificate_expiration_seconds",
-                "For how long the certificates of requests were still good.",
-                || Histogram::new(EXPIRATION_SECONDS),
+                "[ALPHA] For how long the certificates of requests were still good.",
+                || Histogram::of_numbers(EXPIRATION_SECONDS),
             ),
             handshake_errors: Family::new(
                 "apiserver_tls_handshake_errors_total",
-                "Connections that failed before their first request.",
+                "[ALPHA] Connections that failed before their first request.",
                 Counter::new,
             ),
+            store: StoreMetrics::default(),
         }
     }
 }
@@ -153,15 +167,42 @@ impl Metrics {
     }
 
     /// A request was answered. It was `waiting` for its turn or for webhooks during a part of the time it took.
-    pub fn answered(&self, info: &RequestInfo, code: u16, took: Duration, waiting: Duration) {
+    pub fn answered(
+        &self,
+        info: &RequestInfo,
+        response: Response<Body>,
+        took: Duration,
+        waiting: Duration,
+    ) -> Response<Body> {
+        let code = response.status().as_u16();
         let total = self.totals.find(request_key(info, code), || request_labels(info, code));
         total.value.add(1);
-        if !crate::fairness::is_long_running(info) {
-            let (key, labels) = (request_key(info, 0), || request_labels(info, 0));
-            self.durations.find(key, labels).value.observe(took.as_secs_f64());
-            let own = took.saturating_sub(waiting).as_secs_f64();
-            self.own_durations.find(key, labels).value.observe(own);
+        if crate::fairness::is_long_running(info) {
+            return response;
         }
+        let figures = self.requests.find(request_key(info, 0), || request_labels(info, 0));
+        figures.value.durations.observe(took.as_secs_f64());
+        let own = took.saturating_sub(waiting).as_secs_f64();
+        figures.value.own_durations.observe(own);
+        match verb(info) {
+            "GET" | "LIST" => sizes::measured(response, figures),
+            _ => response,
+        }
+    }
+
+    /// The body of a write has been read.
+    pub fn body_read(&self, info: &RequestInfo, bytes: usize) {
+        let verb = match info.verb {
+            "deletecollection" => "delete_collection",
+            verb @ ("create" | "update" | "patch" | "delete") => verb,
+            _ => return,
+        };
+        let (group, resource) = (&info.group, &info.resource);
+        let made = || labels(&[("group", group), ("resource", resource), ("verb", verb)]);
+        self.bodies
+            .find((group, resource, verb), made)
+            .value
+            .observe(bytes as f64);
     }
 
     /// A deprecated resource was asked for.
@@ -175,14 +216,15 @@ impl Metrics {
                 ("version", &info.version),
             ])
         };
-        self.deprecated.find(request_key(info, 0), made).value.set(1);
+        let key = (&info.group, &info.version, &info.resource, &info.subresource);
+        self.deprecated.find(key, made).value.set(1);
     }
 
-    /// Counts the events of one watch.
-    pub fn watch_events(&self, info: &RequestInfo) -> Arc<Series<Counter>> {
+    /// Counts the events of one watch, by their bytes.
+    pub fn watch_events(&self, info: &RequestInfo) -> Arc<Series<Histogram>> {
         let (group, version, resource) = (&info.group, &info.version, &info.resource);
         let made = || labels(&[("group", group), ("resource", resource), ("version", version)]);
-        self.watch_events.find((group, version, resource), made)
+        self.events.find((group, version, resource), made)
     }
 
     /// An admission plugin has answered.
@@ -226,26 +268,51 @@ impl Metrics {
     }
 
     /// Everything in the Prometheus text format.
-    pub fn text(&self, levels: &[LevelReport], stocks: &[Stock]) -> String {
+    pub fn text(&self, present: &Present) -> String {
         let mut text = String::new();
         self.totals.write(&mut text);
-        self.durations.write(&mut text);
-        self.own_durations.write(&mut text);
+        self.write_requests(&mut text);
+        self.bodies.write(&mut text);
         self.long_running.write(&mut text);
         self.in_flight.write(&mut text);
         self.deprecated.write(&mut text);
-        self.watch_events.write(&mut text);
+        self.write_events(&mut text);
         self.admissions.write(&mut text);
         self.authentications.write(&mut text);
         self.users.write(&mut text);
         self.authorizations.write(&mut text);
         self.certificate_expirations.write(&mut text);
         self.handshake_errors.write(&mut text);
-        levels::write(&mut text, levels);
-        write_stocks(&mut text, stocks);
-        write_build(&mut text);
-        process::write(&mut text);
+        self.store.write(&mut text, present.store_bytes);
+        present.write(&mut text);
+        ::metrics::process::write(&mut text);
         text
+    }
+
+    fn write_requests(&self, text: &mut String) {
+        let table = &self.requests;
+        let help = "[STABLE] How long answers took, long-running requests left out.";
+        table.write(text, "apiserver_request_duration_seconds", help, |all| {
+            Some(&all.durations)
+        });
+        let help = "[ALPHA] The same without waiting for a turn and for webhooks.";
+        table.write(text, "apiserver_request_sli_duration_seconds", help, |all| {
+            Some(&all.own_durations)
+        });
+        let help = "[STABLE] Bytes of answers to reads.";
+        table.write(text, "apiserver_response_sizes", help, |all| {
+            Some(&all.sizes).filter(|sizes| sizes.count() > 0)
+        });
+    }
+
+    fn write_events(&self, text: &mut String) {
+        let name = "apiserver_watch_events_total";
+        head(text, name, "counter", "[ALPHA] Events sent to watches.");
+        self.events
+            .each(|labels, sizes| sample(text, name, labels, sizes.count()));
+        let help = "[ALPHA] Bytes of the events sent to watches.";
+        self.events
+            .write(text, "apiserver_watch_events_sizes", help, |sizes| Some(sizes));
     }
 }
 
@@ -253,43 +320,6 @@ impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.value.add(-1);
     }
-}
-
-/// The same figures under the name that upstream is about to drop and under its new one.
-fn write_stocks(text: &mut String, stocks: &[Stock]) {
-    let name = "apiserver_storage_objects";
-    head(text, name, "gauge", "Stored objects, by resource and group.");
-    for stock in stocks {
-        let full = match stock.group {
-            "" => stock.resource.to_owned(),
-            group => format!("{}.{group}", stock.resource),
-        };
-        sample(text, name, &labels(&[("resource", &full)]), stock.objects);
-    }
-    let name = "apiserver_resource_objects";
-    head(text, name, "gauge", "Stored objects.");
-    for stock in stocks {
-        let labels = labels(&[("group", stock.group), ("resource", stock.resource)]);
-        sample(text, name, &labels, stock.objects);
-    }
-}
-
-fn write_build(text: &mut String) {
-    let name = "kubernetes_build_info";
-    head(text, name, "gauge", "What this server is; the value is always 1.");
-    let build = crate::nonresource::build();
-    let labels = labels(&[
-        ("build_date", build.date),
-        ("compiler", build.compiler),
-        ("git_commit", ""),
-        ("git_tree_state", build.tree),
-        ("git_version", &build.version),
-        ("go_version", ""),
-        ("major", build.major),
-        ("minor", build.minor),
-        ("platform", &build.platform),
-    ]);
-    sample(text, name, &labels, 1);
 }
 
 /// What a user is called in metrics.
@@ -357,22 +387,80 @@ fn first_segment(path: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use ::metrics::MAX_SERIES;
     use http::Method;
+    use http_body_util::BodyExt;
 
     use super::*;
+    use crate::body;
     use crate::request::Query;
 
     fn info(method: Method, path: &str) -> RequestInfo {
         RequestInfo::parse(&method, path, &Query::default())
     }
 
+    fn answer(code: u16, body: Body) -> Response<Body> {
+        let mut response = Response::new(body);
+        *response.status_mut() = code.try_into().unwrap();
+        response
+    }
+
+    #[tokio::test]
+    async fn what_is_made_while_it_is_sent_is_measured_when_it_was() {
+        let metrics = Metrics::default();
+        let chunks = ["ab", "cde"].map(|chunk| Ok(http_body::Frame::data(bytes::Bytes::from(chunk))));
+        let stream = http_body_util::StreamBody::new(futures_util::stream::iter(chunks)).boxed_unsync();
+        let list = info(Method::GET, "/api/v1/pods");
+        let response = metrics.answered(&list, answer(200, stream), Duration::ZERO, Duration::ZERO);
+        assert!(!metrics.text(&Present::default()).contains("response_sizes_sum"));
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "abcde");
+        let text = metrics.text(&Present::default());
+        let sum = text
+            .lines()
+            .find(|line| line.starts_with("apiserver_response_sizes_sum"));
+        assert!(
+            sum.is_some_and(|line| line.contains("verb=\"LIST\"") && line.ends_with(" 5")),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn bodies_of_writes_and_events_of_watches_are_measured() {
+        let metrics = Metrics::default();
+        metrics.body_read(&info(Method::DELETE, "/api/v1/namespaces/a/pods"), 60_000);
+        metrics.body_read(&info(Method::GET, "/api/v1/namespaces/a/pods"), 0);
+        let sent = metrics.watch_events(&info(Method::GET, "/api/v1/pods"));
+        sent.value.observe(1000.0);
+        sent.value.observe(5000.0);
+        let text = metrics.text(&Present::default());
+        let body = "apiserver_request_body_size_bytes";
+        let write = "group=\"\",resource=\"pods\",verb=\"delete_collection\"";
+        let event = "group=\"\",resource=\"pods\",version=\"v1\"";
+        for line in [
+            format!("{body}_bucket{{{write},le=\"50000\"}} 0"),
+            format!("{body}_bucket{{{write},le=\"150000\"}} 1"),
+            format!("{body}_bucket{{{write},le=\"3.05e+06\"}} 1"),
+            format!("apiserver_watch_events_total{{{event}}} 2"),
+            format!("apiserver_watch_events_sizes_bucket{{{event},le=\"1024\"}} 1"),
+            format!("apiserver_watch_events_sizes_sum{{{event}}} 6000"),
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\nis not in\n{text}");
+        }
+        assert_eq!(
+            text.matches("request_body_size_bytes_count").count(),
+            1,
+            "reads have no body"
+        );
+    }
+
     #[test]
     fn requests_are_counted_and_timed_by_what_they_ask() {
         let metrics = Arc::new(Metrics::default());
         let get = info(Method::GET, "/api/v1/namespaces/a/pods/p");
-        metrics.answered(&get, 200, Duration::from_millis(30), Duration::from_millis(10));
-        metrics.answered(&get, 404, Duration::from_secs(100), Duration::ZERO);
-        let text = metrics.text(&[], &[]);
+        let (short, long) = (Duration::from_millis(30), Duration::from_secs(100));
+        metrics.answered(&get, answer(200, body::full("x".repeat(2000))), short, short / 3);
+        metrics.answered(&get, answer(404, body::empty()), long, Duration::ZERO);
+        let text = metrics.text(&Present::default());
         let labels = "component=\"apiserver\",group=\"\",resource=\"pods\",scope=\"resource\",subresource=\"\",verb=\"GET\",version=\"v1\"";
         for line in [
             format!("apiserver_request_total{{code=\"200\",{labels}}} 1"),
@@ -381,9 +469,25 @@ mod tests {
             format!("apiserver_request_duration_seconds_bucket{{{labels},le=\"0.05\"}} 1"),
             format!("apiserver_request_duration_seconds_bucket{{{labels},le=\"60\"}} 1"),
             format!("apiserver_request_duration_seconds_bucket{{{labels},le=\"+Inf\"}} 2"),
+            format!("apiserver_response_sizes_bucket{{{labels},le=\"1000\"}} 1"),
+            format!("apiserver_response_sizes_bucket{{{labels},le=\"1e+09\"}} 2"),
+            format!("apiserver_response_sizes_sum{{{labels}}} 2000"),
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\nis not in\n{text}");
         }
+    }
+
+    #[test]
+    fn a_deprecated_resource_has_one_series_whatever_is_asked_of_it() {
+        let metrics = Metrics::default();
+        metrics.deprecated(&info(Method::GET, "/api/v1/endpoints"));
+        metrics.deprecated(&info(Method::PUT, "/api/v1/namespaces/a/endpoints/e"));
+        let text = metrics.text(&Present::default());
+        assert_eq!(
+            text.matches("apiserver_requested_deprecated_apis{").count(),
+            1,
+            "{text}"
+        );
     }
 
     #[test]
@@ -391,22 +495,31 @@ mod tests {
         let metrics = Arc::new(Metrics::default());
         let post = info(Method::POST, "/api/v1/namespaces/a/pods");
         let held = metrics.enter(&post, false);
-        assert!(metrics.text(&[], &[]).contains("{request_kind=\"mutating\"} 1"));
+        assert!(
+            metrics
+                .text(&Present::default())
+                .contains("{request_kind=\"mutating\"} 1")
+        );
         drop(held);
-        assert!(metrics.text(&[], &[]).contains("{request_kind=\"mutating\"} 0"));
+        assert!(
+            metrics
+                .text(&Present::default())
+                .contains("{request_kind=\"mutating\"} 0")
+        );
     }
 
     #[test]
     fn made_up_names_do_not_fill_memory() {
         let metrics = Metrics::default();
-        for number in 0..series::MAX_SERIES + 100 {
+        for number in 0..MAX_SERIES + 100 {
             let path = format!("/apis/g/v1/made-up-{number}");
-            metrics.answered(&info(Method::GET, &path), 404, Duration::ZERO, Duration::ZERO);
+            let answer = answer(404, body::empty());
+            metrics.answered(&info(Method::GET, &path), answer, Duration::ZERO, Duration::ZERO);
         }
-        assert!(metrics.totals.len() <= series::MAX_SERIES + 1);
+        assert!(metrics.totals.len() <= MAX_SERIES + 1);
         assert!(
             metrics
-                .text(&[], &[])
+                .text(&Present::default())
                 .contains("apiserver_request_total{resource=\"other\"} 100")
         );
     }

@@ -160,7 +160,8 @@ impl Registry {
             };
             claims.add_to(&mut transaction);
             self.add_companions(companions, &mut transaction)?;
-            match self.store.commit(transaction).await.map_err(store_error)? {
+            let committed = served.figures().create.time(self.store.commit(transaction)).await;
+            match committed.map_err(store_error)? {
                 Outcome::Committed { revision } => {
                     let object = mark_of(served, namespace, name);
                     trace::mark_at(options.received_us, "apiserver/received", object.clone(), uid.clone());

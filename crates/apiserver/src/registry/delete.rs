@@ -194,7 +194,8 @@ impl Registry {
         self.services
             .release(served.resource, current, &*self.store.snapshot())
             .add_to(&mut transaction);
-        match self.store.commit(transaction).await.map_err(store_error)? {
+        let committed = served.figures().delete.time(self.store.commit(transaction)).await;
+        match committed.map_err(store_error)? {
             Outcome::Committed { revision } => {
                 trace::mark(
                     "apiserver/deleted",
@@ -238,7 +239,8 @@ impl Registry {
                 ttl: None,
             }],
         };
-        match self.store.commit(transaction).await.map_err(store_error)? {
+        let committed = served.figures().update.time(self.store.commit(transaction)).await;
+        match committed.map_err(store_error)? {
             Outcome::Committed { revision } => Ok(Some(Deleted::Pending(Stored { bytes, revision }))),
             Outcome::Conflict { .. } => Ok(None),
         }

@@ -107,29 +107,33 @@ impl ListRequest {
 impl Registry {
     /// The snapshot that a list is answered from.
     pub async fn list_snapshot(&self, request: &ListRequest) -> Result<Arc<dyn Snapshot>, Error> {
+        let operation = &request.filter.served.figures().list;
+        let snapshot = operation.time(self.wanted_snapshot(request)).await;
+        snapshot.map_err(|error| match (&request.continuation, error) {
+            (Some(continuation), StoreError::Compacted { .. }) => expired_page(self, continuation),
+            (_, error) => store_error(error),
+        })
+    }
+
+    async fn wanted_snapshot(&self, request: &ListRequest) -> Result<Arc<dyn Snapshot>, StoreError> {
         if let Some(continuation) = &request.continuation {
-            return match self.store.snapshot_at(continuation.rv).await {
-                Err(StoreError::Compacted { .. }) => Err(expired_page(self, continuation)),
-                other => other.map_err(store_error),
-            };
+            return self.store.snapshot_at(continuation.rv).await;
         }
         match request.resource_version {
-            Some(revision) if request.exact && revision > 0 => {
-                self.store.snapshot_at(revision).await.map_err(store_error)
-            }
+            Some(revision) if request.exact && revision > 0 => self.store.snapshot_at(revision).await,
             // Any state will do for revision 0, and one that is known to be new enough for others.
             Some(revision) if self.store.snapshot().revision() >= revision => Ok(self.store.snapshot()),
             Some(revision) => {
-                let snapshot = self.store.latest().await.map_err(store_error)?;
+                let snapshot = self.store.latest().await?;
                 match snapshot.revision() {
-                    current if current < revision => Err(store_error(StoreError::Future {
+                    current if current < revision => Err(StoreError::Future {
                         requested: revision,
                         current,
-                    })),
+                    }),
                     _ => Ok(snapshot),
                 }
             }
-            None => self.store.latest().await.map_err(store_error),
+            None => self.store.latest().await,
         }
     }
 
@@ -149,7 +153,9 @@ impl Registry {
             remaining: None,
         };
         let mut rest = snapshot.range(&filter.key, &start);
+        let mut fetched = 0;
         for entry in rest.by_ref() {
+            fetched += 1;
             if !filter.covers_key(&entry.key) || !(filter.is_trivial() || filter.matches(&entry.value)) {
                 continue;
             }
@@ -167,6 +173,7 @@ impl Registry {
             }
             page.entries.push(entry.clone());
         }
+        filter.served.figures().listed(fetched, page.entries.len());
         Ok(page)
     }
 }
@@ -189,7 +196,8 @@ pub struct ListBody {
     filter: Filter,
     pending: VecDeque<Bytes>,
     next_key: Option<String>,
-    first: bool,
+    fetched: usize,
+    returned: usize,
 }
 
 impl ListBody {
@@ -207,7 +215,8 @@ impl ListBody {
             filter,
             pending: VecDeque::from([head.into()]),
             next_key,
-            first: true,
+            fetched: 0,
+            returned: 0,
         }
     }
 
@@ -219,18 +228,27 @@ impl ListBody {
                 self.next_key = Some(entry.key.to_string());
                 break;
             }
+            self.fetched += 1;
             if !self.filter.covers_key(&entry.key) || !(self.filter.is_trivial() || self.filter.matches(&entry.value)) {
                 continue;
             }
-            if !std::mem::take(&mut self.first) {
+            if self.returned > 0 {
                 chunk.push(b',');
             }
+            self.returned += 1;
             schema::write_with_resource_version(&mut chunk, &entry.value, entry.mod_revision);
         }
         if self.next_key.is_none() {
             chunk.extend_from_slice(b"]}");
         }
         self.pending.push_back(chunk.into());
+    }
+}
+
+/// Also a client that goes away early has had a list.
+impl Drop for ListBody {
+    fn drop(&mut self) {
+        self.filter.served.figures().listed(self.fetched, self.returned);
     }
 }
 

@@ -24,7 +24,9 @@ use schema::TypeRef;
 use store::{Entry, Revision, Snapshot, Store, StoreError};
 
 use crate::custom::{Custom, Customs};
-use crate::metrics::Stock;
+use ::metrics::Series;
+
+use crate::metrics::{Stock, StoreFigures, StoreMetrics};
 use crate::watch::{Follower, Hub, IndexedField, Ring, Topic};
 
 pub use delete::{DeleteOptions, Deleted};
@@ -45,6 +47,7 @@ pub struct Served {
     /// Keys of its objects start with this, with a trailing slash.
     pub prefix: String,
     pub ring: Arc<Ring>,
+    figures: Arc<Series<StoreFigures>>,
     /// What a custom resource's definition adds; built-in ones have none.
     pub custom: Option<Custom>,
     ty: Option<TypeRef<'static>>,
@@ -80,10 +83,11 @@ impl Registry {
         root: &str,
         admission: admission::Chain,
         services: crate::allocate::Services,
+        metrics: &StoreMetrics,
     ) -> Registry {
         let mut served: Vec<Arc<Served>> = api::kinds::all()
             .iter()
-            .map(|resource| Arc::new(Served::new(resource, hub, root)))
+            .map(|resource| Arc::new(Served::new(resource, hub, root, metrics)))
             .collect();
         served.sort_by_key(|served| served.address());
         Registry {
@@ -137,6 +141,7 @@ impl Registry {
                 group: served.resource.group,
                 resource: served.resource.plural,
                 objects: served.ring.objects(),
+                events: served.ring.events(),
             })
             .collect();
         stocks.sort_by_key(|stock| (stock.group, stock.resource));
@@ -150,8 +155,10 @@ impl Registry {
 
     /// One object, at least as new as every write acknowledged before the call.
     pub async fn get(&self, served: &Served, namespace: &str, name: &str) -> Result<Stored, Error> {
-        let snapshot = self.store.latest().await.map_err(store_error)?;
-        self.get_at(&*snapshot, served, namespace, name)
+        let key = self.key(served, namespace, name);
+        let asked = async { Ok(self.store.latest().await?.get(&key)) };
+        let entry = served.figures().get.time(asked).await.map_err(store_error)?;
+        found(entry, served, name)
     }
 
     pub fn get_at(
@@ -161,15 +168,12 @@ impl Registry {
         namespace: &str,
         name: &str,
     ) -> Result<Stored, Error> {
-        let entry = snapshot.get(&self.key(served, namespace, name));
-        entry
-            .map(Stored::from)
-            .ok_or_else(|| Error::not_found(served.resource, name))
+        found(snapshot.get(&self.key(served, namespace, name)), served, name)
     }
 }
 
 impl Served {
-    fn new(resource: &'static Resource, hub: &Hub, root: &str) -> Served {
+    fn new(resource: &'static Resource, hub: &Hub, root: &str, metrics: &StoreMetrics) -> Served {
         let types = schema::builtin();
         let prefix = format!("{root}/{}/", resource.storage);
         let storage_api_version = match resource.storage_version {
@@ -180,6 +184,7 @@ impl Served {
         Served {
             ring: hub.ring(&prefix, IndexedField::of_storage(resource.storage)),
             prefix,
+            figures: metrics.of(resource),
             custom: None,
             ty: types.kind(resource.group, resource.version, resource.kind),
             list_ty: types.kind(resource.group, resource.version, &format!("{}List", resource.kind)),
@@ -190,12 +195,19 @@ impl Served {
     }
 
     /// A version of a custom resource.
-    pub fn of_custom(resource: &'static Resource, custom: Custom, hub: &Hub, root: &str) -> Served {
+    pub fn of_custom(
+        resource: &'static Resource,
+        custom: Custom,
+        hub: &Hub,
+        root: &str,
+        metrics: &StoreMetrics,
+    ) -> Served {
         let prefix = format!("{root}/{}/", resource.storage);
         let storage = &custom.definition.storage;
         Served {
             ring: hub.ring(&prefix, None),
             prefix,
+            figures: metrics.of(resource),
             ty: None,
             list_ty: None,
             api_version: resource.api_version(),
@@ -203,6 +215,11 @@ impl Served {
             resource,
             custom: Some(custom),
         }
+    }
+
+    /// What the store is asked for its objects.
+    pub fn figures(&self) -> &StoreFigures {
+        &self.figures.value
     }
 
     /// Every change of its objects after a revision.
@@ -317,6 +334,12 @@ impl From<Arc<Entry>> for Stored {
             revision: entry.mod_revision,
         }
     }
+}
+
+fn found(entry: Option<Arc<Entry>>, served: &Served, name: &str) -> Result<Stored, Error> {
+    entry
+        .map(Stored::from)
+        .ok_or_else(|| Error::not_found(served.resource, name))
 }
 
 /// What a failure of the store means to a client.

@@ -190,7 +190,13 @@ impl Registry {
         claims.add_to(&mut transaction);
         released.add_to(&mut transaction);
         self.add_companions(companions, &mut transaction)?;
-        match self.store.commit(transaction).await.map_err(store_error)? {
+        let operation = if gone {
+            &served.figures().delete
+        } else {
+            &served.figures().update
+        };
+        let committed = operation.time(self.store.commit(transaction)).await;
+        match committed.map_err(store_error)? {
             Outcome::Committed { revision } => {
                 // Heartbeats would push everything else out of the ring.
                 if !matches!(served.resource.storage, "leases" | "events") {

@@ -25,6 +25,7 @@ pub struct Ring {
     /// The revision up to which all watchers have been told of what concerns them; never ahead of `complete_to`.
     told_to: AtomicU64,
     objects: AtomicUsize,
+    events: AtomicU64,
     pub(super) index: Index,
 }
 
@@ -50,6 +51,7 @@ impl Ring {
             complete_to: AtomicU64::new(after),
             told_to: AtomicU64::new(after),
             objects: AtomicUsize::new(0),
+            events: AtomicU64::new(0),
             index: Index::new(field),
         }
     }
@@ -96,6 +98,11 @@ impl Ring {
         self.objects.load(Ordering::Relaxed)
     }
 
+    /// How many changes of them there have been since the start.
+    pub fn events(&self) -> u64 {
+        self.events.load(Ordering::Relaxed)
+    }
+
     pub(super) fn count_objects(&self, objects: usize) {
         self.objects.store(objects, Ordering::Relaxed);
     }
@@ -108,6 +115,7 @@ impl Ring {
         };
         // Only the hub writes here.
         self.count_objects(counted(self.objects()));
+        self.events.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The field by whose value watchers are indexed, if there is one.

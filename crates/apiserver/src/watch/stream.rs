@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::metrics::{Histogram, Series};
 use api::{Error, Reason};
 use bytes::Bytes;
 use futures_util::stream::{self, Stream};
@@ -14,7 +15,6 @@ use tokio::time::{Instant, sleep_until};
 use super::filter::{Filter, Transition};
 use super::{Change, Follower, Read, Ring};
 use crate::body::BoxError;
-use crate::metrics::{Counter, Series};
 use crate::respond::FrameEncoder;
 
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
@@ -30,8 +30,8 @@ pub struct WatchRequest {
     /// Ends the initial events with the annotated bookmark.
     pub announce_initial_end: bool,
     pub timeout: Duration,
-    /// Counts what is sent.
-    pub sent: Arc<Series<Counter>>,
+    /// Counts what is sent, by its bytes.
+    pub sent: Arc<Series<Histogram>>,
     /// Ends the watch when what it watches is no longer served as it was.
     pub retired: Option<Receiver<bool>>,
 }
@@ -113,10 +113,9 @@ impl Watcher {
     }
 
     fn take_pending(&mut self) -> Option<Bytes> {
-        let waiting = self.pending.len();
         let first = self.pending.pop_front()?;
+        self.sent(&first);
         if self.pending.is_empty() {
-            self.request.sent.value.add(1);
             return Some(first);
         }
         let mut chunk = Vec::with_capacity(first.len() * 2);
@@ -124,10 +123,14 @@ impl Watcher {
         while chunk.len() < CHUNK_BYTES
             && let Some(frame) = self.pending.pop_front()
         {
+            self.sent(&frame);
             chunk.extend_from_slice(&frame);
         }
-        self.request.sent.value.add((waiting - self.pending.len()) as u64);
         Some(chunk.into())
+    }
+
+    fn sent(&self, frame: &Bytes) {
+        self.request.sent.value.observe(frame.len() as f64);
     }
 
     fn fill_initial(&mut self) {

@@ -80,6 +80,7 @@ impl Cluster {
             insecure_tls: tls,
             max_reads_in_flight: 100,
             max_writes_in_flight: 100,
+            pages: Vec::new(),
         });
         let server = server.await.expect("the server starts");
         let transport = InProcess::new(server.clone(), User::system("admin", &["system:masters"]));

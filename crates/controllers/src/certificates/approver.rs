@@ -18,6 +18,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 pub const ROW: Row = Row {
     name: "certificatesigningrequest-approving",
     account: "certificate-controller",
+    queue: "certificate",
     workers: 5,
     start,
 };

@@ -17,6 +17,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup, conditions};
 pub const ROW: Row = Row {
     name: "certificatesigningrequest-cleaner",
     account: "certificate-controller",
+    queue: "certificate_cleaner",
     workers: 1,
     start,
 };

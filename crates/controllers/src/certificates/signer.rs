@@ -22,6 +22,7 @@ use crate::{Attempt, Plan, Reconcile, Row, Setup};
 pub const ROW: Row = Row {
     name: "certificatesigningrequest-signing",
     account: "certificate-controller",
+    queue: "certificate",
     workers: 5,
     start,
 };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use api::{ObjectMeta, Resource};
 use client::{Cache, Client, Freshness, Key, Object, Selection, WorkQueue};
 
-use super::Shared;
+use super::{Row, Shared};
 
 /// Handed to a controller when it starts.
 pub struct Setup<'a> {
@@ -20,10 +20,10 @@ pub struct WatchedCache {
 }
 
 impl<'a> Setup<'a> {
-    pub(super) fn new(shared: &'a Arc<Shared>) -> Setup<'a> {
+    pub(super) fn new(row: &Row, shared: &'a Arc<Shared>) -> Setup<'a> {
         Setup {
             shared,
-            queue: Arc::new(WorkQueue::default()),
+            queue: Arc::new(WorkQueue::named(row.queue, &shared.queues)),
             caches: Vec::new(),
         }
     }

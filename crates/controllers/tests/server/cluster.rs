@@ -71,6 +71,7 @@ impl Cluster {
             insecure_tls: tls,
             max_reads_in_flight: 400,
             max_writes_in_flight: 200,
+            pages: Vec::new(),
         };
         let server = ApiServer::start(options).await.unwrap();
         let by = |user| -> Arc<dyn Transport> { Arc::new(InProcess::new(server.clone(), user)) };
@@ -90,6 +91,7 @@ impl Cluster {
                 ..Settings::default()
             },
             disabled: Vec::new(),
+            queues: Arc::default(),
         }));
         Cluster {
             client: client.named("test"),

@@ -13,6 +13,7 @@ use apiserver::{
 };
 use auth::authenticate::{PublicKey, ServiceAccounts, SigningKey, TokenFile};
 use clap::Args;
+use metrics::Page;
 use rustls::ClientConfig;
 use store::Store;
 use tokio::net::TcpListener;
@@ -165,7 +166,9 @@ impl Running {
 }
 
 /// Opens the store, makes what certificates are missing, and starts the server. The listener is yet to be served.
-pub async fn start(layout: &Layout, args: &ApiServerArgs) -> Result<(Running, TcpListener)> {
+///
+/// `pages` are the figures of what else runs in this process.
+pub async fn start(layout: &Layout, args: &ApiServerArgs, pages: Vec<Arc<dyn Page>>) -> Result<(Running, TcpListener)> {
     layout.create()?;
     let authority = Authority::open(layout)?;
     // Bound before anything else: a port in use is the most common mistake and should cost nothing.
@@ -201,6 +204,7 @@ pub async fn start(layout: &Layout, args: &ApiServerArgs) -> Result<(Running, Tc
         insecure_tls: tls::client(None, None)?,
         max_reads_in_flight: args.max_requests_inflight,
         max_writes_in_flight: args.max_mutating_requests_inflight,
+        pages,
     };
     let server = ApiServer::start(options)
         .await
@@ -226,7 +230,7 @@ pub async fn start(layout: &Layout, args: &ApiServerArgs) -> Result<(Running, Tc
 
 /// The API server alone, until a signal ends it.
 pub async fn run(layout: &Layout, args: &ApiServerArgs) -> Result<()> {
-    let (running, listener) = start(layout, args).await?;
+    let (running, listener) = start(layout, args, Vec::new()).await?;
     eprintln!(
         "serving {}; kubeconfig in {}",
         running.url,

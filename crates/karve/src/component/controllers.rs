@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use client::{Client, Config, ServiceAccounts};
+use client::{Client, Config, QueueMetrics, ServiceAccounts};
 use controllers::{Accounts, ControllersOptions, Settings, SigningAuthority};
 
 use super::{LeaderElectionArgs, host_name, lead, marks};
@@ -80,9 +80,13 @@ pub async fn run(default_kubeconfig: PathBuf, args: ControllersArgs) -> Result<(
         },
         ..Settings::default()
     };
+    let queues: Arc<QueueMetrics> = Arc::default();
     let _telling = marks::tell(&client);
     lead(&client, NAME, &args.election, move |client| {
-        controllers::run(options(client, accounts.clone(), settings.clone(), disabled.clone()))
+        controllers::run(ControllersOptions {
+            disabled: disabled.clone(),
+            ..options(client, accounts.clone(), settings.clone(), queues.clone())
+        })
     })
     .await;
     Ok(())
@@ -92,14 +96,15 @@ pub fn options(
     client: Client,
     accounts: Option<Accounts>,
     settings: Settings,
-    disabled: Vec<String>,
+    queues: Arc<QueueMetrics>,
 ) -> ControllersOptions {
     ControllersOptions {
         client,
         accounts,
         host: host_name(),
         settings,
-        disabled,
+        disabled: Vec::new(),
+        queues,
     }
 }
 

@@ -1,12 +1,13 @@
 //! `karve kube-scheduler`: the scheduler alone, against any API server.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use client::Client;
 use scheduler::config::Configuration;
-use scheduler::{Profile, SchedulerOptions};
+use scheduler::{Profile, SchedulerMetrics, SchedulerOptions};
 
 use super::{LeaderElectionArgs, connect, host_name, lead, marks};
 
@@ -39,6 +40,7 @@ pub async fn run(default_kubeconfig: PathBuf, args: SchedulerArgs) -> Result<()>
         .or(args.kubeconfig)
         .unwrap_or(default_kubeconfig);
     let client = connect(&path)?;
+    let metrics: Arc<SchedulerMetrics> = Arc::default();
     let _telling = marks::tell(&client);
     let (mut election, wanted) = (args.election, configuration.leader_election);
     election.leader_elect = wanted.leader_elect.unwrap_or(election.leader_elect);
@@ -48,17 +50,18 @@ pub async fn run(default_kubeconfig: PathBuf, args: SchedulerArgs) -> Result<()>
     lead(&client, &name, &election, |client| {
         scheduler::run(SchedulerOptions {
             profiles: configuration.profiles.clone(),
-            ..options(client)
+            ..options(client, metrics.clone())
         })
     })
     .await;
     Ok(())
 }
 
-pub fn options(client: Client) -> SchedulerOptions {
+pub fn options(client: Client, metrics: Arc<SchedulerMetrics>) -> SchedulerOptions {
     SchedulerOptions {
         client,
         profiles: vec![Profile::default()],
         host: host_name(),
+        metrics,
     }
 }

@@ -276,6 +276,11 @@ impl Store for Embedded {
         blocking(move || archive.compact_to(revision)).await
     }
 
+    async fn disk_bytes(&self) -> Option<u64> {
+        let volume = self.archive.volume.clone();
+        blocking(move || Ok(volume.bytes()?)).await.ok()
+    }
+
     async fn close(&self) {
         let (held, writer, shared) = (self.held.clone(), self.writer.clone(), self.shared.clone());
         // It fails only while the runtime itself is going down.

@@ -71,6 +71,13 @@ impl Volume {
         Ok(Volume { disk, salt })
     }
 
+    /// The lengths of all files. One that goes while they are added up counts as gone.
+    pub fn bytes(&self) -> io::Result<u64> {
+        let names = self.disk.names()?;
+        let lengths = names.iter().filter_map(|name| self.disk.open(name).ok()?.length().ok());
+        Ok(lengths.sum())
+    }
+
     /// Damage in `name`, said so that a person knows what happened and what they can do.
     pub fn damaged(&self, name: &str, offset: usize, why: &str) -> StoreError {
         let path = self.disk.path(name);

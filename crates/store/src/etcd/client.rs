@@ -20,8 +20,8 @@ use super::proto::range_request::{SortOrder, SortTarget};
 use super::proto::watch_client::WatchClient;
 use super::proto::watch_request::RequestUnion;
 use super::proto::{
-    CompactionRequest, LeaseGrantRequest, RangeRequest, RangeResponse, StatusRequest, TxnRequest, TxnResponse,
-    WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
+    CompactionRequest, LeaseGrantRequest, RangeRequest, RangeResponse, StatusRequest, StatusResponse, TxnRequest,
+    TxnResponse, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
 };
 use super::wire::{self, Scope};
 use crate::state::State;
@@ -185,8 +185,16 @@ impl Client {
     }
 
     pub async fn version(&self) -> Result<String, Status> {
-        let status = within(MaintenanceClient::new(self.channel.clone()).status(StatusRequest {})).await?;
-        Ok(status.version)
+        Ok(self.status().await?.version)
+    }
+
+    /// What the database of the member takes that is asked.
+    pub async fn disk_bytes(&self) -> Result<u64, Status> {
+        Ok(self.status().await?.db_size.max(0) as u64)
+    }
+
+    async fn status(&self) -> Result<StatusResponse, Status> {
+        within(MaintenanceClient::new(self.channel.clone()).status(StatusRequest {})).await
     }
 
     /// Watches the scope from `start` on, with the states before each change if `previous`.

@@ -292,6 +292,10 @@ impl Store for Etcd {
         }
     }
 
+    async fn disk_bytes(&self) -> Option<u64> {
+        self.client.disk_bytes().await.ok()
+    }
+
     async fn close(&self) {
         self.shared.close();
     }

@@ -1,4 +1,4 @@
-//! Time series and how they are written in the Prometheus text format.
+//! Time series and their values.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -8,16 +8,23 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
+use crate::number;
+
 /// Series beyond this bound are counted together, so that made-up paths cannot fill memory.
 pub const MAX_SERIES: usize = 4096;
+
+/// Time series by their labels. Each may have values of several metrics.
+pub struct Table<T> {
+    make: fn() -> T,
+    /// By the hash of their labels.
+    series: RwLock<HashMap<u64, Arc<Series<T>>>>,
+}
 
 /// The time series of one metric.
 pub struct Family<T> {
     name: &'static str,
     help: &'static str,
-    make: fn() -> T,
-    /// By the hash of their labels.
-    series: RwLock<HashMap<u64, Arc<Series<T>>>>,
+    table: Table<T>,
 }
 
 pub struct Series<T> {
@@ -39,16 +46,16 @@ pub struct Gauge(AtomicI64);
 
 pub struct Histogram {
     bounds: &'static [f64],
-    buckets: Vec<AtomicU64>,
-    count: AtomicU64,
-    sum_millionths: AtomicU64,
+    /// One for each bound, and one for what is above all of them.
+    buckets: Box<[AtomicU64]>,
+    /// In units of `1 / scale`, so that adding needs no loop.
+    sum: AtomicU64,
+    scale: f64,
 }
 
-impl<T: Sample> Family<T> {
-    pub fn new(name: &'static str, help: &'static str, make: fn() -> T) -> Family<T> {
-        Family {
-            name,
-            help,
+impl<T> Table<T> {
+    pub fn new(make: fn() -> T) -> Table<T> {
+        Table {
             make,
             series: RwLock::default(),
         }
@@ -73,24 +80,72 @@ impl<T: Sample> Family<T> {
             .clone()
     }
 
-    pub fn write(&self, text: &mut String) {
-        head(text, self.name, T::TYPE, self.help);
+    /// One metric of all series that have it.
+    pub fn write<S: Sample>(&self, text: &mut String, name: &str, help: &str, pick: impl Fn(&T) -> Option<&S>) {
+        head(text, name, S::TYPE, help);
+        self.each(|labels, value| {
+            if let Some(value) = pick(value) {
+                value.write(text, name, labels);
+            }
+        });
+    }
+
+    /// Shows all series in the order of their labels.
+    pub fn each(&self, mut show: impl FnMut(&str, &T)) {
         let mut all: Vec<Arc<Series<T>>> = self.series.read().values().cloned().collect();
         all.sort_by(|one, other| one.labels.cmp(&other.labels));
-        for series in all {
-            series.value.write(text, self.name, &series.labels);
+        all.iter().for_each(|series| show(&series.labels, &series.value));
+    }
+
+    pub fn len(&self) -> usize {
+        self.series.read().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<T: Sample> Family<T> {
+    pub fn new(name: &'static str, help: &'static str, make: fn() -> T) -> Family<T> {
+        Family {
+            name,
+            help,
+            table: Table::new(make),
         }
     }
 
-    #[cfg(test)]
+    /// See [`Table::find`].
+    pub fn find(&self, key: impl Hash, labels: impl FnOnce() -> String) -> Arc<Series<T>> {
+        self.table.find(key, labels)
+    }
+
+    pub fn write(&self, text: &mut String) {
+        self.table.write(text, self.name, self.help, |value| Some(value));
+    }
+
     pub fn len(&self) -> usize {
-        self.series.read().len()
+        self.table.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+}
+
+impl Default for Counter {
+    fn default() -> Counter {
+        Counter::new()
     }
 }
 
 impl Counter {
     pub fn new() -> Counter {
         Counter(AtomicU64::new(0))
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
     }
 
     pub fn add(&self, more: u64) {
@@ -102,7 +157,13 @@ impl Sample for Counter {
     const TYPE: &'static str = "counter";
 
     fn write(&self, text: &mut String, name: &str, labels: &str) {
-        sample(text, name, labels, self.0.load(Ordering::Relaxed));
+        sample(text, name, labels, self.get());
+    }
+}
+
+impl Default for Gauge {
+    fn default() -> Gauge {
+        Gauge::new()
     }
 }
 
@@ -133,22 +194,34 @@ impl Sample for Gauge {
 }
 
 impl Histogram {
-    /// `bounds` are the upper bounds of its buckets, in order.
-    pub fn new(bounds: &'static [f64]) -> Histogram {
+    /// Of seconds. `bounds` are the upper bounds of its buckets, in order.
+    pub fn of_seconds(bounds: &'static [f64]) -> Histogram {
+        Histogram::new(bounds, 1e9)
+    }
+
+    /// Of whole numbers, such as bytes.
+    pub fn of_numbers(bounds: &'static [f64]) -> Histogram {
+        Histogram::new(bounds, 1.0)
+    }
+
+    fn new(bounds: &'static [f64], scale: f64) -> Histogram {
         Histogram {
             bounds,
-            buckets: bounds.iter().map(|_| AtomicU64::new(0)).collect(),
-            count: AtomicU64::new(0),
-            sum_millionths: AtomicU64::new(0),
+            buckets: (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect(),
+            sum: AtomicU64::new(0),
+            scale,
         }
     }
 
     pub fn observe(&self, value: f64) {
-        if let Some(at) = self.bounds.iter().position(|bound| value <= *bound) {
-            self.buckets[at].fetch_add(1, Ordering::Relaxed);
-        }
-        self.count.fetch_add(1, Ordering::Relaxed);
-        self.sum_millionths.fetch_add((value * 1e6) as u64, Ordering::Relaxed);
+        let at = self.bounds.iter().position(|bound| value <= *bound);
+        self.buckets[at.unwrap_or(self.bounds.len())].fetch_add(1, Ordering::Relaxed);
+        self.sum.fetch_add((value * self.scale) as u64, Ordering::Relaxed);
+    }
+
+    /// How many values there were.
+    pub fn count(&self) -> u64 {
+        self.buckets.iter().map(|bucket| bucket.load(Ordering::Relaxed)).sum()
     }
 }
 
@@ -157,16 +230,15 @@ impl Sample for Histogram {
 
     fn write(&self, text: &mut String, name: &str, labels: &str) {
         let comma = if labels.is_empty() { "" } else { "," };
+        let bounds = self.bounds.iter().map(|bound| number(*bound));
         let mut below = 0;
-        for (bound, bucket) in self.bounds.iter().zip(&self.buckets) {
+        for (bound, bucket) in bounds.chain(["+Inf".to_owned()]).zip(&self.buckets) {
             below += bucket.load(Ordering::Relaxed);
             let _ = writeln!(text, "{name}_bucket{{{labels}{comma}le=\"{bound}\"}} {below}");
         }
-        let count = self.count.load(Ordering::Relaxed);
-        let sum = self.sum_millionths.load(Ordering::Relaxed) as f64 / 1e6;
-        let _ = writeln!(text, "{name}_bucket{{{labels}{comma}le=\"+Inf\"}} {count}");
-        sample(text, &format!("{name}_sum"), labels, sum);
-        sample(text, &format!("{name}_count"), labels, count);
+        let sum = self.sum.load(Ordering::Relaxed) as f64 / self.scale;
+        sample(text, &format!("{name}_sum"), labels, number(sum));
+        sample(text, &format!("{name}_count"), labels, below);
     }
 }
 
@@ -199,7 +271,7 @@ mod tests {
 
     #[test]
     fn a_histogram_counts_what_is_at_most_each_bound() {
-        let histogram = Histogram::new(&[0.5, 1.0]);
+        let histogram = Histogram::of_seconds(&[0.5, 1.0]);
         [0.5, 0.7, 3.0].into_iter().for_each(|value| histogram.observe(value));
         let mut text = String::new();
         histogram.write(&mut text, "h", "a=\"b\"");
