@@ -97,6 +97,21 @@ impl Authority {
     }
 }
 
+/// A certificate by which a server shows its names though nobody vouches for it.
+pub fn self_signed(name: &str, dns_names: &[&str]) -> Result<Identity> {
+    let key = KeyPair::generate()?;
+    let mut params = leaf(name, ExtendedKeyUsagePurpose::ServerAuth)?;
+    params.use_authority_key_identifier_extension = false;
+    for dns_name in dns_names {
+        params.subject_alt_names.push(SanType::DnsName((*dns_name).try_into()?));
+    }
+    let certificate = params.self_signed(&key)?;
+    Ok(Identity {
+        certificate_pem: certificate.pem(),
+        key_pem: key.serialize_pem(),
+    })
+}
+
 /// The key that signs service account tokens, made at first start.
 pub fn service_account_key(layout: &Layout) -> Result<String> {
     let path = layout.pki().join("sa.key");

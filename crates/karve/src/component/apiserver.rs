@@ -1,8 +1,7 @@
 //! `karve kube-apiserver`: upstream's flags, and how they become a server.
 
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use rustls::ClientConfig;
 use store::Store;
 use tokio::net::TcpListener;
 
+use super::read;
 use crate::kubeconfig;
 use crate::layout::{Layout, write_private};
 use crate::pki::{self, Authority};
@@ -425,8 +425,4 @@ pub fn default_address() -> IpAddr {
         Ok(socket.local_addr()?.ip())
     };
     probe().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
-}
-
-fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }

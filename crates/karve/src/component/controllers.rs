@@ -8,9 +8,12 @@ use clap::Args;
 use client::{Client, Config, QueueMetrics, ServiceAccounts};
 use controllers::{Accounts, ControllersOptions, Settings, SigningAuthority};
 
-use super::{LeaderElectionArgs, host_name, lead, marks};
+use super::serving::{self, ServingArgs};
+use super::{LeaderElectionArgs, host_name, lead, marks, read};
 
 const NAME: &str = "kube-controller-manager";
+/// Where upstream serves.
+const PORT: u16 = 10257;
 /// Where the controllers' service accounts are.
 pub const ACCOUNTS_NAMESPACE: &str = "kube-system";
 
@@ -42,14 +45,14 @@ pub struct ControllersArgs {
     #[arg(long)]
     use_service_account_credentials: bool,
     #[command(flatten)]
+    serving: ServingArgs,
+    #[command(flatten)]
     election: LeaderElectionArgs,
 }
 
 pub async fn run(default_kubeconfig: PathBuf, args: ControllersArgs) -> Result<()> {
     let path = args.kubeconfig.unwrap_or(default_kubeconfig);
     let config = Config::from_kubeconfig(&path, None).with_context(|| format!("cannot use {}", path.display()))?;
-    let read =
-        |path: &PathBuf| std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
     let root_ca = match &args.root_ca_file {
         Some(path) => Some(read(path)?),
         None => super::authority_of(&config)?,
@@ -81,6 +84,7 @@ pub async fn run(default_kubeconfig: PathBuf, args: ControllersArgs) -> Result<(
         ..Settings::default()
     };
     let queues: Arc<QueueMetrics> = Arc::default();
+    let _serving = serving::serve(NAME, &args.serving, PORT, &client, queues.clone()).await?;
     let _telling = marks::tell(&client);
     lead(&client, NAME, &args.election, move |client| {
         controllers::run(ControllersOptions {

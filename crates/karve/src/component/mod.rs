@@ -8,6 +8,7 @@ mod marks;
 pub mod proxy;
 pub mod runtime;
 pub mod scheduler;
+mod serving;
 
 use std::path::Path;
 
@@ -59,6 +60,10 @@ pub fn host_name() -> String {
         "" => "localhost".to_owned(),
         name => name.to_lowercase(),
     }
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// The authority that a configuration trusts, as PEM.

@@ -9,8 +9,12 @@ use client::Client;
 use scheduler::config::Configuration;
 use scheduler::{Profile, SchedulerMetrics, SchedulerOptions};
 
+use super::serving::{self, ServingArgs};
 use super::{LeaderElectionArgs, connect, host_name, lead, marks};
 
+const NAME: &str = "kube-scheduler";
+/// Where upstream serves.
+const PORT: u16 = 10259;
 const EMPTY: &str = "{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSchedulerConfiguration}";
 
 /// Upstream's flags of kube-scheduler, as far as they are supported.
@@ -22,6 +26,8 @@ pub struct SchedulerArgs {
     /// A file with a KubeSchedulerConfiguration; it decides over the flags it has fields for
     #[arg(long)]
     config: Option<PathBuf>,
+    #[command(flatten)]
+    serving: ServingArgs,
     #[command(flatten)]
     election: LeaderElectionArgs,
 }
@@ -41,12 +47,13 @@ pub async fn run(default_kubeconfig: PathBuf, args: SchedulerArgs) -> Result<()>
         .unwrap_or(default_kubeconfig);
     let client = connect(&path)?;
     let metrics: Arc<SchedulerMetrics> = Arc::default();
+    let _serving = serving::serve(NAME, &args.serving, PORT, &client, metrics.clone()).await?;
     let _telling = marks::tell(&client);
     let (mut election, wanted) = (args.election, configuration.leader_election);
     election.leader_elect = wanted.leader_elect.unwrap_or(election.leader_elect);
     let namespace = wanted.resource_namespace;
     election.leader_elect_resource_namespace = namespace.unwrap_or(election.leader_elect_resource_namespace);
-    let name = wanted.resource_name.unwrap_or_else(|| "kube-scheduler".to_owned());
+    let name = wanted.resource_name.unwrap_or_else(|| NAME.to_owned());
     lead(&client, &name, &election, |client| {
         scheduler::run(SchedulerOptions {
             profiles: configuration.profiles.clone(),

@@ -1,0 +1,300 @@
+//! The server of a component that runs alone: that it lives, for all, and its figures, for those who may see them.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use api::kinds::subject_access_review::SUBJECT_ACCESS_REVIEW;
+use bytes::Bytes;
+use clap::Args;
+use client::Client;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::Full;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use kubelet::{ApiAuth, Authenticator, User};
+use metrics::Page;
+use rustls::ServerConfig;
+use serde_json::{Value, json};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+
+use crate::{pki, tls};
+
+/// Connections at a time, and how long one may take.
+const MAX_CONNECTIONS: usize = 64;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where a component serves.
+#[derive(Args, Clone, Debug)]
+pub struct ServingArgs {
+    /// The address to serve /metrics and /healthz on
+    #[arg(long, default_value = "0.0.0.0")]
+    bind_address: IpAddr,
+    /// The port to serve HTTPS on; 0 serves nothing [default: upstream's, unless somebody has it]
+    #[arg(long)]
+    secure_port: Option<u16>,
+    /// The certificate chain to serve with, PEM [default: one of its own making]
+    #[arg(long, requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// The key of --tls-cert-file, PEM
+    #[arg(long, requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+}
+
+/// Serves until it is dropped.
+pub struct Serving(JoinHandle<()>);
+
+/// Knows who asks and what they may see.
+struct Desk {
+    client: Client,
+    tokens: ApiAuth,
+    page: Arc<dyn Page>,
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Serves a component's figures, on `port` unless the flags say otherwise. The API server is asked who may see them.
+pub async fn serve(
+    name: &str,
+    args: &ServingArgs,
+    port: u16,
+    client: &Client,
+    page: Arc<dyn Page>,
+) -> Result<Option<Serving>> {
+    let address = SocketAddr::new(args.bind_address, args.secure_port.unwrap_or(port));
+    if address.port() == 0 {
+        return Ok(None);
+    }
+    let acceptor = TlsAcceptor::from(tls_config(name, args)?);
+    let listener = match TcpListener::bind(address).await {
+        Ok(listener) => listener,
+        // Several clusters on one machine all have such a component.
+        Err(error) if args.secure_port.is_none() => {
+            tracing::warn!(%address, %error, "there will be no /metrics; choose a --secure-port");
+            return Ok(None);
+        }
+        Err(error) => return Err(error).with_context(|| format!("cannot listen on {address}")),
+    };
+    let desk = Arc::new(Desk {
+        client: client.named(name),
+        tokens: ApiAuth::new(client.named(name)),
+        page,
+    });
+    Ok(Some(Serving(tokio::spawn(accept(listener, acceptor, desk)))))
+}
+
+async fn accept(listener: TcpListener, acceptor: TlsAcceptor, desk: Arc<Desk>) {
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        // The semaphore is never closed.
+        let permit = permits.clone().acquire_owned().await;
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            continue;
+        };
+        let (acceptor, desk) = (acceptor.clone(), desk.clone());
+        tokio::spawn(async move {
+            let served = tokio::time::timeout(PATIENCE, connection(stream, acceptor, desk)).await;
+            if let Ok(Err(error)) = served {
+                tracing::debug!(%error, "a connection ended");
+            }
+            drop(permit);
+        });
+    }
+}
+
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, desk: Arc<Desk>) -> Result<()> {
+    let stream = acceptor.accept(stream).await?;
+    let service = service_fn(move |request: Request<hyper::body::Incoming>| {
+        let desk = desk.clone();
+        async move { Ok::<_, Infallible>(desk.answer(&request).await) }
+    });
+    let mut server = http1::Builder::new();
+    server
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .await?;
+    Ok(())
+}
+
+impl Desk {
+    async fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+        let path = request.uri().path();
+        match path {
+            _ if request.method() != Method::GET => text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"),
+            // Upstream asks nobody who wants to know only this.
+            "/healthz" | "/livez" | "/readyz" => text(StatusCode::OK, "ok"),
+            "/metrics" => match self.admit(request, path).await {
+                Ok(()) => text(StatusCode::OK, self.metrics()),
+                Err(refusal) => refusal,
+            },
+            _ => text(StatusCode::NOT_FOUND, "404 page not found\n"),
+        }
+    }
+
+    fn metrics(&self) -> String {
+        let mut text = String::new();
+        self.page.write(&mut text);
+        metrics::process::write(&mut text);
+        text
+    }
+
+    async fn admit<B>(&self, request: &Request<B>, path: &str) -> Result<(), Response<Full<Bytes>>> {
+        let failed = |error: String| text(StatusCode::INTERNAL_SERVER_ERROR, error);
+        let user = match bearer(request) {
+            None => User {
+                name: "system:anonymous".to_owned(),
+                groups: vec!["system:unauthenticated".to_owned()],
+                ..User::default()
+            },
+            Some(token) => {
+                let known = self.tokens.authenticate(token).await.map_err(failed)?;
+                known.ok_or_else(|| text(StatusCode::UNAUTHORIZED, "Unauthorized"))?
+            }
+        };
+        match self.may_see(&user, path).await {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let why = format!("forbidden: User {:?} cannot get path {path:?}", user.name);
+                Err(text(StatusCode::FORBIDDEN, why))
+            }
+            Err(error) => Err(failed(error.to_string())),
+        }
+    }
+
+    async fn may_see(&self, user: &User, path: &str) -> client::Result<bool> {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
+                "nonResourceAttributes": { "verb": "get", "path": path },
+            },
+        });
+        let answer: Value = self.client.resource(&SUBJECT_ACCESS_REVIEW).create(&review).await?;
+        Ok(answer["status"]["allowed"] == true)
+    }
+}
+
+fn bearer<B>(request: &Request<B>) -> Option<&str> {
+    let value = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
+    *response.status_mut() = code;
+    let plain = header::HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, plain);
+    response
+}
+
+fn tls_config(name: &str, args: &ServingArgs) -> Result<Arc<ServerConfig>> {
+    let (chain, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {
+        (Some(certificate), Some(key)) => (super::read(certificate)?, super::read(key)?),
+        _ => {
+            let identity = pki::self_signed(name, &["localhost", &super::host_name()])?;
+            (identity.certificate_pem, identity.key_pem)
+        }
+    };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(tls::certificates(&chain)?, tls::key(&key)?)
+        .context("the certificate cannot be used")?;
+    Ok(Arc::new(config))
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use client::{Body, Transport, TransportError, body_from_bytes};
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    /// An API server that knows one token, whose user may see everything.
+    struct Reviews;
+
+    #[async_trait]
+    impl Transport for Reviews {
+        async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, TransportError> {
+            let asked: Value = serde_json::from_slice(request.body()).unwrap();
+            let answer = match asked["kind"].as_str() {
+                Some("TokenReview") => {
+                    let known = asked["spec"]["token"] == "good";
+                    json!({ "authenticated": known, "user": { "username": "prometheus" } })
+                }
+                _ => {
+                    assert_eq!(
+                        asked["spec"]["nonResourceAttributes"],
+                        json!({ "verb": "get", "path": "/metrics" })
+                    );
+                    json!({ "allowed": asked["spec"]["user"] == "prometheus" })
+                }
+            };
+            let body = json!({ "status": answer }).to_string();
+            Ok(Response::new(body_from_bytes(body.into())))
+        }
+    }
+
+    struct One;
+
+    impl Page for One {
+        fn write(&self, text: &mut String) {
+            text.push_str("one 1\n");
+        }
+    }
+
+    async fn ask(path: &str, token: Option<&str>) -> (StatusCode, String) {
+        let client = Client::new(Arc::new(Reviews));
+        let desk = Desk {
+            tokens: ApiAuth::new(client.clone()),
+            client,
+            page: Arc::new(One),
+        };
+        let mut request = Request::get(path);
+        if let Some(token) = token {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        let answer = desk.answer(&request.body(()).unwrap()).await;
+        let code = answer.status();
+        let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+        (code, String::from_utf8(bytes.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn figures_are_for_those_who_may_see_them() {
+        let (code, text) = ask("/metrics", Some("good")).await;
+        assert_eq!(code, StatusCode::OK);
+        assert!(
+            text.starts_with("one 1\n") && text.contains("process_cpu_seconds_total"),
+            "{text}"
+        );
+        assert_eq!(ask("/metrics", Some("bad")).await.0, StatusCode::UNAUTHORIZED);
+        let refused = ask("/metrics", None).await;
+        let why = "forbidden: User \"system:anonymous\" cannot get path \"/metrics\"";
+        assert_eq!(refused, (StatusCode::FORBIDDEN, why.to_owned()));
+    }
+
+    #[tokio::test]
+    async fn that_it_lives_is_for_all() {
+        for path in ["/healthz", "/livez", "/readyz"] {
+            assert_eq!(ask(path, None).await, (StatusCode::OK, "ok".to_owned()));
+        }
+        assert_eq!(ask("/debug", Some("good")).await.0, StatusCode::NOT_FOUND);
+    }
+}
