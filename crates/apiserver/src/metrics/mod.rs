@@ -9,11 +9,11 @@ mod present;
 mod sizes;
 mod store;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use ::metrics::{Counter, Family, Gauge, Histogram, Series, Table, exponential, head, labels, linear, sample};
-
 use http::Response;
 
 use crate::body::Body;
@@ -154,7 +154,7 @@ impl Metrics {
     /// A request has arrived.
     pub fn enter(&self, info: &RequestInfo, long_running: bool) -> InFlight {
         let series = if long_running {
-            self.long_running.find(request_key(info, 0), || request_labels(info, 0))
+            self.long_running.find(request_key(info), || request_labels(info, 0))
         } else {
             let kind = match info.verb {
                 "get" | "list" | "watch" | "head" => "readOnly",
@@ -175,12 +175,13 @@ impl Metrics {
         waiting: Duration,
     ) -> Response<Body> {
         let code = response.status().as_u16();
-        let total = self.totals.find(request_key(info, code), || request_labels(info, code));
+        let key = request_key(info);
+        let total = self.totals.find((key, code), || request_labels(info, code));
         total.value.add(1);
         if crate::fairness::is_long_running(info) {
             return response;
         }
-        let figures = self.requests.find(request_key(info, 0), || request_labels(info, 0));
+        let figures = self.requests.find(key, || request_labels(info, 0));
         figures.value.durations.observe(took.as_secs_f64());
         let own = took.saturating_sub(waiting).as_secs_f64();
         figures.value.own_durations.observe(own);
@@ -331,12 +332,15 @@ fn shown_user(name: &str) -> &str {
     }
 }
 
-/// What tells the series of requests apart; `code` 0 means that the metric has no such label.
-fn request_key(info: &RequestInfo, code: u16) -> impl std::hash::Hash + Copy + '_ {
+/// What tells the series of requests apart, hashed once for all that it is looked up in.
+fn request_key(info: &RequestInfo) -> u64 {
     let names = (&info.group, &info.version, &info.resource, &info.subresource);
-    (info.verb, names, scope(info), code)
+    let mut hasher = DefaultHasher::new();
+    (info.verb, names, scope(info)).hash(&mut hasher);
+    hasher.finish()
 }
 
+/// `code` 0 means that the metric has no such label.
 fn request_labels(info: &RequestInfo, code: u16) -> String {
     let subresource = match info.is_resource {
         true => info.subresource.as_str(),
