@@ -6,7 +6,7 @@ use crate::expressions::type_of;
 use crate::names::{c_identifier, dns1123_label, dns1123_subdomain, interface_address, label_key, label_value};
 use crate::pod_spec::validate_node_selector;
 use crate::workload::validate_condition;
-use crate::{FieldError, Fields, Path, Problems, Value};
+use crate::{FieldError, Fields, Path, Problems, Value, repeats};
 
 /// How many requests, constraints and configurations a claim may have, each.
 const MAX_PARTS: usize = 32;
@@ -39,15 +39,14 @@ pub fn validate_claim(devices: &Value, path: &Path, problems: &mut Problems) {
         too_many(devices.list(list), MAX_PARTS, &path.child(list), problems);
     }
     let names = request_names(devices);
-    let mut seen = Vec::new();
+    let repeated = repeats(devices.list("requests").iter().map(|request| request.text("name")));
     for (index, request) in devices.list("requests").iter().enumerate() {
         let path = path.child("requests").index(index);
         validate_request(request, &path, problems);
         let name = request.text("name");
-        if seen.contains(&name) {
+        if repeated[index] {
             problems.duplicate(&path, "", name);
         }
-        seen.push(name);
     }
     for (index, constraint) in devices.list("constraints").iter().enumerate() {
         let path = path.child("constraints").index(index);
@@ -102,11 +101,12 @@ fn validate_request(request: &Value, path: &Path, problems: &mut Problems) {
     }
     let path = path.child("firstAvailable");
     too_many(alternatives, MAX_ALTERNATIVES, &path, problems);
+    let repeated = repeats(alternatives.iter().map(|alternative| alternative.text("name")));
     for (index, alternative) in alternatives.iter().enumerate() {
         let path = path.index(index);
         let name = alternative.text("name");
         problems.form(&path, "name", name, dns1123_label(name, false));
-        if alternatives[..index].iter().any(|other| other.text("name") == name) {
+        if repeated[index] {
             problems.duplicate(&path, "", name);
         }
         validate_wish(alternative, &path, problems);
@@ -207,12 +207,13 @@ pub fn validate_status(claim: &Value, path: &Path, problems: &mut Problems) {
     validate_devices(status, &path.child("devices"), problems);
     let (users, path) = (status.list("reservedFor"), path.child("reservedFor"));
     too_many(users, MAX_USERS, &path, problems);
+    let repeated = repeats(users.iter().map(|user| &user["uid"]));
     for (index, user) in users.iter().enumerate() {
         let path = path.index(index);
         for field in ["resource", "name", "uid"] {
             problems.needs(user, &path, field);
         }
-        if users[..index].iter().any(|other| other["uid"] == user["uid"]) {
+        if repeated[index] {
             problems.duplicate(&path, "", user.text("uid"));
         }
     }
@@ -296,10 +297,11 @@ fn validate_references(part: &Value, names: &[String], path: &Path, problems: &m
     let requests: Vec<&str> = part.list("requests").iter().filter_map(Value::as_str).collect();
     let path = path.child("requests");
     too_many(part.list("requests"), MAX_PARTS, &path, problems);
+    let repeated = repeats(&requests);
     for (index, request) in requests.iter().enumerate() {
         let place = path.index(index);
         validate_reference(request, names, &place, problems);
-        if requests[..index].contains(request) {
+        if repeated[index] {
             problems.duplicate(&place, "", *request);
         }
     }

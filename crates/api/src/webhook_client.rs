@@ -1,7 +1,7 @@
 //! Where a webhook is reached: at a URL or through a service.
 
 use crate::names::{dns1035_label, dns1123_subdomain, port_number};
-use crate::{Fields, Path, Problems, Value};
+use crate::{Fields, Path, Problems, Value, repeats};
 
 const FORM: &str = "; desired format: https://host[/path]";
 
@@ -115,9 +115,10 @@ pub fn validate_review_versions(webhook: &Value, path: &Path, field: &str, missi
     if versions.is_empty() {
         return problems.required(path, field, missing);
     }
+    let repeated = repeats(&versions);
     for (index, version) in versions.iter().enumerate() {
         let place = path.child(field).index(index);
-        if versions[..index].contains(version) {
+        if repeated[index] {
             problems.invalid(&place, "", *version, "duplicate version");
             continue;
         }

@@ -4,7 +4,7 @@ use crate::devices::{EFFECTS, too_many, validate_driver, validate_pool_name, val
 use crate::names::{dns1123_label, dns1123_subdomain, label_key, label_value};
 use crate::pod_spec::validate_node_selector;
 use crate::print::{self, AGE, NAME};
-use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value, repeats};
 
 pub static RESOURCE_SLICE: Resource = Resource::cluster(
     "resource.k8s.io",
@@ -187,6 +187,7 @@ fn validate_device_reach(device: &Value, by_device: bool, path: &Path, problems:
 /// Sets of counters, those of the pool and what a device takes of them.
 fn validate_counters(part: &Value, list: &str, name: &str, path: &Path, problems: &mut Problems) {
     let sets = part.list(list);
+    let repeated = repeats(sets.iter().map(|set| set.text(name)));
     for (index, set) in sets.iter().enumerate() {
         let path = path.child(list).index(index);
         let text = set.text(name);
@@ -197,7 +198,7 @@ fn validate_counters(part: &Value, list: &str, name: &str, path: &Path, problems
         for (counter, _) in set.entries("counters") {
             problems.form(&path, "counters", counter.as_str(), dns1123_label(counter, false));
         }
-        if sets[..index].iter().any(|other| other.text(name) == text) {
+        if repeated[index] {
             problems.duplicate(&path, "", text);
         }
     }

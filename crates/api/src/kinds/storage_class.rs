@@ -95,19 +95,20 @@ pub(super) fn validate_parameters(class: &Value, problems: &mut Problems) {
 /// No two terms, no two keys of a term and no two values of a key are the same.
 fn validate_topologies(class: &Value, path: &Path, problems: &mut Problems) {
     let terms = class.list("allowedTopologies");
+    let repeated_terms = repeats(terms.iter().map(as_map));
     for (index, term) in terms.iter().enumerate() {
         let path = path.index(index).child("matchLabelExpressions");
         let expressions = term.list("matchLabelExpressions");
         // A term without expressions is the same as none, and that upstream holds to be there already.
-        let same = |other: &Value| as_map(other) == as_map(term);
-        if expressions.is_empty() || terms[..index].iter().any(same) {
+        if expressions.is_empty() || repeated_terms[index] {
             problems.duplicate(&path, "", "");
         }
+        let repeated = repeats(expressions.iter().map(|expression| expression.text("key")));
         for (index, expression) in expressions.iter().enumerate() {
             let path = path.index(index);
             validate_topology_values(expression, &path, problems);
             let key = expression.text("key");
-            if expressions[..index].iter().any(|other| other.text("key") == key) {
+            if repeated[index] {
                 problems.duplicate(&path, "key", key);
             }
             problems.form(&path, "key", key, label_key(key));

@@ -6,7 +6,7 @@ use crate::expressions::{
 };
 use crate::names::{dns1035_label, dns1123_subdomain, label_key};
 use crate::print::{self, AGE, NAME};
-use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value, repeats};
 use cel::{Environment, Type};
 use serde_json::json;
 
@@ -194,6 +194,7 @@ fn validate_annotations(name: &str, spec: &Value, path: &Path, environment: &Env
         let detail = format!("must not have more than {MAX_ANNOTATIONS} auditAnnotations");
         problems.invalid(path, "", annotations.to_vec(), detail);
     }
+    let repeated = repeats(annotations.iter().map(|annotation| annotation.text("key")));
     for (index, annotation) in annotations.iter().enumerate() {
         let path = path.index(index);
         let key = annotation.text("key");
@@ -203,7 +204,7 @@ fn validate_annotations(name: &str, spec: &Value, path: &Path, environment: &Env
             let whole = format!("{name}/{key}");
             problems.form(&path, "key", whole.as_str(), label_key(&whole));
         }
-        if annotations[..index].iter().any(|other| other.text("key") == key) {
+        if repeated[index] {
             problems.duplicate(&path, "key", key);
         }
         let missing = "valueExpression is not specified";

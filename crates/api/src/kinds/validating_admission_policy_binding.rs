@@ -3,7 +3,9 @@
 use crate::admission_match::{default_match_resources, validate_match_resources};
 use crate::names::{dns1123_subdomain, path_segment};
 use crate::print::{self, AGE, NAME};
-use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value, validate_label_selector};
+use crate::{
+    Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value, repeats, validate_label_selector,
+};
 
 pub static VALIDATING_ADMISSION_POLICY_BINDING: Resource = Resource::cluster(
     "admissionregistration.k8s.io",
@@ -33,11 +35,12 @@ impl Rules for ValidatingAdmissionPolicyBindingRules {
         if actions.is_empty() {
             problems.required(&path, "", "at least one validation action is required");
         }
+        let repeated = repeats(&actions);
         for (index, action) in actions.iter().enumerate() {
             if !ACTIONS.contains(action) {
                 problems.extend([FieldError::not_supported(&path.index(index), *action, &ACTIONS)]);
             }
-            if actions[..index].contains(action) {
+            if repeated[index] {
                 problems.duplicate(&path.index(index), "", *action);
             }
         }

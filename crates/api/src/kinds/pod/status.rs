@@ -1,7 +1,7 @@
 //! What a pod's status may say.
 
 use crate::names::{dns1123_subdomain, ip_address, label_key};
-use crate::{Fields, Path, Problems, Value};
+use crate::{Fields, Path, Problems, Value, repeats};
 use serde_json::json;
 
 /// `podIPs` starts with `podIP`; a kubelet may know only the older field, which then counts.
@@ -48,9 +48,10 @@ pub fn validate(spec: &Value, new: &Value, old: &Value, path: &Path, problems: &
 fn validate_addresses(status: &Value, path: &Path, problems: &mut Problems) {
     let path = path.child("podIPs");
     let addresses: Vec<&str> = status.list("podIPs").iter().map(|address| address.text("ip")).collect();
+    let repeated = repeats(&addresses);
     for (index, address) in addresses.iter().enumerate() {
         problems.form(&path.index(index), "", *address, ip_address(address));
-        if addresses[..index].contains(address) {
+        if repeated[index] {
             problems.duplicate(&path.index(index), "", status.list("podIPs")[index].clone());
         }
     }
