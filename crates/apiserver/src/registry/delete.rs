@@ -343,7 +343,8 @@ fn deadline_after(grace_seconds: i64) -> String {
     schema::time::format(deadline)
 }
 
-fn check_preconditions(served: &Served, name: &str, current: &Value, delete: &DeleteOptions) -> Result<(), Error> {
+/// Whether an object is the one that is to be deleted.
+pub fn check_preconditions(served: &Served, name: &str, current: &Value, delete: &DeleteOptions) -> Result<(), Error> {
     let Some(preconditions) = &delete.preconditions else {
         return Ok(());
     };

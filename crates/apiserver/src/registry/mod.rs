@@ -29,7 +29,7 @@ use ::metrics::Series;
 use crate::metrics::{Stock, StoreFigures, StoreMetrics};
 use crate::watch::{Follower, Hub, IndexedField, Ring, Topic};
 
-pub use delete::{DeleteOptions, Deleted};
+pub use delete::{DeleteOptions, Deleted, check_preconditions};
 pub use list::{Continuation, ListBody, ListRequest, equal_to, list_metadata};
 pub use lookup::Part;
 pub use managers::{apply, forgotten_managers, track};

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::body::Body;
 use crate::decode::{self, Expected};
-use crate::registry::{DeleteOptions, Part, Scope, WriteOptions, check_namespace};
+use crate::registry::{DeleteOptions, Part, Scope, Stored, WriteOptions, check_namespace, check_preconditions};
 use crate::verbs::{Call, success};
 
 pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
@@ -38,11 +38,22 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     }
     let namespace = &call.info.namespace;
     let pod = registry.get(&call.served, namespace, name).await?.value(&call.served)?;
+    // A pod that is not the one that was meant costs its budget nothing.
+    check_preconditions(&call.served, name, &pod, &delete)?;
     if needs_budget(&pod) {
         spend_budget(call, &pod, &options).await?;
     }
     let options = options.after_admission();
-    mark_target(call, &options).await?;
+    let marked = mark_target(call, &pod, &options).await?;
+    // The mark is our own doing: what was asked of the pod's revision is asked of the one with the mark.
+    if let Some(revision) = delete
+        .preconditions
+        .as_mut()
+        .and_then(|wanted| wanted.resource_version.as_mut())
+        && !options.dry_run
+    {
+        *revision = marked.revision.to_string();
+    }
     registry
         .delete(&call.served, namespace, name, &delete, &options)
         .await?;
@@ -77,9 +88,13 @@ fn needs_budget(pod: &Value) -> bool {
 }
 
 /// Tells on the pod why it goes: whoever counts failures need not count this one.
-async fn mark_target(call: &Call<'_>, options: &WriteOptions) -> Result<(), Error> {
-    let mut change = |pod: &Value| {
-        let mut marked = pod.clone();
+async fn mark_target(call: &Call<'_>, pod: &Value, options: &WriteOptions) -> Result<Stored, Error> {
+    let mut change = |current: &Value| {
+        if current["metadata"]["uid"] != pod["metadata"]["uid"] {
+            let name = call.info.name.as_str();
+            return Err(Error::conflict(call.served.resource, name, "the pod was replaced"));
+        }
+        let mut marked = current.clone();
         let condition = serde_json::json!({
             "type": "DisruptionTarget",
             "status": "True",
@@ -94,8 +109,7 @@ async fn mark_target(call: &Call<'_>, options: &WriteOptions) -> Result<(), Erro
     let registry = &call.server.registry;
     registry
         .update(&call.served, namespace, name, Scope::Status, options, &mut change)
-        .await?;
-    Ok(())
+        .await
 }
 
 /// Whether a pod that is not ready may go without spending anything: nobody loses by it.

@@ -149,3 +149,47 @@ async fn requests_for_tokens_are_asked_about() {
     let (code, answer) = cluster.post(&format!("{accounts}/web/token"), &token(3600)).await;
     assert_eq!(code, StatusCode::CREATED, "{answer}");
 }
+
+#[tokio::test]
+async fn an_eviction_of_a_certain_revision_costs_the_budget_of_no_other_pod() {
+    let cluster = Cluster::start_without(&["ServiceAccount"]).await;
+    let pod = json!({
+        "metadata": {"name": "web", "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    cluster.post(PODS, &pod).await;
+    let merge = "application/merge-patch+json";
+    let running = json!({"status": {"phase": "Running"}});
+    let (code, pod) = cluster.patch(&format!("{PODS}/web/status"), merge, &running).await;
+    assert_eq!(code, StatusCode::OK, "{pod}");
+    let budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets";
+    let budget = json!({"metadata": {"name": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}});
+    cluster.post(budgets, &budget).await;
+    let status = json!({"status": {
+        "disruptionsAllowed": 1, "currentHealthy": 1, "desiredHealthy": 0, "expectedPods": 1, "observedGeneration": 1,
+    }});
+    let (code, answer) = cluster.patch(&format!("{budgets}/web/status"), merge, &status).await;
+    assert_eq!(code, StatusCode::OK, "{answer}");
+
+    let evict = |preconditions: Value| {
+        json!({
+            "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "web"},
+            "deleteOptions": {"preconditions": preconditions, "gracePeriodSeconds": 0},
+        })
+    };
+    let path = format!("{PODS}/web/eviction");
+    for wrong in [json!({"uid": "another"}), json!({"resourceVersion": "1"})] {
+        let (code, answer) = cluster.post(&path, &evict(wrong)).await;
+        assert_eq!(code, StatusCode::CONFLICT, "{answer}");
+    }
+    let (_, kept) = cluster.get(&format!("{PODS}/web")).await;
+    assert_eq!(kept["metadata"]["resourceVersion"], pod["metadata"]["resourceVersion"]);
+    let (_, budget) = cluster.get(&format!("{budgets}/web")).await;
+    assert_eq!(budget["status"]["disruptionsAllowed"], 1);
+
+    let right = json!({"resourceVersion": pod["metadata"]["resourceVersion"]});
+    let (code, answer) = cluster.post(&path, &evict(right)).await;
+    assert_eq!(code, StatusCode::CREATED, "{answer}");
+    let (_, budget) = cluster.get(&format!("{budgets}/web")).await;
+    assert_eq!(budget["status"]["disruptionsAllowed"], 0);
+}
