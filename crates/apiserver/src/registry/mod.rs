@@ -23,6 +23,7 @@ use bytes::Bytes;
 use schema::TypeRef;
 use store::{Entry, Revision, Snapshot, Store, StoreError};
 
+use crate::codec::STORED_AS_JSON;
 use crate::custom::{Custom, Customs};
 use ::metrics::Series;
 
@@ -247,8 +248,7 @@ impl Served {
 
     /// The type of objects that upstream stores as protobuf, which are all but those of the extensions.
     fn stored_type(&self) -> Option<TypeRef<'static>> {
-        let as_json = ["apiextensions.k8s.io", "apiregistration.k8s.io"];
-        match as_json.contains(&self.resource.group) {
+        match STORED_AS_JSON.contains(&self.resource.group) {
             true => None,
             false => schema::builtin().object(&self.storage_api_version, self.resource.kind),
         }
