@@ -172,20 +172,37 @@ impl Gate {
 pub fn authenticate(gate: &Gate, registry: &Registry, peer: &Peer, headers: &HeaderMap) -> Result<Arc<User>, Error> {
     let certificate = match peer {
         Peer::InProcess(user) => return Ok(user.clone()),
-        Peer::Tls { certificate } => certificate.as_ref().map(|certificate| certificate.user.clone()),
+        Peer::Tls { certificate } => certificate.as_ref(),
     };
     let token = headers
         .get(AUTHORIZATION)
         .and_then(|value| value.to_str().ok())
         .and_then(bearer);
-    let credentials = Credentials { certificate, token };
     let now = schema::time::now().seconds;
+    let credentials = Credentials {
+        certificate: certified(certificate, token.is_some(), now)?,
+        token,
+    };
     gate.authenticators
         .authenticate(&credentials, &RegistryObjects(registry), now)
         .map_err(|refused| {
             debug!(%refused, "a request was not authenticated");
-            Error::new(Reason::Unauthorized, "Unauthorized")
+            unauthorized()
         })
+}
+
+fn unauthorized() -> Error {
+    Error::new(Reason::Unauthorized, "Unauthorized")
+}
+
+/// The user of a connection's certificate. TLS looked at it when the connection began, and that may be long ago.
+fn certified(certificate: Option<&ClientCertificate>, has_token: bool, now: i64) -> Result<Option<Arc<User>>, Error> {
+    match certificate {
+        Some(expired) if expired.expires < now && has_token => Ok(None),
+        // Somebody who shows a certificate is not nobody.
+        Some(expired) if expired.expires < now => Err(unauthorized()),
+        certificate => Ok(certificate.map(|certificate| certificate.user.clone())),
+    }
 }
 
 /// Whom a connection's certificate names; read once per connection.
@@ -296,5 +313,25 @@ impl Objects for RegistryObjects<'_> {
             uid: metadata["uid"].as_str().unwrap_or_default().to_owned(),
             deleted_at: deleted.map(|instant| instant.seconds),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_counts_until_it_expires_however_old_the_connection() {
+        let certificate = ClientCertificate {
+            user: Arc::new(User::system("system:node:a", &["system:nodes"])),
+            expires: 100,
+        };
+        let name = |has_token, now| {
+            certified(Some(&certificate), has_token, now).map(|user| user.map(|user| user.name.clone()))
+        };
+        assert_eq!(name(false, 100), Ok(Some("system:node:a".to_owned())));
+        assert_eq!(name(true, 101), Ok(None), "the token decides");
+        assert_eq!(name(false, 101).unwrap_err().reason, Reason::Unauthorized);
+        assert!(certified(None, false, 101).is_ok_and(|user| user.is_none()));
     }
 }
