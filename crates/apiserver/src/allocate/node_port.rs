@@ -15,6 +15,67 @@ struct PortMap {
     bytes: Vec<u8>,
 }
 
+/// The ports of one Service while they are chosen.
+struct Choice<'a> {
+    resource: &'a Resource,
+    name: &'a str,
+    map: PortMap,
+    had: &'a [u16],
+    kept: Vec<u16>,
+    dry_run: bool,
+}
+
+impl Choice<'_> {
+    /// Gives every port its number. What is asked for comes first, or it might be chosen for another port before.
+    fn fill(&mut self, spec: &mut Value, wants: bool) -> Result<(), Error> {
+        let health = is_health_checked(spec);
+        let path = Path::new("spec");
+        let mut shared: Vec<(i64, i64)> = Vec::new();
+        for are_asked_for in [true, false] {
+            for (index, port) in spec.list_mut("ports").iter_mut().enumerate() {
+                let (number, asked) = (port.number("port"), port.number("nodePort"));
+                if (asked != 0) != are_asked_for || (asked == 0 && !wants) {
+                    continue;
+                }
+                let other = shared.iter().find(|(other, _)| *other == number);
+                let requested = match (asked, other) {
+                    (0, Some((_, shared))) => *shared,
+                    _ => asked,
+                };
+                let chosen = self.choose(requested, &path.child("ports").index(index).child("nodePort"))?;
+                port.set("nodePort", chosen);
+                shared.push((number, chosen));
+            }
+            let requested = spec.number("healthCheckNodePort");
+            if health && (requested != 0) == are_asked_for {
+                let chosen = self.choose(requested, &path.child("healthCheckNodePort"))?;
+                spec.set("healthCheckNodePort", chosen);
+            }
+        }
+        Ok(())
+    }
+
+    /// A port that was asked for, or any for 0.
+    fn choose(&mut self, requested: i64, path: &Path) -> Result<i64, Error> {
+        let wanted = u16::try_from(requested).unwrap_or(0);
+        let chosen = match requested {
+            0 => self
+                .map
+                .take_free()
+                .ok_or_else(|| Error::internal("failed to allocate a nodePort: range is full"))?,
+            // What is asked for in a dry run is granted.
+            _ if self.dry_run => return Ok(requested),
+            _ if wanted != 0 && (self.had.contains(&wanted) || self.kept.contains(&wanted)) => wanted,
+            _ => self.map.take(wanted).map_err(|why| {
+                let problem = FieldError::invalid(path, requested, why);
+                Error::invalid(self.resource, self.name, vec![problem])
+            })?,
+        };
+        self.kept.push(chosen);
+        Ok(chosen.into())
+    }
+}
+
 impl Services {
     pub(super) fn claim_node_ports(
         &self,
@@ -36,50 +97,16 @@ impl Services {
         if had.is_empty() && !wants && !health {
             return Ok(());
         }
-        let mut map = self.load_ports(snapshot);
-        let mut kept: Vec<u16> = Vec::new();
-        let mut choose = |requested: i64, path: &Path| -> Result<Option<u16>, Error> {
-            let wanted = u16::try_from(requested).unwrap_or(0);
-            let chosen = match requested {
-                0 => map
-                    .take_free()
-                    .ok_or_else(|| Error::internal("failed to allocate a nodePort: range is full"))?,
-                // What is asked for in a dry run is granted.
-                _ if dry_run => return Ok(None),
-                _ if wanted != 0 && (had.contains(&wanted) || kept.contains(&wanted)) => wanted,
-                _ => map.take(wanted).map_err(|why| {
-                    let problem = FieldError::invalid(path, requested, why);
-                    Error::invalid(resource, &name, vec![problem])
-                })?,
-            };
-            kept.push(chosen);
-            Ok(Some(chosen))
+        let mut choice = Choice {
+            resource,
+            name: &name,
+            map: self.load_ports(snapshot),
+            had: &had,
+            kept: Vec::new(),
+            dry_run,
         };
-        let spec = value.ensure("spec");
-        let mut shared: Vec<(i64, i64)> = Vec::new();
-        for (index, port) in spec.list_mut("ports").iter_mut().enumerate() {
-            let number = port.number("port");
-            let requested = match port.number("nodePort") {
-                0 => shared
-                    .iter()
-                    .find(|(other, _)| *other == number)
-                    .map_or(0, |(_, port)| *port),
-                requested => requested,
-            };
-            let path = Path::new("spec").child("ports").index(index).child("nodePort");
-            if requested == 0 && !wants {
-                continue;
-            }
-            let chosen = choose(requested, &path)?.map_or(requested, i64::from);
-            port.set("nodePort", chosen);
-            shared.push((number, chosen));
-        }
-        if health {
-            let path = Path::new("spec").child("healthCheckNodePort");
-            if let Some(chosen) = choose(spec.number("healthCheckNodePort"), &path)? {
-                spec.set("healthCheckNodePort", chosen);
-            }
-        }
+        choice.fill(value.ensure("spec"), wants)?;
+        let Choice { mut map, kept, .. } = choice;
         had.iter()
             .filter(|port| !kept.contains(port))
             .for_each(|port| map.free(*port));
@@ -222,6 +249,16 @@ pub fn repeated(spec: &Value) -> Vec<FieldError> {
         }
         seen.push((number, asked));
     }
+    let health = spec.number("healthCheckNodePort");
+    if health != 0 && is_health_checked(spec) && seen.iter().any(|(_, asked)| *asked == health) {
+        let path = Path::new("spec");
+        problems.invalid(
+            &path,
+            "healthCheckNodePort",
+            health,
+            "provided port is already allocated",
+        );
+    }
     problems.into_vec()
 }
 
@@ -236,6 +273,31 @@ fn strip_ports(service: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_asked_for_is_not_chosen_for_another_port() {
+        let mut choice = Choice {
+            resource: &api::kinds::service::SERVICE,
+            name: "web",
+            map: PortMap {
+                first: 30000,
+                last: 30002,
+                bytes: Vec::new(),
+            },
+            had: &[],
+            kept: Vec::new(),
+            dry_run: false,
+        };
+        let mut spec = json!({
+            "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30000,
+            "ports": [{"port": 80}, {"port": 81, "nodePort": 30001}, {"port": 81, "protocol": "UDP"}],
+        });
+        choice.fill(&mut spec, true).unwrap();
+        let chosen: Vec<i64> = spec.list("ports").iter().map(|port| port.number("nodePort")).collect();
+        assert_eq!(chosen, [30002, 30001, 30001]);
+        spec["healthCheckNodePort"] = 30001.into();
+        assert_eq!(repeated(&spec)[0].field, "spec.healthCheckNodePort");
+    }
 
     #[test]
     fn a_port_is_taken_once_and_can_be_given_back() {
