@@ -20,7 +20,7 @@ use crate::{stop, tls};
 /// Flags of etcd that mean something to a single member.
 #[derive(Args, Clone, Debug)]
 pub struct EtcdArgs {
-    /// Where clients are answered; without encryption only on this machine
+    /// Where clients are answered; others than those on this machine only with https and --trusted-ca-file
     #[arg(long, value_delimiter = ',', default_value = "http://127.0.0.1:2379")]
     listen_client_urls: Vec<String>,
     /// The certificate shown to clients of https addresses, PEM
@@ -42,7 +42,8 @@ struct Place {
 }
 
 pub async fn run(layout: &Layout, args: EtcdArgs) -> Result<()> {
-    let places = args.listen_client_urls.iter().map(|url| place(url));
+    let knows_clients = args.trusted_ca_file.is_some();
+    let places = args.listen_client_urls.iter().map(|url| place(url, knows_clients));
     let places = places.collect::<Result<Vec<Place>>>()?;
     let encryption = encryption(&args)?;
     layout.create()?;
@@ -74,8 +75,9 @@ pub async fn run(layout: &Layout, args: EtcdArgs) -> Result<()> {
     Ok(())
 }
 
-/// Reads an address. Who can reach it unencrypted could change everything, so that must be this machine alone.
-fn place(url: &str) -> Result<Place> {
+/// Reads an address. Who can reach it could change everything, so that must be this machine alone unless clients are known
+/// by their certificates.
+fn place(url: &str, knows_clients: bool) -> Result<Place> {
     let (secure, address) = match url.split_once("://") {
         Some(("http", address)) => (false, address),
         Some(("https", address)) => (true, address),
@@ -86,8 +88,9 @@ fn place(url: &str) -> Result<Place> {
         .parse()
         .with_context(|| format!("--listen-client-urls {url}: needs an address and a port"))?;
     ensure!(
-        secure || address.ip().is_loopback(),
-        "--listen-client-urls {url}: use https, or an address of this machine alone such as http://127.0.0.1:2379"
+        (secure && knows_clients) || address.ip().is_loopback(),
+        "--listen-client-urls {url}: use https with --trusted-ca-file, or an address of this machine alone such as \
+         http://127.0.0.1:2379"
     );
     Ok(Place { address, secure })
 }
@@ -120,17 +123,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_is_answered_without_encryption() {
-        let local = place("http://localhost:2379").unwrap();
+    fn only_this_machine_is_answered_without_knowing_who_asks() {
+        let local = place("http://localhost:2379", false).unwrap();
         assert_eq!(local.address.to_string(), "127.0.0.1:2379");
-        assert!(place("https://10.0.0.1:2379").unwrap().secure);
+        assert!(place("https://127.0.0.1:2379", false).unwrap().secure);
+        assert!(place("https://10.0.0.1:2379", true).unwrap().secure);
+        assert!(place("https://10.0.0.1:2379", false).is_err());
         for refused in [
             "http://10.0.0.1:2379",
             "http://0.0.0.0:2379",
             "10.0.0.1:2379",
             "http://127.0.0.1",
         ] {
-            assert!(place(refused).is_err(), "{refused}");
+            assert!(place(refused, true).is_err(), "{refused}");
         }
     }
 }
