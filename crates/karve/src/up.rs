@@ -93,7 +93,7 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
     let begun = Instant::now();
     RunFile::ensure_stopped(&layout)?;
     let figures = Figures::default();
-    let (running, listener) = apiserver::start(&layout, &args.server, figures.pages()).await?;
+    let (running, listener, kubeconfig) = apiserver::start(&layout, &args.server, figures.pages()).await?;
     let server = running.server.clone();
     let stop = stop::on_signal();
     let network = args.network.of(&running, &args.server)?;
@@ -105,13 +105,16 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
         server: running.advertised_url(),
         network: network.clone(),
     });
-    run_file.write(&layout)?;
     let serving = tokio::spawn(::apiserver::serve(
         server.clone(),
         listener,
         running.tls.clone(),
         stop.clone(),
     ));
+    // The server answers while the disk takes its time; but before anything is made on the node, the file that says what
+    // to clean up must be there.
+    kubeconfig.await??;
+    run_file.write(&layout)?;
     let mut components = start_control_plane(&running, network.cluster_cidr, figures);
     if let Some(footprint) = footprint {
         start_node(&running, node, network, footprint, &mut components).await?;

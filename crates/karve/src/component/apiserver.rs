@@ -16,6 +16,7 @@ use metrics::Page;
 use rustls::ClientConfig;
 use store::Store;
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 use super::read;
 use crate::kubeconfig;
@@ -165,10 +166,18 @@ impl Running {
     }
 }
 
-/// Opens the store, makes what certificates are missing, and starts the server. The listener is yet to be served.
+/// A file that is being written.
+pub type Writing = JoinHandle<Result<()>>;
+
+/// Opens the store, makes what certificates are missing, and starts the server. The listener is yet to be served, and
+/// the kubeconfig may still be on its way to the disk.
 ///
 /// `pages` are the figures of what else runs in this process.
-pub async fn start(layout: &Layout, args: &ApiServerArgs, pages: Vec<Arc<dyn Page>>) -> Result<(Running, TcpListener)> {
+pub async fn start(
+    layout: &Layout,
+    args: &ApiServerArgs,
+    pages: Vec<Arc<dyn Page>>,
+) -> Result<(Running, TcpListener, Writing)> {
     layout.create()?;
     let authority = Authority::open(layout)?;
     // Bound before anything else: a port in use is the most common mistake and should cost nothing.
@@ -206,16 +215,16 @@ pub async fn start(layout: &Layout, args: &ApiServerArgs, pages: Vec<Arc<dyn Pag
         max_writes_in_flight: args.max_mutating_requests_inflight,
         pages,
     };
-    let server = ApiServer::start(options)
-        .await
-        .context("the API server did not start")?;
     let local = if args.bind_address.is_unspecified() {
         IpAddr::V4(Ipv4Addr::LOCALHOST)
     } else {
         args.bind_address
     };
     let url = format!("https://{}", SocketAddr::new(local, secure_port));
-    write_admin_kubeconfig(layout, &authority, &url)?;
+    let kubeconfig = write_admin_kubeconfig(layout, &authority, &url)?;
+    let server = ApiServer::start(options)
+        .await
+        .context("the API server did not start")?;
     let running = Running {
         server,
         tls: serving,
@@ -225,12 +234,13 @@ pub async fn start(layout: &Layout, args: &ApiServerArgs, pages: Vec<Arc<dyn Pag
         secure_port,
         network,
     };
-    Ok((running, listener))
+    Ok((running, listener, kubeconfig))
 }
 
 /// The API server alone, until a signal ends it.
 pub async fn run(layout: &Layout, args: &ApiServerArgs) -> Result<()> {
-    let (running, listener) = start(layout, args, Vec::new()).await?;
+    let (running, listener, kubeconfig) = start(layout, args, Vec::new()).await?;
+    kubeconfig.await??;
     eprintln!(
         "serving {}; kubeconfig in {}",
         running.url,
@@ -411,10 +421,14 @@ fn front_proxy(layout: &Layout, args: &ApiServerArgs) -> Result<FrontProxy> {
     })
 }
 
-fn write_admin_kubeconfig(layout: &Layout, authority: &Authority, url: &str) -> Result<()> {
+/// Writes the kubeconfig while other things start: a disk takes its time to keep a file.
+fn write_admin_kubeconfig(layout: &Layout, authority: &Authority, url: &str) -> Result<Writing> {
     let admin = authority.client("kubernetes-admin", &["system:masters"])?;
     let text = kubeconfig::render(&layout.name, url, &authority.certificate_pem, "admin", &admin);
-    write_private(&layout.kubeconfig(), text.as_bytes())
+    let path = layout.kubeconfig();
+    Ok(tokio::task::spawn_blocking(move || {
+        write_private(&path, text.as_bytes())
+    }))
 }
 
 /// The address this machine uses towards others: that of the route to the outside, without sending anything.
