@@ -13,6 +13,7 @@ mod paths;
 mod protobuf;
 mod types;
 mod v2;
+mod words;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};

@@ -5,6 +5,7 @@ use schema::TypeRef;
 use serde_json::{Map, json};
 
 use super::types::component_name;
+use super::words;
 
 /// The options of requests that write.
 const WRITE_OPTIONS: [&str; 4] = ["dryRun", "fieldManager", "fieldValidation", "pretty"];
@@ -46,6 +47,8 @@ struct Subject<'a> {
     component: Option<String>,
     /// The group, version and kind of its bodies.
     kind: (&'a str, &'a str, &'a str),
+    /// The subresource, if it is one.
+    part: &'a str,
     /// What the operation's name ends in.
     suffix: String,
 }
@@ -71,6 +74,7 @@ pub fn add_with(paths: &mut Map<String, Value>, resource: &Resource, components:
         resource,
         component: Some(component.to_owned()),
         kind,
+        part: "",
         suffix: suffix.to_owned(),
     };
     let one = subject(&components.kind, "");
@@ -131,6 +135,7 @@ fn add_subresource(
         resource: parent.resource,
         component: component.clone(),
         kind: subresource.body.unwrap_or(parent.kind),
+        part: subresource.name,
         suffix: format!("{}{more}", capitalised(subresource.name)),
     };
     if !CONNECTS.contains(&subresource.name) {
@@ -187,8 +192,9 @@ fn operation(subject: &Subject<'_>, method: &str, action: &str) -> Value {
     let answer = json!({ "application/json": { "schema": described }, "application/yaml": { "schema": described } });
     let mut operation = json!({
         "operationId": operation_id(subject, method, action),
+        "description": words::of_operation(action, method, subject.resource.kind, subject.part),
         "tags": [tag(subject.resource.group, subject.resource.version)],
-        "responses": { "200": { "description": "OK", "content": answer } },
+        "responses": { "200": { "description": "OK", "content": answer }, "401": { "description": "Unauthorized" } },
         "x-kubernetes-action": action,
         "x-kubernetes-group-version-kind": { "group": group, "version": version, "kind": kind },
     });
