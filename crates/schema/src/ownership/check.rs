@@ -1,5 +1,7 @@
 //! Whether an applied configuration fits the schema: it has only known fields, of their types, and no item twice.
 
+use std::collections::BTreeSet;
+
 use super::node::{Atom, Children, Inner, Items, Node, Scalar};
 use super::set::Element;
 use crate::Value;
@@ -89,7 +91,7 @@ impl Checker {
         let Value::Array(list) = value else {
             return self.report(path, &format!("expected list, got &{{{}}}", go::value_text(value)));
         };
-        let mut seen: Vec<Element<'_>> = Vec::with_capacity(list.len());
+        let mut seen: BTreeSet<Element<'_>> = BTreeSet::new();
         for (index, item) in list.iter().enumerate() {
             let Some(element) = items.element(item) else {
                 let keys: Vec<String> = items.key_names().iter().map(|name| go::quote(name)).collect();
@@ -104,7 +106,7 @@ impl Checker {
                 self.report(path, &format!("duplicate entries for key {}", element.shown()));
             }
             self.value(items.item, item, &format!("{path}{}", element.shown()));
-            seen.push(element);
+            seen.insert(element);
         }
     }
 }

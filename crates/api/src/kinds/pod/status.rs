@@ -1,5 +1,7 @@
 //! What a pod's status may say.
 
+use std::collections::HashSet;
+
 use crate::names::{dns1123_subdomain, ip_address, label_key};
 use crate::{Fields, Path, Problems, Value, repeats};
 use serde_json::json;
@@ -80,17 +82,19 @@ fn validate_user(user: &Value, path: &Path, problems: &mut Problems) {
 
 fn validate_claims(spec: &Value, status: &Value, path: &Path, problems: &mut Problems) {
     let claims = status.list("resourceClaimStatuses");
+    let of_pod: HashSet<&str> = spec
+        .list("resourceClaims")
+        .iter()
+        .map(|claim| claim.text("name"))
+        .collect();
+    let repeated = repeats(claims.iter().map(|claim| claim.text("name")));
     for (index, claim) in claims.iter().enumerate() {
         let (path, name) = (path.index(index), claim.text("name"));
-        let known = spec
-            .list("resourceClaims")
-            .iter()
-            .any(|of_pod| of_pod.text("name") == name);
-        if !known {
+        if !of_pod.contains(name) {
             let detail = "must match the name of an entry in `spec.resourceClaims`";
             problems.invalid(&path, "name", name, detail);
         }
-        if claims[..index].iter().any(|other| other.text("name") == name) {
+        if repeated[index] {
             problems.duplicate(&path, "name", name);
         }
         if let Some(target) = claim["resourceClaimName"].as_str() {
