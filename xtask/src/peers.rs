@@ -7,8 +7,9 @@ use anyhow::Result;
 
 use crate::tools::{is_on_path, output, root};
 
-/// What the end-to-end tests start.
+/// What the tests start.
 const NEEDED: &[&str] = &[
+    "schema-oracle",
     "kubectl",
     "older-kubectl",
     "ginkgo",
@@ -57,7 +58,7 @@ pub fn kube_rs() -> Result<PathBuf> {
     Ok(PathBuf::from(printed.trim()))
 }
 
-/// Everything that the end-to-end tests start.
+/// Everything that the tests start.
 pub fn build_needed() -> Result<()> {
     build(&[])?;
     images(IMAGES)?;
