@@ -28,16 +28,24 @@ pub fn release_and_load_generator() -> Result<(PathBuf, PathBuf)> {
 }
 
 fn build(packages: &[&str]) -> Result<()> {
+    let host = host_target()?;
     let mut command = cargo();
-    command.args(["build", "--release", "--target", &host_target()?]);
+    command.args(["build", "--release", "--target", &host]);
     for package in packages {
         command.args(["--package", package]);
     }
-    run(command.env("RUSTFLAGS", RUSTFLAGS))
+    run(command.env("RUSTFLAGS", rustflags(&host)))
 }
 
-/// Without a C library beside it, and with a list of its addresses that is packed: as it is, it takes 1.7 MB.
-const RUSTFLAGS: &str = "-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs";
+/// Without a C library beside it; packing relocations and folding equal functions makes it 2.8 MB smaller.
+fn rustflags(host: &str) -> String {
+    let mut flags = "-C target-feature=+crt-static -C link-arg=-Wl,-z,pack-relative-relocs".to_owned();
+    // Only the linker that Rust brings along folds functions, and it is the default only here.
+    if host == "x86_64-unknown-linux-gnu" {
+        flags += " -C link-arg=-Wl,--icf=all";
+    }
+    flags
+}
 
 /// Puts a program that was built where it is not in the way of the next build.
 fn place(program: &str) -> Result<PathBuf> {
