@@ -40,6 +40,8 @@ const CLIENTS: usize = 64;
 const PATIENCE: Duration = Duration::from_secs(300);
 /// Between two connections, so that what the server shares with us is not kept busy by them.
 const STEP: Duration = Duration::from_micros(200);
+/// A long wait is told this exactly, by so many connections that a slow proxy never uses up the ports there are.
+const EXACTNESS: u32 = 100;
 const CONNECT: Duration = Duration::from_millis(100);
 /// Between two changes, as a proxy may gather changes for a while.
 const PAUSE: Duration = Duration::from_millis(20);
@@ -142,7 +144,7 @@ async fn wait(prober: Prober, open: usize, begun: Instant) -> Result<(Prober, Du
                 let took = begun.elapsed();
                 return Ok((prober, took));
             }
-            thread::sleep(STEP);
+            thread::sleep(STEP.max(begun.elapsed() / EXACTNESS));
         }
         bail!("no connection reached the endpoint in {} s", PATIENCE.as_secs())
     })
