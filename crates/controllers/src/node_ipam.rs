@@ -1,12 +1,13 @@
 //! Every node gets its own block of the pod network.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use api::kinds::node::NODE;
 use async_trait::async_trait;
 use client::{Cache, EventType, Key, ObjectReference};
+use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::model::Node;
@@ -28,6 +29,7 @@ const DEFAULT_MASK_IPV6: u8 = 64;
 struct Controller {
     pools: Vec<Pool>,
     nodes: Arc<Cache<Node>>,
+    without: Mutex<HashSet<String>>,
 }
 
 /// A network and how it is cut up.
@@ -44,11 +46,16 @@ fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
     let pools = pools(setup.settings());
     let (queue, wanted) = (setup.queue(), !pools.is_empty());
     nodes.on_change(move |_, new| {
-        if wanted && new.is_some_and(|node| node.spec.pod_cidrs.is_empty()) {
+        // A node that goes leaves its block to one that has none.
+        if wanted && new.is_none_or(|node| node.spec.pod_cidrs.is_empty()) {
             queue.add(Key::new("", "nodes"));
         }
     });
-    Box::new(Controller { pools, nodes })
+    Box::new(Controller {
+        pools,
+        nodes,
+        without: Mutex::default(),
+    })
 }
 
 fn pools(settings: &Settings) -> Vec<Pool> {
@@ -72,16 +79,22 @@ fn pools(settings: &Settings) -> Vec<Pool> {
 #[async_trait]
 impl Reconcile for Controller {
     async fn plan(&self, _key: &Key, _attempt: &Attempt) -> client::Result<Plan> {
-        Ok(plan(&self.nodes.all(), &self.pools))
+        Ok(plan(&self.nodes.all(), &self.pools, &mut self.without.lock()))
     }
 }
 
-fn plan(nodes: &[Arc<Node>], pools: &[Pool]) -> Plan {
+/// `without` are the nodes for which there was no block the last time: of each it is told once.
+fn plan(nodes: &[Arc<Node>], pools: &[Pool], without: &mut HashSet<String>) -> Plan {
     let mut plan = Plan::default();
+    let told = std::mem::take(without);
     let mut free: Vec<Free<'_>> = pools.iter().map(|pool| Free::new(pool, nodes)).collect();
     for node in nodes.iter().filter(|node| node.spec.pod_cidrs.is_empty()) {
         let blocks: Option<Vec<String>> = free.iter_mut().map(Free::take).collect();
         let Some(blocks) = blocks.filter(|blocks| !blocks.is_empty()) else {
+            without.insert(node.metadata.name.clone());
+            if told.contains(&node.metadata.name) {
+                continue;
+            }
             plan.actions.push(Action::Event(Event {
                 about: ObjectReference::new(&NODE, &node.metadata),
                 kind: EventType::Normal,
@@ -190,7 +203,8 @@ mod tests {
             cluster_cidrs: cluster_cidrs.iter().map(|text| (*text).to_owned()).collect(),
             ..Settings::default()
         };
-        expected.assert_eq(&plan(&objects(nodes), &pools(&settings)).to_string());
+        let planned = plan(&objects(nodes), &pools(&settings), &mut HashSet::new());
+        expected.assert_eq(&planned.to_string());
     }
 
     const NODES: &str = "
@@ -229,6 +243,24 @@ metadata: {name: c, resourceVersion: '3'}";
             patch nodes a: {"metadata":{"resourceVersion":"1"},"spec":{"podCIDR":"10.244.1.0/24","podCIDRs":["10.244.1.0/24"]}}
             event Normal CIDRNotAvailable: Node c status is now: CIDRNotAvailable
         "#]],
+        );
+    }
+
+    #[test]
+    fn a_node_without_a_block_is_told_of_once() {
+        let settings = Settings {
+            cluster_cidrs: vec!["10.244.0.0/24".to_owned()],
+            ..Settings::default()
+        };
+        let (pools, nodes) = (pools(&settings), objects(NODES));
+        let mut without = HashSet::new();
+        assert_eq!(plan(&nodes, &pools, &mut without).actions.len(), 2);
+        assert_eq!(plan(&nodes, &pools, &mut without).actions.len(), 0);
+        assert_eq!(plan(&[], &pools, &mut without).actions.len(), 0);
+        assert_eq!(
+            plan(&nodes, &pools, &mut without).actions.len(),
+            2,
+            "others of these names"
         );
     }
 
