@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use api::selector::{Requirement, Selector};
 use bytes::Bytes;
+use memchr::memmem;
 use serde::Deserialize;
 use store::{Event, Revision};
 
@@ -126,9 +127,27 @@ impl Filter {
             .matches_with(|key| labels.get(key).map(|value| value.as_ref()))
     }
 
+    /// Whether the bytes have the value that is wanted of an indexed field anywhere: of all pods only few are on a node,
+    /// and looking costs a fraction of reading each.
+    fn may_have_indexed_field(&self, object: &[u8]) -> bool {
+        let field = self.served.ring.indexed_field();
+        let wanted = field.and_then(|path| equal_to(&self.fields, path));
+        // Other characters may be written in several ways.
+        let is_plain = |text: &&str| {
+            text.bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
+        };
+        wanted
+            .filter(is_plain)
+            .is_none_or(|wanted| memmem::find(object, wanted.as_bytes()).is_some())
+    }
+
     fn fields_match(&self, object: &Bytes) -> bool {
         if self.fields.is_empty() {
             return true;
+        }
+        if !self.may_have_indexed_field(object) {
+            return false;
         }
         // The revision plays no part in selecting.
         let Ok(object) = self.served.decode_stored(object, 0) else {

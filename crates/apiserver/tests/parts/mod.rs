@@ -193,3 +193,31 @@ async fn an_eviction_of_a_certain_revision_costs_the_budget_of_no_other_pod() {
     let (_, budget) = cluster.get(&format!("{budgets}/web")).await;
     assert_eq!(budget["status"]["disruptionsAllowed"], 0);
 }
+
+#[tokio::test]
+async fn pods_are_listed_by_the_name_of_their_node_and_nothing_like_it() {
+    let cluster = Cluster::start_without(&["ServiceAccount"]).await;
+    for (name, node) in [("first", "one"), ("second", "one-more"), ("one", "")] {
+        let pod = json!({
+            "metadata": {"name": name, "labels": {"near": "one"}},
+            "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
+        });
+        let (code, answer) = cluster.post(PODS, &pod).await;
+        assert_eq!(code, StatusCode::CREATED, "{answer}");
+    }
+    for (selector, expected) in [
+        ("spec.nodeName%3Done", vec!["first"]),
+        ("spec.nodeName%3Done-more", vec!["second"]),
+        ("spec.nodeName%3D", vec!["one"]),
+        ("spec.nodeName%3Dnobody", vec![]),
+        ("spec.nodeName!%3Done", vec!["one", "second"]),
+    ] {
+        let (_, list) = cluster.get(&format!("{PODS}?fieldSelector={selector}")).await;
+        let pods = list["items"].as_array().unwrap();
+        let names: Vec<&str> = pods
+            .iter()
+            .map(|pod| pod["metadata"]["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(names, expected, "{selector}");
+    }
+}
