@@ -12,7 +12,7 @@ use serde_json::Value;
 use tokio::task::JoinHandle;
 
 use crate::component::apiserver::default_address;
-use crate::layout::{Layout, write_private};
+use crate::layout::{Layout, read, write_private};
 use crate::node::{NodeArgs, NodeClients, NodeFootprint, NodeSetup};
 use crate::pki::Authority;
 use crate::run_file::RunFile;
@@ -87,9 +87,7 @@ pub async fn run(layout: &Layout, args: JoinArgs) -> Result<()> {
 fn read_token(args: &JoinArgs) -> Result<Token> {
     let text = match args.token.as_os_str() == "-" {
         true => std::io::read_to_string(std::io::stdin()).context("cannot read the token")?,
-        false => {
-            std::fs::read_to_string(&args.token).with_context(|| format!("cannot read {}", args.token.display()))?
-        }
+        false => read(&args.token)?,
     };
     let token = Token::decode(&text)?;
     if let Some(wanted) = &args.node.hostname_override {

@@ -99,6 +99,10 @@ pub fn create_private_dir(path: &Path) -> Result<()> {
         })
 }
 
+pub fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
 /// Replaces a file in one step; it never exists half-written or readable by others.
 pub fn write_private(path: &Path, content: &[u8]) -> Result<()> {
     let staged = path.with_extension("new");

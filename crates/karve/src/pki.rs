@@ -1,8 +1,6 @@
 //! The cluster's certificates and keys: made at first start, renewed before they expire.
 
-use std::fs;
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
@@ -11,7 +9,7 @@ use rcgen::{
     SanType,
 };
 
-use crate::layout::{Layout, write_private};
+use crate::layout::{Layout, read, write_private};
 
 const AUTHORITY_LIFETIME: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// Leaf certificates are made anew at every start, so this only bounds how long one process may run.
@@ -158,8 +156,4 @@ fn set_validity(params: &mut CertificateParams, lifetime: Duration) -> Result<()
     params.not_before = time::OffsetDateTime::from_unix_timestamp(seconds(start)?)?;
     params.not_after = time::OffsetDateTime::from_unix_timestamp(seconds(start + lifetime)?)?;
     Ok(())
-}
-
-fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }

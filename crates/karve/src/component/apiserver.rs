@@ -18,9 +18,8 @@ use store::Store;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::read;
 use crate::kubeconfig;
-use crate::layout::{Layout, write_private};
+use crate::layout::{Layout, read, write_private};
 use crate::pki::{self, Authority};
 use crate::{stop, tls};
 

@@ -9,7 +9,8 @@ use client::{Client, Config, QueueMetrics, ServiceAccounts};
 use controllers::{Accounts, ControllersOptions, Settings, SigningAuthority};
 
 use super::serving::{self, ServingArgs};
-use super::{LeaderElectionArgs, host_name, lead, marks, read};
+use super::{LeaderElectionArgs, host_name, lead, marks};
+use crate::layout::read;
 
 const NAME: &str = "kube-controller-manager";
 /// Where upstream serves.

@@ -1,7 +1,7 @@
 //! `karve etcd`: the embedded store alone, behind etcd's API for any API server.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,7 +14,7 @@ use store::serve::{Server, serve};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::layout::Layout;
+use crate::layout::{Layout, read};
 use crate::{stop, tls};
 
 /// Flags of etcd that mean something to a single member.
@@ -112,10 +112,6 @@ fn encryption(args: &EtcdArgs) -> Result<Option<Arc<ServerConfig>>> {
     let mut config = builder.with_single_cert(certificates, key)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(Some(Arc::new(config)))
-}
-
-fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 #[cfg(test)]

@@ -62,10 +62,6 @@ pub fn host_name() -> String {
     }
 }
 
-fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
-}
-
 /// The authority that a configuration trusts, as PEM.
 fn authority_of(config: &Config) -> Result<Option<String>> {
     match &config.certificate_authority {

@@ -11,6 +11,7 @@ use scheduler::{Profile, SchedulerMetrics, SchedulerOptions};
 
 use super::serving::{self, ServingArgs};
 use super::{LeaderElectionArgs, connect, host_name, lead, marks};
+use crate::layout::read;
 
 const NAME: &str = "kube-scheduler";
 /// Where upstream serves.
@@ -34,7 +35,7 @@ pub struct SchedulerArgs {
 
 pub async fn run(default_kubeconfig: PathBuf, args: SchedulerArgs) -> Result<()> {
     let text = match &args.config {
-        Some(path) => std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?,
+        Some(path) => read(path)?,
         None => EMPTY.to_owned(),
     };
     let configuration = Configuration::parse(&text).with_context(|| match &args.config {

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use api::kinds::subject_access_review::SUBJECT_ACCESS_REVIEW;
 use bytes::Bytes;
 use clap::Args;
 use client::Client;
@@ -16,15 +15,16 @@ use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use kubelet::{ApiAuth, Authenticator, User};
+use kubelet::{ApiAuth, Authenticator, User, bearer};
 use metrics::Page;
 use rustls::ServerConfig;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
+use crate::layout::read;
 use crate::{pki, tls};
 
 /// Connections at a time, and how long one may take.
@@ -53,8 +53,7 @@ pub struct Serving(JoinHandle<()>);
 
 /// Knows who asks and what they may see.
 struct Desk {
-    client: Client,
-    tokens: ApiAuth,
+    auth: ApiAuth,
     page: Arc<dyn Page>,
 }
 
@@ -87,8 +86,7 @@ pub async fn serve(
         Err(error) => return Err(error).with_context(|| format!("cannot listen on {address}")),
     };
     let desk = Arc::new(Desk {
-        client: client.named(name),
-        tokens: ApiAuth::new(client.named(name)),
+        auth: ApiAuth::new(client.named(name)),
         page,
     });
     Ok(Some(Serving(tokio::spawn(accept(listener, acceptor, desk)))))
@@ -152,45 +150,27 @@ impl Desk {
 
     async fn admit<B>(&self, request: &Request<B>, path: &str) -> Result<(), Response<Full<Bytes>>> {
         let failed = |error: String| text(StatusCode::INTERNAL_SERVER_ERROR, error);
-        let user = match bearer(request) {
+        let user = match bearer(request.headers()) {
             None => User {
                 name: "system:anonymous".to_owned(),
                 groups: vec!["system:unauthenticated".to_owned()],
                 ..User::default()
             },
             Some(token) => {
-                let known = self.tokens.authenticate(token).await.map_err(failed)?;
+                let known = self.auth.authenticate(token).await.map_err(failed)?;
                 known.ok_or_else(|| text(StatusCode::UNAUTHORIZED, "Unauthorized"))?
             }
         };
-        match self.may_see(&user, path).await {
+        let asked = json!({ "verb": "get", "path": path });
+        match self.auth.may(&user, "nonResourceAttributes", asked).await {
             Ok(true) => Ok(()),
             Ok(false) => {
                 let why = format!("forbidden: User {:?} cannot get path {path:?}", user.name);
                 Err(text(StatusCode::FORBIDDEN, why))
             }
-            Err(error) => Err(failed(error.to_string())),
+            Err(error) => Err(failed(error)),
         }
     }
-
-    async fn may_see(&self, user: &User, path: &str) -> client::Result<bool> {
-        let review = json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {
-                "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
-                "nonResourceAttributes": { "verb": "get", "path": path },
-            },
-        });
-        let answer: Value = self.client.resource(&SUBJECT_ACCESS_REVIEW).create(&review).await?;
-        Ok(answer["status"]["allowed"] == true)
-    }
-}
-
-fn bearer<B>(request: &Request<B>) -> Option<&str> {
-    let value = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
@@ -203,7 +183,7 @@ fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
 
 fn tls_config(name: &str, args: &ServingArgs) -> Result<Arc<ServerConfig>> {
     let (chain, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {
-        (Some(certificate), Some(key)) => (super::read(certificate)?, super::read(key)?),
+        (Some(certificate), Some(key)) => (read(certificate)?, read(key)?),
         _ => {
             let identity = pki::self_signed(name, &["localhost", &super::host_name()])?;
             (identity.certificate_pem, identity.key_pem)
@@ -223,6 +203,7 @@ mod tests {
     use async_trait::async_trait;
     use client::{Body, Transport, TransportError, body_from_bytes};
     use http_body_util::BodyExt;
+    use serde_json::Value;
 
     use super::*;
 
@@ -262,8 +243,7 @@ mod tests {
     async fn ask(path: &str, token: Option<&str>) -> (StatusCode, String) {
         let client = Client::new(Arc::new(Reviews));
         let desk = Desk {
-            tokens: ApiAuth::new(client.clone()),
-            client,
+            auth: ApiAuth::new(client),
             page: Arc::new(One),
         };
         let mut request = Request::get(path);

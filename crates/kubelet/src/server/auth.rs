@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use client::Client;
-use http::Method;
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
@@ -86,6 +87,39 @@ impl ApiAuth {
             decisions: Remembered::default(),
         }
     }
+
+    /// Whether a user may do what is asked, which are `attributes` of a SubjectAccessReview.
+    pub async fn may(&self, user: &User, attributes: &str, asked: Value) -> Result<bool, String> {
+        #[derive(Deserialize)]
+        struct Review {
+            status: Status,
+        }
+        #[derive(Deserialize)]
+        struct Status {
+            #[serde(default)]
+            allowed: bool,
+        }
+        let body = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
+                attributes: asked,
+            },
+        });
+        let api = self
+            .client
+            .resource(&api::kinds::subject_access_review::SUBJECT_ACCESS_REVIEW);
+        let review: Review = api.create(&body).await.map_err(|error| error.to_string())?;
+        Ok(review.status.allowed)
+    }
+}
+
+/// The token that a request brings.
+pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(AUTHORIZATION)?.to_str().ok()?;
+    let (scheme, token) = value.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 #[async_trait]
@@ -121,36 +155,17 @@ impl Authenticator for ApiAuth {
 #[async_trait]
 impl Authorizer for ApiAuth {
     async fn authorize(&self, user: &User, access: &Access) -> Result<bool, String> {
-        #[derive(Deserialize)]
-        struct Review {
-            status: Status,
-        }
-        #[derive(Deserialize)]
-        struct Status {
-            #[serde(default)]
-            allowed: bool,
-        }
         let key = (user.clone(), access.clone());
         if let Some(known) = self.decisions.get(&key) {
             return Ok(known);
         }
-        let body = json!({
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {
-                "user": user.name, "uid": user.uid, "groups": user.groups, "extra": user.extra,
-                "resourceAttributes": {
-                    "verb": access.verb, "version": "v1", "resource": "nodes",
-                    "subresource": access.subresource, "name": access.node,
-                },
-            },
+        let asked = json!({
+            "verb": access.verb, "version": "v1", "resource": "nodes",
+            "subresource": access.subresource, "name": access.node,
         });
-        let api = self
-            .client
-            .resource(&api::kinds::subject_access_review::SUBJECT_ACCESS_REVIEW);
-        let review: Review = api.create(&body).await.map_err(|error| error.to_string())?;
-        self.decisions.put(key, review.status.allowed);
-        Ok(review.status.allowed)
+        let allowed = self.may(user, "resourceAttributes", asked).await?;
+        self.decisions.put(key, allowed);
+        Ok(allowed)
     }
 }
 

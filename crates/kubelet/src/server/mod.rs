@@ -27,7 +27,7 @@ use crate::shared::Shared;
 use crate::worker::PodObject;
 use query::Query;
 
-pub use auth::{Access, ApiAuth, Authenticator, Authorizer, User};
+pub use auth::{Access, ApiAuth, Authenticator, Authorizer, User, bearer};
 pub use serve::{ServeError, listen, serve};
 pub use streaming::StreamServer;
 

@@ -15,7 +15,7 @@ use rustls::{RootCertStore, ServerConfig};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::auth::Access;
+use super::auth::{Access, bearer};
 use super::upgrade::{self, Opened};
 use super::{Refusal, Server, User};
 use crate::options::ServerOptions;
@@ -113,7 +113,7 @@ async fn admit(
     by_certificate: Option<User>,
 ) -> Result<(), Refusal> {
     let unauthorized = || Refusal::new(StatusCode::UNAUTHORIZED, "Unauthorized");
-    let user = match (by_certificate, bearer(request), &options.authenticator) {
+    let user = match (by_certificate, bearer(request.headers()), &options.authenticator) {
         (Some(user), ..) => user,
         (None, Some(token), Some(authenticator)) => {
             let known = authenticator.authenticate(token).await.map_err(Refusal::internal)?;
@@ -138,12 +138,6 @@ async fn admit(
             user.name
         ),
     ))
-}
-
-fn bearer(request: &Request<Incoming>) -> Option<&str> {
-    let value = request.headers().get(header::AUTHORIZATION)?.to_str().ok()?;
-    let (scheme, token) = value.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 /// Switches protocols: the answer goes out first, then the connection is the stream's.
