@@ -101,7 +101,7 @@ fn run_steps(wanted: impl Fn(&str) -> bool) -> Result<()> {
                     "== {name} FAILED after {:.0} s: {error:#}",
                     begun.elapsed().as_secs_f64()
                 );
-                failed.push(*name);
+                failed.push((*name, error));
             }
         }
     }
@@ -109,10 +109,15 @@ fn run_steps(wanted: impl Fn(&str) -> bool) -> Result<()> {
         println!("not run: {what}; see `{command}`");
     }
     println!("{passed} passed, {} failed", failed.len());
-    if !failed.is_empty() {
-        bail!("failed: {}", failed.join(", "));
+    if failed.is_empty() {
+        return Ok(());
     }
-    Ok(())
+    // Once more at the end, where one looks first.
+    for (name, error) in &failed {
+        println!("{name} failed: {error:#}");
+    }
+    let names: Vec<&str> = failed.iter().map(|(name, _)| *name).collect();
+    bail!("failed: {}", names.join(", "))
 }
 
 pub fn run(args: &TestArgs) -> Result<()> {

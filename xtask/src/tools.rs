@@ -57,6 +57,20 @@ pub fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{shown} printed something that is not text"))
 }
 
+/// The end of a log, each line no longer than a terminal can show well; empty when it cannot be read.
+pub fn last_lines(log: &Path, count: usize) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let mut lines: Vec<String> = text
+        .lines()
+        .rev()
+        .take(count)
+        .map(|line| line.chars().take(400).collect())
+        .collect();
+    lines.reverse();
+    lines.join("\n")
+}
+
 /// Says loudly what is not tested, or fails when everything must be.
 pub fn skip(what: &str) -> Result<()> {
     println!("SKIPPED: {what}");

@@ -299,9 +299,7 @@ impl Karve {
 
     /// The end of the log, for a message about what went wrong.
     pub fn last_words(&self) -> String {
-        let log = fs::read_to_string(self.setup.logs.join("karve.log")).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        let tail = lines[lines.len().saturating_sub(5)..].join("\n");
+        let tail = tools::last_lines(&self.setup.logs.join("karve.log"), 5);
         format!("karve's log in {} ends:\n{tail}", self.setup.logs.display())
     }
 

@@ -25,6 +25,9 @@ pub struct Mixture<'a> {
     pub store: Store,
 }
 
+/// How many lines of each log a message shows.
+const LAST_WORDS: usize = 3;
+
 pub struct Upstream {
     facts: HashMap<String, String>,
     dir: WorkDir,
@@ -32,41 +35,33 @@ pub struct Upstream {
 
 impl Upstream {
     pub fn start(images: &[&str]) -> Result<Self> {
-        let mut cluster = Self {
-            facts: HashMap::new(),
-            dir: WorkDir::create()?,
-        };
-        let printed = tools::output(cluster.script("start").env("IMAGES", images.join(" ")))?;
-        cluster.note(&printed);
-        Ok(cluster)
+        Self::launch("start", |command| command.env("IMAGES", images.join(" ")))
     }
 
     /// A store, an API server and some components, without a node.
     pub fn start_control(components: &[&str]) -> Result<Self> {
-        let mut cluster = Self {
-            facts: HashMap::new(),
-            dir: WorkDir::create()?,
-        };
-        let printed = tools::output(cluster.script("start-control").args(components))?;
-        cluster.note(&printed);
-        Ok(cluster)
+        Self::launch("start-control", |command| command.args(components))
     }
 
     /// The same with components of ours.
     pub fn start_mixed(images: &[&str], mixture: &Mixture<'_>) -> Result<Self> {
+        Self::launch("start", |command| {
+            if mixture.store == Store::Embedded {
+                command.env("STORE", "embedded");
+            }
+            command
+                .env("IMAGES", images.join(" "))
+                .env("OURS", mixture.ours.join(" "))
+                .env("KARVE", mixture.karve)
+        })
+    }
+
+    fn launch(verb: &str, with: impl FnOnce(&mut Command) -> &mut Command) -> Result<Self> {
         let mut cluster = Self {
             facts: HashMap::new(),
             dir: WorkDir::create()?,
         };
-        let mut command = cluster.script("start");
-        command
-            .env("IMAGES", images.join(" "))
-            .env("OURS", mixture.ours.join(" "))
-            .env("KARVE", mixture.karve);
-        if mixture.store == Store::Embedded {
-            command.env("STORE", "embedded");
-        }
-        let printed = tools::output(&mut command)?;
+        let printed = tools::output(with(&mut cluster.script(verb))).with_context(|| cluster.last_words())?;
         cluster.note(&printed);
         Ok(cluster)
     }
@@ -98,6 +93,21 @@ impl Upstream {
     /// Where the components write what they have to say.
     pub fn logs(&self) -> PathBuf {
         self.path("logs")
+    }
+
+    /// The ends of the components' logs, for a message about what went wrong.
+    pub fn last_words(&self) -> String {
+        let entries = std::fs::read_dir(self.logs()).into_iter().flatten().flatten();
+        let mut logs: Vec<PathBuf> = entries
+            .map(|entry| entry.path())
+            .filter(|path| path.is_file())
+            .collect();
+        logs.sort();
+        let ends = logs.iter().map(|log| {
+            let name = log.file_name().unwrap_or_default().to_string_lossy();
+            format!("{name} ends:\n{}\n", tools::last_lines(log, LAST_WORDS))
+        });
+        ends.collect()
     }
 
     /// Ends everything but containerd and its pods and starts it again.

@@ -183,11 +183,14 @@ fn conclude(committed: &Record, tests: &[Test], outcomes: &[Outcome]) -> Result<
         outcomes.iter().partition(|outcome| outcome.state == State::Passed);
     let news = passed.iter().filter(|outcome| !committed.passed(outcome.index));
     news.for_each(|outcome| println!("newly passes: {}", tests[outcome.index].name));
-    let lost: Vec<_> = rest.iter().filter(|outcome| committed.passed(outcome.index)).collect();
-    lost.iter()
-        .for_each(|outcome| println!("REGRESSION: {}", tests[outcome.index].name));
+    let lost: Vec<&str> = rest
+        .iter()
+        .filter(|outcome| committed.passed(outcome.index))
+        .map(|outcome| tests[outcome.index].name.as_str())
+        .collect();
+    lost.iter().for_each(|name| println!("REGRESSION: {name}"));
     if !lost.is_empty() {
-        bail!("{} tests no longer pass", lost.len());
+        bail!("{} tests no longer pass: {}", lost.len(), lost.join("; "));
     }
     Ok(())
 }

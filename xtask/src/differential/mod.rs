@@ -113,18 +113,14 @@ type Answers = Vec<(play::Title, play::Answer)>;
 fn answers(binary: &Path, kinds: &[Kind]) -> Result<(Answers, Answers)> {
     let dir = WorkDir::create()?;
     servers::prepare(dir.path())?;
-    let karve = servers::karve(binary, dir.path()).with_context(|| last_words(dir.path(), "karve.log"))?;
-    let upstream = servers::upstream(dir.path(), "").with_context(|| last_words(dir.path(), "kube-apiserver.log"))?;
+    let karve =
+        servers::karve(binary, dir.path()).with_context(|| tools::last_lines(&dir.path().join("karve.log"), 10))?;
+    let upstream = servers::upstream(dir.path(), "")
+        .with_context(|| tools::last_lines(&dir.path().join("kube-apiserver.log"), 10))?;
     thread::scope(|scope| {
         let ours = scope.spawn(|| play::play(&karve, kinds).context("karve"));
         let theirs = play::play(&upstream, kinds).context("upstream");
         let ours = ours.join().unwrap_or_else(|_| bail!("the run panicked"));
         Ok((theirs?, ours?))
     })
-}
-
-fn last_words(dir: &Path, log: &str) -> String {
-    let text = fs::read_to_string(dir.join(log)).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(10)..].join("\n")
 }

@@ -147,22 +147,24 @@ pub fn run(args: &E2eArgs) -> Result<()> {
     for scenario in SCENARIOS.iter().filter(wanted) {
         signals::check()?;
         match missing(scenario) {
-            None if run_one(scenario, &binary) => passed += 1,
-            None => failed.push(scenario.name),
+            None => match run_one(scenario, &binary) {
+                Ok(()) => passed += 1,
+                Err(error) => failed.push(format!("{}: {error:#}", scenario.name)),
+            },
             Some(missing) => match tools::skip(&format!("{} needs {missing}", scenario.name)) {
                 Ok(()) => skipped += 1,
-                Err(_) => failed.push(scenario.name),
+                Err(error) => failed.push(format!("{error:#}")),
             },
         }
     }
     println!("{passed} passed, {} failed, {skipped} skipped", failed.len());
     if !failed.is_empty() {
-        bail!("failed: {}", failed.join(", "));
+        bail!("failed: {}", failed.join("\n"));
     }
     Ok(())
 }
 
-fn run_one(scenario: &Scenario, binary: &std::path::Path) -> bool {
+fn run_one(scenario: &Scenario, binary: &std::path::Path) -> Result<()> {
     let name = scenario.name;
     let world = World {
         binary: binary.to_owned(),
@@ -181,7 +183,7 @@ fn run_one(scenario: &Scenario, binary: &std::path::Path) -> bool {
             world.logs.display()
         ),
     }
-    result.is_ok()
+    result
 }
 
 fn missing(scenario: &Scenario) -> Option<String> {

@@ -13,7 +13,7 @@ mod workload;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 
 use crate::cluster::{Mixture, Side, Store, Upstream};
@@ -133,12 +133,14 @@ pub fn run(args: &InterchangeArgs) -> Result<()> {
 fn conclude(cells: &[Cell]) -> Result<()> {
     let failed: Vec<String> = cells
         .iter()
-        .filter(|cell| matches!(cell.verdict, Verdict::Failed(_)))
-        .map(|cell| format!("{} in {}", cell.component, cell.base.describe()))
+        .filter_map(|cell| match &cell.verdict {
+            Verdict::Green => None,
+            Verdict::Failed(reason) => Some(format!("{} in {}: {reason}", cell.component, cell.base.describe())),
+        })
         .collect();
     println!("{} cells green, {} not", cells.len() - failed.len(), failed.len());
     if !failed.is_empty() {
-        bail!("not green: {}", failed.join(", "));
+        bail!("not green: {}", failed.join("\n"));
     }
     Ok(())
 }
@@ -216,7 +218,7 @@ fn one_cell(
         Err(error) => {
             // The next cell gets a cluster of its own.
             keep_logs(&ready.cluster, base, component);
-            Err(error)
+            Err(anyhow!("{error:#}\n{}", ready.cluster.last_words()))
         }
     });
     signals::check()?;
@@ -253,6 +255,7 @@ fn start(karve: &Path, base: Base, component: &str) -> Result<Standing> {
         Ok(workload) => Ok(Standing { workload, cluster }),
         Err(error) => {
             keep_logs(&cluster, base, "start");
+            let error = anyhow!("{error:#}\n{}", cluster.last_words());
             Err(error).context("the workload does not run before any swap")
         }
     }

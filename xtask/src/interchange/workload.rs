@@ -18,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// every pod, and a new leader to begin.
 const QUIET: Duration = Duration::from_secs(20);
 
+/// The pods of [`MANIFEST`].
+const KEPT: usize = 5;
+
 const MANIFEST: &str = r#"
 apiVersion: apps/v1
 kind: Deployment
@@ -104,7 +107,18 @@ impl Workload {
         self.status("deployment/web", "{.status.availableReplicas}", "2")?;
         self.status("statefulset/db", "{.status.readyReplicas}", "2")?;
         self.status("daemonset/agent", "{.status.numberReady}", "1")?;
+        self.at_rest()?;
         self.answered_by(2)
+    }
+
+    /// Waits until every pod runs and none is on its way out: a status may still tell of the pods of a moment ago.
+    fn at_rest(&self) -> Result<()> {
+        let path = r#"jsonpath={range .items[*]}{.status.conditions[?(@.type=="Ready")].status}{.metadata.deletionTimestamp} {end}"#;
+        let query = ["get", "pods", "-l", "kept=yes", "-o", path];
+        let ready = |states: &str| states.split_whitespace().eq(["True"; KEPT]);
+        self.kubectl
+            .until("all pods to rest", PATIENCE, &query, ready)
+            .map(drop)
     }
 
     pub fn identity(&self) -> Result<Identity> {
