@@ -4,7 +4,7 @@
 
 mod follow;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use admission::Lookup;
 use api::selector::{Selector, parse_fields};
@@ -50,6 +50,7 @@ pub struct Gate {
     key_set_address: Option<String>,
     rbac: Arc<Rbac>,
     nodes: Arc<NodeAuthorizer>,
+    places: OnceLock<Vec<follow::Place>>,
 }
 
 impl Gate {
@@ -74,6 +75,7 @@ impl Gate {
             key_set_address: options.key_set_address,
             rbac,
             nodes,
+            places: OnceLock::new(),
         }
     }
 
@@ -90,8 +92,16 @@ impl Gate {
         }
     }
 
-    pub fn decide(&self, attributes: &Attributes<'_>) -> Decision {
-        self.authorizers.authorize(attributes)
+    /// Nobody is refused what they could have heard of already: a kubelet asks for a pod's token as soon as its watch
+    /// shows the pod, and that may be before the authorizers have looked.
+    pub fn decide(&self, registry: &Registry, attributes: &Attributes<'_>) -> Decision {
+        match self.authorizers.authorize(attributes) {
+            Decision::Allow(reason) => Decision::Allow(reason),
+            Decision::Deny(_) | Decision::NoOpinion(_) => {
+                self.catch_up(registry);
+                self.authorizers.authorize(attributes)
+            }
+        }
     }
 
     /// The user of a token, and for which of the wanted audiences it is good; this answers a TokenReview.
@@ -220,7 +230,7 @@ pub fn client_certificate(der: &[u8]) -> Option<ClientCertificate> {
 }
 
 /// A user who may impersonate acts as the one the headers name.
-pub fn impersonate(gate: &Gate, user: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, Error> {
+pub fn impersonate(gate: &Gate, registry: &Registry, user: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, Error> {
     let texts = |name: &str| -> Vec<String> {
         headers
             .get_all(name)
@@ -247,7 +257,7 @@ pub fn impersonate(gate: &Gate, user: Arc<User>, headers: &HeaderMap) -> Result<
     wanted.extend(groups.iter().map(|group| ("groups", "", group.as_str())));
     for (resource, namespace, name) in wanted {
         let attributes = Attributes::resource(&user, "impersonate", "", resource).named(namespace, name);
-        require(gate, &attributes)?;
+        require(gate, registry, &attributes)?;
     }
     let mut impersonated = match account.as_service_account() {
         Some((namespace, account)) => User::service_account(namespace, account, ""),
@@ -258,7 +268,13 @@ pub fn impersonate(gate: &Gate, user: Arc<User>, headers: &HeaderMap) -> Result<
 }
 
 /// May this user do that?
-pub fn authorize(gate: &Gate, user: &User, info: &RequestInfo, query: &Query) -> Result<(), Error> {
+pub fn authorize(
+    gate: &Gate,
+    registry: &Registry,
+    user: &User,
+    info: &RequestInfo,
+    query: &Query,
+) -> Result<(), Error> {
     let selector: Option<Selector> = match info.verb {
         "list" | "watch" | "deletecollection" => query.text("fieldSelector").and_then(|text| parse_fields(text).ok()),
         _ => None,
@@ -281,11 +297,11 @@ pub fn authorize(gate: &Gate, user: &User, info: &RequestInfo, query: &Query) ->
         is_resource: info.is_resource,
         field_selector: selector.as_ref(),
     };
-    require(gate, &attributes)
+    require(gate, registry, &attributes)
 }
 
-fn require(gate: &Gate, attributes: &Attributes<'_>) -> Result<(), Error> {
-    match gate.decide(attributes) {
+fn require(gate: &Gate, registry: &Registry, attributes: &Attributes<'_>) -> Result<(), Error> {
+    match gate.decide(registry, attributes) {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(auth::forbidden(attributes, &reason)),
     }

@@ -142,8 +142,8 @@ impl ApiServer {
         let stalls = server.stalls.clone();
         server.spawn(async move { stalls.run().await });
         server.bootstrap().await?;
-        let loaded = server.gate.load(&server.registry)?;
-        server.spawn(gate::follow(server.clone(), loaded));
+        server.gate.open(&server.registry)?;
+        server.spawn(gate::follow(server.clone()));
         server.load_fairness()?;
         server.spawn(fairness::follow(server.clone()));
         server.spawn(custom::follow(server.clone(), hub).await?);

@@ -201,7 +201,13 @@ impl Call<'_> {
             verb: "create",
             ..self.info.clone()
         };
-        crate::gate::authorize(&self.server.gate, &self.user, &create, &self.query)?;
+        crate::gate::authorize(
+            &self.server.gate,
+            &self.server.registry,
+            &self.user,
+            &create,
+            &self.query,
+        )?;
         if let Some(uid) = new["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
             let why =
                 format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");

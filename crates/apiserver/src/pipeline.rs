@@ -91,7 +91,7 @@ impl ApiServer {
         let user = user?;
 
         // A user who may do so acts as somebody else from here on.
-        let user = gate::impersonate(&self.gate, user, &parts.headers)?;
+        let user = gate::impersonate(&self.gate, &self.registry, user, &parts.headers)?;
 
         // Too much at once waits its turn or is turned away before it costs anything.
         let width = fairness::width(info, &query, |info| self.stored_objects(info));
@@ -136,7 +136,7 @@ impl ApiServer {
         let (parts, body) = request.into_parts();
 
         // May this user do that?
-        let authorized = gate::authorize(&self.gate, &user, info, &query);
+        let authorized = gate::authorize(&self.gate, &self.registry, &user, info, &query);
         self.metrics.authorized(authorized.is_ok());
         authorized?;
 

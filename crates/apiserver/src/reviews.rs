@@ -172,7 +172,7 @@ fn token_review(call: &Call<'_>, spec: &Value) -> Result<Value, Error> {
 }
 
 fn access_review(call: &Call<'_>, user: &User, spec: &Value) -> Value {
-    let decision = call.server.gate.decide(&attributes(user, spec));
+    let decision = call.server.gate.decide(&call.server.registry, &attributes(user, spec));
     match decision {
         Decision::Allow(reason) => json!({ "allowed": true, "reason": reason }),
         Decision::Deny(reason) => json!({ "allowed": false, "denied": true, "reason": reason }),

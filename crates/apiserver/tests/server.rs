@@ -4,6 +4,7 @@ mod beside;
 mod cluster;
 mod custom;
 mod documents;
+mod nodes;
 mod ownership;
 mod parts;
 mod serving;

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Error, Resource, Value, kinds};
+use parking_lot::Mutex;
 use store::{Event, Revision};
 use tracing::warn;
 
 use super::Gate;
 use crate::ApiServer;
 use crate::registry::{Registry, Served};
-use crate::watch::Read;
+use crate::watch::{Follower, Read};
 
 /// What the authorizers must know of.
 static FOLLOWED: [&Resource; 9] = [
@@ -27,10 +28,56 @@ static FOLLOWED: [&Resource; 9] = [
 
 /// How soon loading is tried again when it failed.
 const AGAIN: Duration = Duration::from_millis(500);
+const NOT_LOADED: &str = "the authorizers' view could not be loaded anew";
+
+/// Where the authorizers are in the changes of one resource.
+pub(super) struct Place {
+    served: Arc<Served>,
+    follower: Mutex<Follower>,
+}
 
 impl Gate {
+    /// Takes in everything there is, and is ready to take in what changes after it.
+    pub fn open(&self, registry: &Registry) -> Result<(), Error> {
+        let from = self.load(registry)?;
+        let places = FOLLOWED.iter().map(|resource| {
+            let served = registry.served(resource)?.clone();
+            let follower = Mutex::new(served.follow(from));
+            Ok(Place { served, follower })
+        });
+        let places: Vec<Place> = places.collect::<Result<_, Error>>()?;
+        self.places.get_or_init(|| places);
+        Ok(())
+    }
+
+    /// Takes in all that watchers can have heard of by now.
+    pub(super) fn catch_up(&self, registry: &Registry) {
+        for place in self.places() {
+            if let Err(error) = self.advance(registry, place) {
+                warn!(%error, "{NOT_LOADED}");
+            }
+        }
+    }
+
+    /// None before they are loaded.
+    fn places(&self) -> &[Place] {
+        self.places.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// Takes in what has changed. Who comes here while another does so waits until that is done.
+    fn advance(&self, registry: &Registry, place: &Place) -> Result<(), Error> {
+        let mut follower = place.follower.lock();
+        match follower.read() {
+            Read::Changes(changes) => changes
+                .iter()
+                .for_each(|change| self.take(&place.served, &change.event)),
+            Read::Behind => follower.restart(self.load(registry)?),
+        }
+        Ok(())
+    }
+
     /// Takes in everything there is; returns the revision this is complete to.
-    pub fn load(&self, registry: &Registry) -> Result<Revision, Error> {
+    fn load(&self, registry: &Registry) -> Result<Revision, Error> {
         let snapshot = registry.store.snapshot();
         for resource in FOLLOWED {
             let served = registry.served(resource)?;
@@ -66,29 +113,23 @@ impl Gate {
     }
 }
 
-/// Takes in changes for ever, starting after `from`.
-pub async fn follow(server: Arc<ApiServer>, from: Revision) {
-    let followers = FOLLOWED.iter().map(|resource| follow_one(&server, resource, from));
+/// Takes in changes for ever.
+pub async fn follow(server: Arc<ApiServer>) {
+    let followers = server.gate.places().iter().map(|place| follow_one(&server, place));
     futures_util::future::join_all(followers).await;
 }
 
-async fn follow_one(server: &Arc<ApiServer>, resource: &'static Resource, from: Revision) {
-    let Ok(served) = server.registry.served(resource) else {
-        return;
-    };
-    let mut follower = served.follow(from);
+async fn follow_one(server: &ApiServer, place: &Place) {
+    let bell = place.follower.lock().bell();
     loop {
-        match follower.next().await {
-            Read::Changes(changes) => changes
-                .iter()
-                .for_each(|change| server.gate.take(served, &change.event)),
-            Read::Behind => match server.gate.load(&server.registry) {
-                Ok(revision) => follower.restart(revision),
-                Err(error) => {
-                    warn!(%error, "the authorizers' view could not be loaded anew");
-                    tokio::time::sleep(AGAIN).await;
-                }
-            },
+        // What rings after this call is heard, also while the changes before it are taken in.
+        let rung = bell.rung();
+        match server.gate.advance(&server.registry, place) {
+            Ok(()) => rung.await,
+            Err(error) => {
+                warn!(%error, "{NOT_LOADED}");
+                tokio::time::sleep(AGAIN).await;
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use store::Revision;
+use tokio::sync::futures::Notified;
 
 use super::change::Change;
 use super::index::{Listener, Topic};
@@ -25,6 +26,16 @@ pub struct Follower {
     scanned: bool,
 }
 
+/// Rings when there is something to read, for a follower that is not read by one task alone.
+pub struct Bell(Arc<Listener>);
+
+impl Bell {
+    /// Done at the first change after this call, whether or not it is awaited by then.
+    pub fn rung(&self) -> Notified<'_> {
+        self.0.changed.notified()
+    }
+}
+
 impl Follower {
     /// Follows what concerns `topic` after the revision `at`.
     pub fn new(ring: Arc<Ring>, topic: Topic, at: Revision) -> Follower {
@@ -35,6 +46,10 @@ impl Follower {
             at,
             scanned: false,
         }
+    }
+
+    pub fn bell(&self) -> Bell {
+        Bell(self.listener.clone())
     }
 
     /// Everything of the topic up to here has been read.

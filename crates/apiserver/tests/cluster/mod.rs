@@ -93,10 +93,18 @@ impl Cluster {
 
     /// The same server asked by somebody without special rights.
     pub fn as_user(&self, name: &str) -> Cluster {
-        let transport = InProcess::new(self.server.clone(), User::system(name, &[]));
+        self.asked_by(User::system(name, &[]))
+    }
+
+    /// The same server asked by a kubelet.
+    pub fn as_node(&self, name: &str) -> Cluster {
+        self.asked_by(User::system(&format!("system:node:{name}"), &["system:nodes"]))
+    }
+
+    fn asked_by(&self, user: User) -> Cluster {
         Cluster {
             server: self.server.clone(),
-            transport,
+            transport: InProcess::new(self.server.clone(), user),
         }
     }
 
