@@ -180,7 +180,11 @@ impl Scene {
         }
         for (id, seconds) in &self.killing {
             let until = Some(NOW.plus(Duration::from_secs(*seconds)));
-            progress.busy.insert(Task::Kill(id.clone()), Busy { until });
+            let busy = Busy {
+                until,
+                ..Busy::default()
+            };
+            progress.busy.insert(Task::Kill(id.clone()), busy);
         }
     }
 }

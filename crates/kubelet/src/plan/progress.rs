@@ -8,6 +8,9 @@ use crate::moment::Moment;
 use crate::pod::resources::Compute;
 use crate::resize::Pending;
 
+/// The waiting reason of a container that lacks something it is made from.
+pub const CONFIG_ERROR: &str = "CreateContainerConfigError";
+
 /// Lost when the kubelet restarts; everything in it is found out again.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
@@ -174,10 +177,12 @@ pub enum Task {
     Cleanup,
 }
 
-/// How long a task may still go on; only killing has an end known beforehand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Busy {
+    /// How long a task may still go on; only killing has an end known beforehand.
     pub until: Option<Moment>,
+    /// A ConfigMap or Secret has changed since the task began, which may have read the old one.
+    pub overtaken: bool,
 }
 
 impl Progress {
@@ -188,6 +193,21 @@ impl Progress {
     /// A container is being created or started, or its postStart hook runs.
     pub fn is_starting(&self, container: &str) -> bool {
         self.is_busy(&Task::Start(container.to_owned()))
+    }
+
+    /// A ConfigMap or Secret of the pod changed. What failed, perhaps for want of it, is tried again at once; what is
+    /// being made from it counts as overtaken.
+    pub fn objects_changed(&mut self) {
+        if let Volumes::Failed(failure) = &mut self.volumes {
+            failure.delay = Duration::ZERO;
+        }
+        let failures = self.containers.values_mut().filter_map(|it| it.failure.as_mut());
+        for failure in failures.filter(|failure| failure.reason == CONFIG_ERROR) {
+            failure.delay = Duration::ZERO;
+        }
+        for (task, busy) in &mut self.busy {
+            busy.overtaken |= matches!(task, Task::Volumes | Task::Start(_));
+        }
     }
 
     pub fn container(&self, name: &str) -> Option<&ContainerProgress> {

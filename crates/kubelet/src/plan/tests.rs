@@ -2,11 +2,14 @@
 
 use expect_test::{Expect, expect};
 
-use super::plan;
+use super::{Task, Volumes, plan};
 use crate::testing::{NOW, Scene};
 
 fn check(scene: &str, expected: Expect) {
-    let scene = Scene::parse(scene);
+    check_scene(&Scene::parse(scene), expected);
+}
+
+fn check_scene(scene: &Scene, expected: Expect) {
     let plan = plan(scene.view(), NOW);
     let mut text: String = plan.actions.iter().map(|action| format!("{action}\n")).collect();
     if let Some(at) = plan.wake_at {
@@ -93,6 +96,56 @@ sandboxes: [{id: s0}]
             wake in 8000ms
         "#]],
     );
+}
+
+#[test]
+fn what_failed_for_want_of_an_object_is_tried_again_when_that_comes() {
+    let mut scene = Scene::parse(
+        r#"
+pod: {spec: {containers: [{name: a}, {name: b}]}}
+volumes: failed
+images: [a, b]
+failures: {a: "CreateContainerConfigError: no such key", b: "CreateContainerError: no such device"}
+sandboxes: [{id: s0}]
+"#,
+    );
+    check_scene(
+        &scene,
+        expect![[r#"
+            wake in 8000ms
+        "#]],
+    );
+    scene.progress.objects_changed();
+    check_scene(
+        &scene,
+        expect![[r#"
+            mount volumes
+            wake in 8000ms
+        "#]],
+    );
+    scene.progress.volumes = Volumes::Mounted;
+    check_scene(
+        &scene,
+        expect![[r#"
+            start a, attempt 0
+            wake in 8000ms
+        "#]],
+    );
+}
+
+#[test]
+fn what_reads_an_object_while_it_changes_is_overtaken() {
+    let mut scene = Scene::parse(
+        r#"
+pod: {spec: {containers: [{name: a}]}}
+starting: [a]
+killing: {b-0: 5}
+"#,
+    );
+    scene.progress.objects_changed();
+    let overtaken: Vec<_> = scene.progress.busy.iter().filter(|(_, busy)| busy.overtaken).collect();
+    assert_eq!(overtaken.len(), 1, "{overtaken:?}");
+    assert!(scene.progress.busy[&Task::Start("a".to_owned())].overtaken);
 }
 
 #[test]

@@ -192,6 +192,7 @@ impl Worker {
     fn kill(&mut self, kill: Kill, now: Moment) {
         let busy = Busy {
             until: Some(now.plus(kill.grace)),
+            ..Busy::default()
         };
         let (shared, pod, sender) = (self.shared.clone(), self.pod.clone(), self.sender.clone());
         let sandbox_id = self

@@ -10,6 +10,7 @@ mod inspect;
 mod keyring;
 mod kill;
 mod probes;
+mod refresh;
 mod report;
 mod resize;
 mod start;
@@ -313,7 +314,7 @@ impl Worker {
                     .iter_mut()
                     .for_each(|failure| failure.delay = Duration::ZERO);
             }
-            self.refresh_volumes_at = self.refresh_volumes_at.map(|_| Moment::default());
+            self.refresh_volumes_soon();
         }
         if self.progress.stop != Some(Stop::Gone) {
             let metadata = &self.pod.metadata;
@@ -341,11 +342,14 @@ impl Worker {
                 probes::record(&mut self.progress, &container, &container_id, kind, &report);
             }
             Message::Evict(message) => self.evict(message),
-            Message::ObjectsChanged => self.refresh_volumes_at = self.refresh_volumes_at.map(|_| Moment::default()),
+            Message::ObjectsChanged => self.objects_changed(),
             Message::Done(task, done) => {
                 self.tasks.remove(&task);
-                self.progress.busy.remove(&task);
+                let busy = self.progress.busy.remove(&task);
                 self.done(task, done);
+                if busy.is_some_and(|busy| busy.overtaken) {
+                    self.objects_changed();
+                }
             }
             Message::StatusWritten(result) => self.reporter.done(result, Moment::now()),
         }
@@ -496,22 +500,6 @@ impl Worker {
                 progress.image = Image::Failed(failure.because(error.reason, error.message));
             }
         }
-    }
-
-    /// Volumes that follow objects are brought up to date when those change, and now and then.
-    fn refresh_volumes(&mut self, now: Moment) -> Option<Moment> {
-        let at = self.refresh_volumes_at?;
-        if now < at || self.progress.is_busy(&Task::Volumes) || self.view().is_ending() {
-            return Some(at).filter(|at| now < *at);
-        }
-        self.refresh_volumes_at = None;
-        self.act(Action::MountVolumes, now);
-        None
-    }
-
-    fn next_refresh(&self, now: Moment) -> Moment {
-        let routine = now.plus(limits::VOLUME_REFRESH);
-        self.tokens.refresh_at().map_or(routine, |at| at.min(routine))
     }
 
     /// Computes the status and has it written if the API does not have it yet.

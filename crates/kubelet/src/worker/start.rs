@@ -15,6 +15,7 @@ use crate::container::config::{self, ContainerContext};
 use crate::container::{dns, env, sandbox, services};
 use crate::objects;
 use crate::observed::{Instance, Sandbox};
+use crate::plan::CONFIG_ERROR;
 use crate::pod::{Container, Pod};
 use crate::probe::Target;
 use crate::shared::Shared;
@@ -77,15 +78,15 @@ async fn begin(
 ) -> Result<Instance, StartError> {
     let context = context(shared, pod, container, start)
         .await
-        .map_err(because("CreateContainerConfigError"))?;
-    let config = config::config(pod, container, &context).map_err(because("CreateContainerConfigError"))?;
+        .map_err(because(CONFIG_ERROR))?;
+    let config = config::config(pod, container, &context).map_err(because(CONFIG_ERROR))?;
     let sandbox_config = sandbox::config(pod, start.sandbox.attempt, &shared.sandbox_context(pod));
     // The semaphore is never closed.
     let permit = shared.starts.acquire().await;
     let create = v1::CreateContainerRequest {
         pod_sandbox_id: start.sandbox.id.clone(),
         config: Some(config),
-        sandbox_config: Some(sandbox_config.map_err(because("CreateContainerConfigError"))?),
+        sandbox_config: Some(sandbox_config.map_err(because(CONFIG_ERROR))?),
     };
     let created = shared.runtime.create_container(create).await;
     let id = created

@@ -29,6 +29,7 @@ scenarios! {
     a_readiness_probe_decides_about_ready,
     an_image_that_is_nowhere_is_waited_for,
     a_missing_config_map_is_waited_for,
+    a_missing_config_map_ends_the_wait_when_it_comes,
     hooks_run_after_the_start_and_before_the_end,
     the_network_is_configured,
     security_contexts_are_applied,
@@ -283,6 +284,30 @@ async fn a_missing_config_map_is_waited_for(node: Arc<TestNode>) {
     );
     node.wait_for("patient", "ready", is_ready).await;
     node.delete("patient", 1);
+}
+
+/// However long the pod has been failing, it is started when what it lacks is there.
+async fn a_missing_config_map_ends_the_wait_when_it_comes(node: Arc<TestNode>) {
+    let mut spec = sleeper();
+    spec["volumes"] = json!([{"name": "conf", "configMap": {"name": "later"}}]);
+    node.create_pod("longing", spec);
+    let attempts = || {
+        let events = node.api.list("/api/v1/events");
+        let failed = events
+            .iter()
+            .filter(|event| event["involvedObject"]["name"] == "longing" && event["reason"] == "FailedMount");
+        failed.filter_map(|event| event["count"].as_u64()).sum::<u64>()
+    };
+    // By then the pauses have grown to 8 seconds.
+    node.wait_for("longing", "failing", |_| attempts() >= 5).await;
+    let begun = Instant::now();
+    node.api.create(
+        "/api/v1/namespaces/default/configmaps",
+        json!({"metadata": {"name": "later"}, "data": {}}),
+    );
+    node.wait_for("longing", "ready", is_ready).await;
+    assert!(begun.elapsed().as_secs() < 7, "{:?}", begun.elapsed());
+    node.delete("longing", 1);
 }
 
 async fn hooks_run_after_the_start_and_before_the_end(node: Arc<TestNode>) {
