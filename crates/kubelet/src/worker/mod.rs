@@ -519,7 +519,7 @@ impl Worker {
         self.marked_ready = ready;
         let (patch, wake_at) = self.reporter.next(&self.pod, &status, now);
         if let Some(patch) = patch {
-            self.reporter.begin();
+            self.reporter.begin(now);
             let (shared, pod, sender) = (self.shared.clone(), self.pod.clone(), self.sender.clone());
             tokio::spawn(async move {
                 let result = report::write(&shared, &pod, patch).await;
