@@ -1,5 +1,7 @@
 //! Which requests a webhook, a policy or a binding of one is for.
 
+use std::collections::HashSet;
+
 use crate::names::path_segment;
 use crate::{FieldError, Fields, Path, Problems, Value, repeats, validate_label_selector};
 use serde_json::json;
@@ -93,7 +95,7 @@ fn validate_resources(resources: &[Value], path: &Path, problems: &mut Problems)
         problems.required(path, "", "");
     }
     let names: Vec<&str> = resources.iter().filter_map(Value::as_str).collect();
-    let (mut whole, mut parts) = (Vec::new(), Vec::new());
+    let (mut whole, mut parts) = (HashSet::new(), HashSet::new());
     for (index, name) in names.iter().enumerate() {
         let place = path.index(index);
         if name.is_empty() {
@@ -102,11 +104,11 @@ fn validate_resources(resources: &[Value], path: &Path, problems: &mut Problems)
         let Some((resource, part)) = name.split_once('/').filter(|_| *name != "*/*") else {
             continue;
         };
-        if whole.contains(&resource) {
+        if whole.contains(resource) {
             let detail = format!("if '{resource}/*' is present, must not specify {name}");
             problems.invalid(&place, "", *name, detail);
         }
-        if parts.contains(&part) {
+        if parts.contains(part) {
             problems.invalid(
                 &place,
                 "",
@@ -115,10 +117,10 @@ fn validate_resources(resources: &[Value], path: &Path, problems: &mut Problems)
             );
         }
         if part == "*" {
-            whole.push(resource);
+            whole.insert(resource);
         }
         if resource == "*" {
-            parts.push(part);
+            parts.insert(part);
         }
     }
     if names.len() > 1 && names.contains(&"*/*") {

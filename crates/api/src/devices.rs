@@ -1,5 +1,7 @@
 //! Requests for devices, as claims, templates of claims and classes make them.
 
+use std::collections::HashSet;
+
 use cel::{Environment, Type};
 
 use crate::expressions::type_of;
@@ -70,11 +72,11 @@ pub fn validate_class(spec: &Value, path: &Path, problems: &mut Problems) {
 }
 
 /// The names that constraints and configurations can refer to.
-fn request_names(devices: &Value) -> Vec<String> {
-    let mut names = Vec::new();
+fn request_names(devices: &Value) -> HashSet<String> {
+    let mut names = HashSet::new();
     for request in devices.list("requests") {
         let name = request.text("name");
-        names.push(name.to_owned());
+        names.insert(name.to_owned());
         let alternatives = request.list("firstAvailable").iter();
         names.extend(alternatives.map(|alternative| format!("{name}/{}", alternative.text("name"))));
     }
@@ -223,7 +225,7 @@ pub fn validate_status(claim: &Value, path: &Path, problems: &mut Problems) {
 }
 
 /// What an allocation says beside the devices themselves.
-fn validate_allocation(allocation: &Value, names: &[String], path: &Path, problems: &mut Problems) {
+fn validate_allocation(allocation: &Value, names: &HashSet<String>, path: &Path, problems: &mut Problems) {
     if allocation.has("nodeSelector") {
         validate_node_selector(&allocation["nodeSelector"], &path.child("nodeSelector"), problems);
     }
@@ -238,15 +240,14 @@ fn validate_allocation(allocation: &Value, names: &[String], path: &Path, proble
 
 /// What drivers tell of the devices that are allocated, and of no others.
 fn validate_devices(status: &Value, path: &Path, problems: &mut Problems) {
-    let results = status["allocation"]["devices"].list("results");
+    fn identity(device: &Value) -> [&Value; 3] {
+        ["driver", "pool", "device"].map(|field| &device[field])
+    }
+    let results = status["allocation"]["devices"].list("results").iter();
+    let allocated: HashSet<[&Value; 3]> = results.map(identity).collect();
     for (index, device) in status.list("devices").iter().enumerate() {
         let path = path.index(index);
-        let same = |result: &&Value| {
-            ["driver", "pool", "device"]
-                .iter()
-                .all(|field| result[field] == device[field])
-        };
-        if !results.iter().any(|result| same(&result)) {
+        if !allocated.contains(&identity(device)) {
             problems.invalid(&path, "", device.clone(), "must be an allocated device in the claim");
         }
         for (index, condition) in device.list("conditions").iter().enumerate() {
@@ -282,18 +283,18 @@ pub fn validate_pool_name(name: &str, path: &Path, problems: &mut Problems) {
     }
 }
 
-fn validate_reference(request: &str, names: &[String], path: &Path, problems: &mut Problems) {
+fn validate_reference(request: &str, names: &HashSet<String>, path: &Path, problems: &mut Problems) {
     for name in request.splitn(2, '/') {
         problems.form(path, "", request, dns1123_label(name, false));
     }
-    if !names.iter().any(|name| name == request) || request.is_empty() {
+    if !names.contains(request) || request.is_empty() {
         let detail = "must be the name of a request in the claim or the name of a request and a subrequest separated \
                       by '/'";
         problems.invalid(path, "", request, detail);
     }
 }
 
-fn validate_references(part: &Value, names: &[String], path: &Path, problems: &mut Problems) {
+fn validate_references(part: &Value, names: &HashSet<String>, path: &Path, problems: &mut Problems) {
     let requests: Vec<&str> = part.list("requests").iter().filter_map(Value::as_str).collect();
     let path = path.child("requests");
     too_many(part.list("requests"), MAX_PARTS, &path, problems);

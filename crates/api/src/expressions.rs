@@ -2,7 +2,7 @@
 
 use cel::{Environment, Program, Type};
 
-use crate::{Fields, Path, Problems, Value, names};
+use crate::{Fields, Path, Problems, Value, names, repeats};
 
 /// The variables of expressions about a request; `params` only where there are any.
 pub fn admission_environment(has_params: bool) -> Environment {
@@ -70,17 +70,16 @@ pub(crate) fn validate_conditions(
         let detail = format!("must have at most {MAX_CONDITIONS} items");
         problems.invalid(path, "", conditions.len(), detail);
     }
-    let mut seen = Vec::new();
+    let repeated = repeats(conditions.iter().map(|condition| condition.text("name")));
     for (index, condition) in conditions.iter().enumerate() {
         let path = path.index(index);
         let name = condition.text("name");
         if problems.needs(condition, &path, "name") {
             problems.form(&path, "name", name, names::label_key(name));
         }
-        if seen.contains(&name) {
+        if repeated[index] {
             problems.duplicate(&path, "name", name);
         }
-        seen.push(name);
         if expression_is_there(condition, &path, "expression", "", problems) {
             validate_expression(condition, &path, "expression", environment, &[Type::Bool], problems);
         }

@@ -1,39 +1,68 @@
 //! What is wrong with a field, in the words clients know.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::Value;
 
-/// The place of a field inside an object: `spec.containers[0].name`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Path(String);
+/// The place of a field inside an object: `spec.containers[0].name`. It is written out only where it is told: an item of
+/// a long list below a long key costs no more than any other.
+#[derive(Clone, Debug, Default)]
+pub struct Path(Option<Arc<Step>>);
+
+/// The last step to a place, and the place it starts from.
+#[derive(Debug)]
+struct Step {
+    from: Path,
+    text: StepText,
+}
+
+#[derive(Debug)]
+enum StepText {
+    Field(String),
+    Index(usize),
+    Key(String),
+}
 
 impl Path {
     pub fn new(field: &str) -> Path {
-        Path(field.to_owned())
+        Path::default().child(field)
     }
 
     /// A field of the struct at this place; an empty one is the struct itself.
     pub fn child(&self, field: &str) -> Path {
-        match (self.0.as_str(), field) {
-            ("", field) => Path(field.to_owned()),
-            (_, "") => self.clone(),
-            (of, field) => Path(format!("{of}.{field}")),
+        match field {
+            "" => self.clone(),
+            field => self.step(StepText::Field(field.to_owned())),
         }
     }
 
     pub fn index(&self, index: usize) -> Path {
-        Path(format!("{}[{index}]", self.0))
+        self.step(StepText::Index(index))
     }
 
     pub fn key(&self, key: &str) -> Path {
-        Path(format!("{}[{key}]", self.0))
+        self.step(StepText::Key(key.to_owned()))
+    }
+
+    fn step(&self, text: StepText) -> Path {
+        Path(Some(Arc::new(Step {
+            from: self.clone(),
+            text,
+        })))
     }
 }
 
 impl fmt::Display for Path {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.0)
+        let Some(step) = &self.0 else { return Ok(()) };
+        step.from.fmt(formatter)?;
+        match &step.text {
+            StepText::Field(field) if step.from.0.is_none() => formatter.write_str(field),
+            StepText::Field(field) => write!(formatter, ".{field}"),
+            StepText::Index(index) => write!(formatter, "[{index}]"),
+            StepText::Key(key) => write!(formatter, "[{key}]"),
+        }
     }
 }
 

@@ -1,7 +1,9 @@
 //! The checks of `metadata` that hold for every kind.
 
+use std::collections::HashSet;
+
 use crate::names::{dns1123_label, label_key, label_value};
-use crate::{FieldError, Fields, Path, Resource, Value};
+use crate::{FieldError, Fields, MAX_WHOLE, Path, Resource, Value};
 
 /// All annotations of an object together, keys and values.
 const ANNOTATIONS_BYTES: usize = 256 * 1024;
@@ -186,6 +188,7 @@ pub(crate) fn validate_annotations(annotations: &Value, path: &Path) -> Vec<Fiel
 fn validate_owner_references(metadata: &Value, path: &Path) -> Vec<FieldError> {
     let mut problems = Vec::new();
     let mut controller: Option<String> = None;
+    let mut told = 0;
     for owner in metadata.list("ownerReferences") {
         if owner
             .text("apiVersion")
@@ -214,13 +217,15 @@ fn validate_owner_references(metadata: &Value, path: &Path) -> Vec<FieldError> {
             let this = format!("{}/{}", owner.text("kind"), owner.text("name"));
             match &controller {
                 None => controller = Some(this),
-                Some(first) => {
+                Some(first) if told < MAX_WHOLE => {
+                    told += 1;
                     let detail = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} \
                          and {this}"
                     );
                     problems.push(FieldError::invalid(path, metadata["ownerReferences"].clone(), detail));
                 }
+                Some(_) => {}
             }
         }
     }
@@ -267,7 +272,7 @@ fn validate_qualified_finalizers(resource: &Resource, metadata: &Value, path: &P
 
 /// An object on its way out can only lose finalizers.
 fn validate_no_new_finalizers(new: &Value, old: &Value, path: &Path) -> Vec<FieldError> {
-    let before = old.list("finalizers");
+    let before: HashSet<&Value> = old.list("finalizers").iter().collect();
     let added = new
         .list("finalizers")
         .iter()

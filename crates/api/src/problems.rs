@@ -2,6 +2,10 @@
 
 use crate::{FieldError, FieldProblem, Fields, Path, Value};
 
+/// How many problems may each show one list or text as a whole: clients may send very long ones, and who has read it a
+/// few times needs it no more.
+pub const MAX_WHOLE: usize = 16;
+
 /// What has been found wrong so far. Each method names the struct's path and the field in it; an empty field is the
 /// struct itself.
 #[derive(Default)]

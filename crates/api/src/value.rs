@@ -13,6 +13,11 @@ pub fn repeats<T: Hash + Eq>(items: impl IntoIterator<Item = T>) -> Vec<bool> {
     items.into_iter().map(|item| !seen.insert(item)).collect()
 }
 
+/// The different texts that a field has in a list, for whoever looks up many names in it.
+pub fn texts<'a>(items: &'a [Value], field: &str) -> HashSet<&'a str> {
+    items.iter().map(|item| item.text(field)).collect()
+}
+
 /// Fields of a JSON object by name. Reading what is absent, or has another type, gives the zero value, as it does in
 /// the API's own types; only the `_mut` methods that say so create anything.
 pub trait Fields {

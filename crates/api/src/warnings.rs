@@ -5,7 +5,7 @@ mod der;
 mod files;
 pub mod key_pair;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use crate::{Fields, Path, Resource, Value};
 
@@ -380,18 +380,27 @@ fn of_container(container: &Value, path: &Path, warnings: &mut Vec<String>) {
     }
 }
 
+/// How many ports of a pod are compared, and how many pairs of them are told: each meets each at worst, and
+/// nobody reads more.
+const MAX_PORTS: usize = 1000;
+const MAX_PORT_PAIRS: usize = 50;
+
 fn of_ports(spec: &Value, path: &Path, warnings: &mut Vec<String>) {
-    let mut ports: Vec<(&Value, Path)> = Vec::new();
-    let mut names: Vec<(&str, Path)> = Vec::new();
+    let mut ports: HashMap<(i64, &str), Vec<(&Value, Path)>> = HashMap::new();
+    let mut names: HashMap<&str, Path> = HashMap::new();
+    let (mut looked_at, mut pairs) = (0, 0);
     for list in ["initContainers", "containers"] {
         for (at, container) in spec.list(list).iter().enumerate() {
             for (index, port) in container.list("ports").iter().enumerate() {
                 let place = path.child(list).index(at).child("ports").index(index);
-                let same = |(other, _): &&(&Value, Path)| {
-                    other["containerPort"] == port["containerPort"] && other.text("protocol") == port.text("protocol")
-                };
-                for (other, there) in ports.iter().filter(same) {
-                    warnings.extend(port_overlap(port, other).map(|what| format!("{place}: {what} with {there}")));
+                let same = ports
+                    .entry((port.number("containerPort"), port.text("protocol")))
+                    .or_default();
+                for (other, there) in same.iter().filter(|_| looked_at < MAX_PORTS) {
+                    if let Some(what) = port_overlap(port, other).filter(|_| pairs < MAX_PORT_PAIRS) {
+                        pairs += 1;
+                        warnings.push(format!("{place}: {what} with {there}"));
+                    }
                 }
                 if !port.text("hostIP").is_empty() && port.number("hostPort") == 0 {
                     warnings.push(format!(
@@ -403,14 +412,17 @@ fn of_ports(spec: &Value, path: &Path, warnings: &mut Vec<String>) {
                     ));
                 }
                 let name = port.text("name");
-                match names.iter().find(|(other, _)| *other == name && !name.is_empty()) {
-                    Some((_, there)) => warnings.push(format!(
+                match names.get(name).filter(|_| !name.is_empty()) {
+                    Some(there) => warnings.push(format!(
                         "{place}: duplicate port name {name:?} with {there}, services and probes that select ports by \
                          name will use {there}"
                     )),
-                    None => names.push((name, place.clone())),
+                    None => drop(names.insert(name, place.clone())),
                 }
-                ports.push((port, place));
+                if looked_at < MAX_PORTS {
+                    looked_at += 1;
+                    same.push((port, place));
+                }
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Where a webhook is reached: at a URL or through a service.
 
 use crate::names::{dns1035_label, dns1123_subdomain, port_number};
-use crate::{Fields, Path, Problems, Value, repeats};
+use crate::{Fields, MAX_WHOLE, Path, Problems, Value, repeats};
 
 const FORM: &str = "; desired format: https://host[/path]";
 
@@ -97,15 +97,16 @@ pub fn validate_service(service: &Value, path: &Path, problems: &mut Problems) {
     let mut rest = url_path.chars();
     rest.next();
     let rest = rest.as_str();
-    for (index, step) in rest.strip_suffix('/').unwrap_or(rest).split('/').enumerate() {
-        if step.is_empty() {
-            let detail = format!("segment[{index}] may not be empty");
-            problems.invalid(path, "path", url_path, detail);
-            continue;
+    let steps = rest.strip_suffix('/').unwrap_or(rest).split('/').enumerate();
+    let details = steps.flat_map(|(index, step)| match step {
+        "" => vec![format!("segment[{index}] may not be empty")],
+        step => {
+            let found = dns1123_subdomain(step, false).into_iter();
+            found.map(|problem| format!("segment[{index}]: {problem}")).collect()
         }
-        for problem in dns1123_subdomain(step, false) {
-            problems.invalid(path, "path", url_path, format!("segment[{index}]: {problem}"));
-        }
+    });
+    for detail in details.take(MAX_WHOLE) {
+        problems.invalid(path, "path", url_path, detail);
     }
 }
 

@@ -3,7 +3,7 @@
 //! Not one of the plugins that can be switched off: without it, the right to write a role would be the right to
 //! everything.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use admission::{Attributes, Lookup, Operation, Plugin};
@@ -159,13 +159,15 @@ fn everything() -> Vec<Rule> {
 /// Rules that differ in their verb alone become one.
 fn compact(rules: Vec<Rule>) -> Vec<Rule> {
     let mut compact: Vec<Rule> = Vec::new();
+    let mut places = HashMap::new();
     for rule in rules {
-        let same = compact.iter_mut().find(|known| {
-            rule.non_resource_urls.is_empty()
-                && (&known.api_groups, &known.resources, &known.resource_names)
-                    == (&rule.api_groups, &rule.resources, &rule.resource_names)
-        });
-        match same {
+        let what = (
+            rule.api_groups.clone(),
+            rule.resources.clone(),
+            rule.resource_names.clone(),
+        );
+        let place = *places.entry(what).or_insert(compact.len());
+        match compact.get_mut(place).filter(|_| rule.non_resource_urls.is_empty()) {
             Some(known) => known.verbs.extend(rule.verbs),
             None => compact.push(rule),
         }

@@ -1,10 +1,12 @@
 //! What a definition's schema must itself satisfy: it is structural, and says nothing the server cannot keep.
 
+use std::collections::HashSet;
+
 use regex::Regex;
 
 use super::structural::{Basic, texts};
 use super::{Structural, defaults, prune, validate};
-use crate::{FieldError, FieldProblem, Fields, Path, Problems, Value};
+use crate::{FieldError, FieldProblem, Fields, Path, Problems, Value, repeats};
 
 /// What a rule may say that a value is.
 const RULE_REASONS: [&str; 4] = [
@@ -245,9 +247,11 @@ impl Walk<'_> {
             self.problems
                 .invalid(path, "x-kubernetes-list-map-keys", keys.to_vec(), why);
         }
+        let repeated = repeats(keys);
+        let required: HashSet<String> = texts(items, "required").into_iter().collect();
         for (index, key) in keys.iter().enumerate() {
             let place = path.child("x-kubernetes-list-map-keys").index(index);
-            if keys[..index].contains(key) {
+            if repeated[index] {
                 self.problems.duplicate(&place, "", key.as_str());
             }
             let property = &items["properties"][key];
@@ -259,8 +263,7 @@ impl Walk<'_> {
                 let why = "must be a scalar type if parent array's x-kubernetes-list-type is map";
                 self.problems.invalid(&place, "type", property.text("type"), why);
             }
-            let required = texts(items, "required").contains(key);
-            if !required && !property.has("default") {
+            if !required.contains(key) && !property.has("default") {
                 let place = path.child("items").child("properties").key(key);
                 let why = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a \
                            required property";

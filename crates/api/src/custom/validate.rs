@@ -3,6 +3,8 @@
 //! On an update a part that was invalid before and has not changed is let through, so that a schema can be tightened
 //! without locking its users out of their objects.
 
+use std::collections::HashMap;
+
 use serde_json::{Map, json};
 
 use super::format;
@@ -152,8 +154,17 @@ impl Validator {
 
     fn check_list(&mut self, schema: &Structural, path: &Path, items: &[Value], old: Option<&Value>) {
         let old_items = old.and_then(Value::as_array).filter(|_| schema.list_type == "map");
+        let by_key: HashMap<Value, &Value> = old_items
+            .into_iter()
+            .flatten()
+            .rev()
+            .map(|item| (key_of(schema, item), item))
+            .collect();
         for (index, item) in items.iter().enumerate() {
-            let before = old_items.and_then(|old| old.iter().find(|old| same_keys(schema, old, item)));
+            let before = match by_key.is_empty() {
+                true => None,
+                false => by_key.get(&key_of(schema, item)).copied(),
+            };
             if let Some(of_items) = schema.items.as_deref() {
                 self.value(of_items, &path.index(index), item, before);
             }
@@ -402,8 +413,4 @@ fn key_of(schema: &Structural, item: &Value) -> Value {
         }
     }
     key
-}
-
-fn same_keys(schema: &Structural, one: &Value, other: &Value) -> bool {
-    key_of(schema, one) == key_of(schema, other)
 }

@@ -1,7 +1,7 @@
 //! CSIDriver: what a storage driver needs of the cluster.
 
 use crate::print::{self, AGE, NAME, or_none};
-use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value, repeats};
 use serde_json::json;
 
 pub static CSI_DRIVER: Resource =
@@ -33,14 +33,14 @@ impl Rules for CsiDriverRules {
         }
         let policies = ["File", "None", "ReadWriteOnceWithFSType"];
         problems.optional_one_of(spec, &path, "fsGroupPolicy", &policies);
-        let mut audiences = Vec::new();
-        for (index, token) in spec.list("tokenRequests").iter().enumerate() {
+        let tokens = spec.list("tokenRequests");
+        let repeated = repeats(tokens.iter().map(|token| token.text("audience")));
+        for (index, token) in tokens.iter().enumerate() {
             let path = path.child("tokenRequests").index(index);
             let audience = token.text("audience");
-            if audiences.contains(&audience) {
+            if repeated[index] {
                 problems.duplicate(&path, "audience", audience);
             }
-            audiences.push(audience);
             if let Some(seconds) = token["expirationSeconds"].as_i64().filter(|seconds| *seconds < 600) {
                 let detail = "may not specify a duration less than 10 minutes";
                 problems.invalid(&path, "expirationSeconds", seconds, detail);

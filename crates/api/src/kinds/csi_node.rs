@@ -1,8 +1,10 @@
 //! CSINode: the storage drivers of a node.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::names::{dns1123_subdomain, label_key};
 use crate::print::{self, AGE, NAME};
-use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
+use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value, repeats};
 
 pub static CSI_NODE: Resource =
     Resource::cluster("storage.k8s.io", "v1", "CSINode", "csinodes", "csinode").with_rules(&CsiNodeRules);
@@ -13,8 +15,9 @@ impl Rules for CsiNodeRules {
     fn validate(&self, node: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         let path = Path::new("spec").child("drivers");
-        let mut names = Vec::new();
-        for (index, driver) in node["spec"].list("drivers").iter().enumerate() {
+        let drivers = node["spec"].list("drivers");
+        let repeated = repeats(drivers.iter().map(|driver| driver.text("name")));
+        for (index, driver) in drivers.iter().enumerate() {
             let path = path.index(index);
             let name = driver.text("name");
             if problems.needs(driver, &path, "name") {
@@ -22,16 +25,14 @@ impl Rules for CsiNodeRules {
             }
             problems.needs(driver, &path, "nodeID");
             problems.not_negative(&driver["allocatable"], &path.child("allocatable"), "count");
-            if names.contains(&name) {
+            if repeated[index] {
                 problems.duplicate(&path, "name", name);
             }
-            names.push(name);
-            let mut keys = Vec::new();
+            let mut keys = HashSet::new();
             for key in driver.list("topologyKeys").iter().filter_map(Value::as_str) {
-                if keys.contains(&key) {
+                if !keys.insert(key) {
                     problems.duplicate(&path, "", key);
                 }
-                keys.push(key);
                 if key.is_empty() {
                     problems.required(&path, "", "");
                 }
@@ -44,10 +45,10 @@ impl Rules for CsiNodeRules {
     /// Drivers come and go, but none changes.
     fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
-        let before = old["spec"].list("drivers");
+        let drivers = old["spec"].list("drivers").iter().rev();
+        let before: HashMap<&Value, &Value> = drivers.map(|driver| (&driver["name"], driver)).collect();
         let changed = new["spec"].list("drivers").iter().any(|driver| {
-            let same = before.iter().find(|other| other["name"] == driver["name"]);
-            same.is_some_and(|other| {
+            before.get(&driver["name"]).is_some_and(|other| {
                 driver["nodeID"] != other["nodeID"] || driver["topologyKeys"] != other["topologyKeys"]
             })
         });

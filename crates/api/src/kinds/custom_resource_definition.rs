@@ -1,10 +1,14 @@
 //! CustomResourceDefinition: a kind that users bring along.
 
+use std::collections::HashSet;
+
 use crate::custom::{self, CLEANUP_FINALIZER, SimplePath, naming, validate_definition_schema};
 use crate::names::{dns1035_label, dns1123_subdomain};
 use crate::print::{self, NAME};
 use crate::webhook_client;
-use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
+use crate::{
+    Column, FieldError, Fields, Generation, MAX_WHOLE, Path, Problems, Resource, Rules, Subresource, Value, repeats,
+};
 use serde_json::json;
 
 pub static CUSTOM_RESOURCE_DEFINITION: Resource = Resource::cluster(
@@ -141,8 +145,10 @@ impl Rules for CustomResourceDefinitionRules {
         for version in definition["spec"].list("versions") {
             unknown_formats(&version["schema"]["openAPIV3Schema"], &mut formats);
         }
+        let mut seen = HashSet::new();
         formats
-            .iter()
+            .into_iter()
+            .filter(|format| seen.insert(*format))
             .map(|format| format!("unrecognized format {format:?}"))
             .collect()
     }
@@ -226,12 +232,12 @@ fn validate_versions(spec: &Value, path: &Path, problems: &mut Problems) {
     }
 }
 
-/// Formats that no value is checked by, each once.
+/// Formats that no value is checked by.
 fn unknown_formats<'a>(schema: &'a Value, found: &mut Vec<&'a str>) {
     let format = schema.text("format");
     let of_numbers = ["int32", "int64", "float", "double"];
     let known = format.is_empty() || of_numbers.contains(&format) || custom::is_known_format(format);
-    if !known && !found.contains(&format) {
+    if !known {
         found.push(format);
     }
     custom::below(schema).for_each(|schema| unknown_formats(schema, found));
@@ -402,6 +408,7 @@ fn validate_selectable(version: &Value, path: &Path, problems: &mut Problems) {
     if fields.len() > MAX_SELECTABLE {
         problems.extend([FieldError::too_many(path, fields.len(), MAX_SELECTABLE)]);
     }
+    let repeated = repeats(fields.iter().map(|field| field.text("jsonPath")));
     for (index, field) in fields.iter().enumerate() {
         let path = path.index(index);
         if !problems.needs(field, &path, "jsonPath") {
@@ -429,8 +436,7 @@ fn validate_selectable(version: &Value, path: &Path, problems: &mut Problems) {
                 problems.invalid(&path, "jsonPath", text, detail);
             }
         }
-        let same = |other: &&Value| other.text("jsonPath") == text;
-        if fields[..index].iter().any(|other| same(&other)) {
+        if repeated[index] {
             problems.duplicate(&path, "jsonPath", text);
         }
     }
@@ -444,18 +450,20 @@ fn validate_stored_versions(definition: &Value, problems: &mut Problems) {
         let detail = "must have at least one stored version";
         problems.invalid(&path, "storedVersions", Value::Null, detail);
     }
-    let mut left = stored.to_vec();
+    let mut left: HashSet<&Value> = stored.iter().collect();
+    let mut told = 0;
     for version in versions {
-        let before = left.len();
-        left.retain(|name| *name != version["name"]);
         // The second version of one name finds that it is gone.
-        if version.flag("storage") && left.len() == before {
+        let is_stored = left.remove(&version["name"]);
+        if version.flag("storage") && !is_stored && told < MAX_WHOLE {
+            told += 1;
             let detail = format!("must have the storage version {}", version.text("name"));
             problems.invalid(&path, "storedVersions", stored.to_vec(), detail);
         }
     }
+    let named: HashSet<&Value> = versions.iter().map(|version| &version["name"]).collect();
     for (index, name) in stored.iter().enumerate() {
-        if versions.iter().any(|version| version["name"] == *name) {
+        if named.contains(name) {
             continue;
         }
         let text = name.as_str().unwrap_or_default();

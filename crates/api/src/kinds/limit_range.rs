@@ -3,7 +3,7 @@
 use crate::names::label_key;
 use crate::pod_spec::resources::read;
 use crate::pod_spec::{validate_any_resource, validate_resource};
-use crate::{FieldError, Fields, Path, Problems, Resource, Rules, Value};
+use crate::{FieldError, Fields, Path, Problems, Resource, Rules, Value, repeats};
 
 pub static LIMIT_RANGE: Resource = Resource::namespaced("", "v1", "LimitRange", "limitranges", "limitrange")
     .short(&["limits"])
@@ -28,15 +28,15 @@ impl Rules for LimitRangeRules {
 
     fn validate(&self, range: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
-        let mut kinds = Vec::new();
-        for (index, limit) in range["spec"].list("limits").iter().enumerate() {
+        let limits = range["spec"].list("limits");
+        let repeated = repeats(limits.iter().map(|limit| limit.text("type")));
+        for (index, limit) in limits.iter().enumerate() {
             let path = Path::new("spec").child("limits").index(index);
             let kind = limit.text("type");
             validate_type(kind, &path, &mut problems);
-            if kinds.contains(&kind) {
+            if repeated[index] {
                 problems.duplicate(&path, "type", kind);
             }
-            kinds.push(kind);
             validate_limit(limit, &path, &mut problems);
         }
         problems.into_vec()

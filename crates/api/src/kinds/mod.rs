@@ -196,4 +196,6 @@ fn named(group: &str, plural: &str) -> &'static [&'static Resource] {
 #[cfg(test)]
 mod core_tests;
 #[cfg(test)]
+mod long_tests;
+#[cfg(test)]
 mod tests;

@@ -5,7 +5,9 @@ use crate::expressions::{admission_environment, validate_conditions};
 use crate::names::dns1123_subdomain;
 use crate::print::{self, AGE, NAME};
 use crate::webhook_client;
-use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value, validate_label_selector};
+use crate::{
+    Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value, repeats, validate_label_selector,
+};
 
 pub static MUTATING_WEBHOOK_CONFIGURATION: Resource = Resource::cluster(
     "admissionregistration.k8s.io",
@@ -65,8 +67,9 @@ const LONGEST_SECONDS: i64 = 30;
 /// What is wrong with webhooks of either kind.
 pub(super) fn validate_webhooks(configuration: &Value) -> Problems {
     let mut problems = Problems::default();
-    let mut names = Vec::new();
-    for (index, webhook) in configuration.list("webhooks").iter().enumerate() {
+    let webhooks = configuration.list("webhooks");
+    let repeated = repeats(webhooks.iter().map(|webhook| webhook.text("name")));
+    for (index, webhook) in webhooks.iter().enumerate() {
         let path = Path::new("webhooks").index(index);
         let name = webhook.text("name");
         if problems.needs(webhook, &path, "name") {
@@ -77,10 +80,9 @@ pub(super) fn validate_webhooks(configuration: &Value) -> Problems {
             }
             problems.form(&path, "name", name, found);
         }
-        if names.contains(&name) {
+        if repeated[index] {
             problems.duplicate(&path, "name", name);
         }
-        names.push(name);
         validate_webhook(webhook, &path, &mut problems);
     }
     problems

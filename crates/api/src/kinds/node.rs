@@ -187,8 +187,9 @@ fn address(node: &Value, kind: &str) -> Value {
 
 /// Taints are told apart by key and effect. Upstream says `metadata.taints`, so we do.
 fn validate_taints(spec: &Value, path: &Path, problems: &mut Problems) {
-    let mut seen = Vec::new();
-    for (index, taint) in spec.list("taints").iter().enumerate() {
+    let taints = spec.list("taints");
+    let repeated = repeats(taints.iter().map(|taint| (taint.text("key"), taint.text("effect"))));
+    for (index, taint) in taints.iter().enumerate() {
         let path = path.index(index);
         let (key, value) = (taint.text("key"), taint.text("value"));
         problems.form(&path, "key", key, label_key(key));
@@ -197,7 +198,7 @@ fn validate_taints(spec: &Value, path: &Path, problems: &mut Problems) {
             problems.invalid(&path, "value", value, found.join(";"));
         }
         problems.one_of(taint, &path, "effect", &["NoSchedule", "PreferNoSchedule", "NoExecute"]);
-        if seen.contains(&(key, taint.text("effect"))) {
+        if repeated[index] {
             let detail = "taints must be unique by key and effect pair";
             problems.extend([FieldError::new(
                 crate::FieldProblem::Duplicate,
@@ -206,7 +207,6 @@ fn validate_taints(spec: &Value, path: &Path, problems: &mut Problems) {
                 detail,
             )]);
         }
-        seen.push((key, taint.text("effect")));
     }
 }
 

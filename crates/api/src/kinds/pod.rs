@@ -4,6 +4,8 @@ mod parts;
 mod print;
 mod status;
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::json;
 
 use crate::names::dns1123_subdomain;
@@ -12,6 +14,7 @@ use crate::pod_spec::{
 };
 use crate::{
     Column, FieldError, Fields, Generation, PROXY_VERBS, Path, Problems, Resource, Rules, Subresource, Value, Verb,
+    texts,
 };
 
 pub static POD: Resource = Resource::namespaced("", "v1", "Pod", "pods", "pod")
@@ -279,9 +282,14 @@ fn validate_annotations(pod: &Value, problems: &mut Problems) {
     {
         problems.invalid(&path.key(DELETION_COST), "", value, "must be a 32bit integer");
     }
+    let lists = ["containers", "initContainers", "ephemeralContainers"];
+    let containers: HashSet<&str> = lists
+        .iter()
+        .flat_map(|list| texts(pod["spec"].list(list), "name"))
+        .collect();
     for (key, profile) in pod["metadata"].entries("annotations") {
         if let Some(container) = key.strip_prefix(APP_ARMOR) {
-            validate_app_armor(pod, container, profile, &path.key(key), problems);
+            validate_app_armor(&containers, container, profile, &path.key(key), problems);
         }
         let of_seccomp = key == SECCOMP_POD || key.starts_with(SECCOMP_CONTAINER);
         let profile = profile.as_str().unwrap_or_default();
@@ -314,10 +322,14 @@ fn confine(spec: &mut Value, annotations: &Value) {
     }
 }
 
-fn validate_app_armor(pod: &Value, container: &str, profile: &Value, path: &Path, problems: &mut Problems) {
-    let lists = ["containers", "initContainers", "ephemeralContainers"];
-    let mut containers = lists.iter().flat_map(|list| pod["spec"].list(list));
-    if !containers.any(|known| known.text("name") == container) {
+fn validate_app_armor(
+    containers: &HashSet<&str>,
+    container: &str,
+    profile: &Value,
+    path: &Path,
+    problems: &mut Problems,
+) {
+    if !containers.contains(container) {
         problems.invalid(path, "", container, "container not found");
     }
     let profile = profile.as_str().unwrap_or_default();
@@ -330,19 +342,22 @@ fn validate_app_armor(pod: &Value, container: &str, profile: &Value, path: &Path
 /// A container that ended for good stays ended, or a late status would bring it back.
 fn validate_ended_containers(spec: &Value, new: &Value, old: &Value, path: &Path, problems: &mut Problems) {
     let path = path.child("containerStatuses");
+    let statuses = new.list("containerStatuses").iter().enumerate().rev();
+    // Of two statuses of one container, the first counts.
+    let places: HashMap<&Value, usize> = statuses.map(|(index, status)| (&status["name"], index)).collect();
+    let own_policies: HashSet<&Value> = spec
+        .list("containers")
+        .iter()
+        .filter(|container| container.has("restartPolicy"))
+        .map(|container| &container["name"])
+        .collect();
     for before in old.list("containerStatuses") {
         let terminated = &before["state"]["terminated"];
         let stays =
             terminated.is_object() && (spec.text("restartPolicy") == "Never" || terminated.number("exitCode") == 0);
-        let after = new
-            .list("containerStatuses")
-            .iter()
-            .position(|status| status["name"] == before["name"]);
-        let own_policy = spec
-            .list("containers")
-            .iter()
-            .any(|container| container["name"] == before["name"] && container.has("restartPolicy"));
-        if let Some(index) = after.filter(|_| stays && !own_policy)
+        let after = places.get(&before["name"]);
+        let own_policy = own_policies.contains(&before["name"]);
+        if let Some(&index) = after.filter(|_| stays && !own_policy)
             && !new.list("containerStatuses")[index]["state"]["terminated"].is_object()
         {
             problems.forbidden(

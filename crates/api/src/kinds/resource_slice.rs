@@ -41,16 +41,14 @@ impl Rules for ResourceSliceRules {
         validate_counters(spec, "sharedCounters", "name", &path, &mut problems);
         let path = path.child("devices");
         too_many(spec.list("devices"), MAX_DEVICES, &path, &mut problems);
-        let mut names = Vec::new();
+        let repeated = repeats(spec.list("devices").iter().map(|device| device.text("name")));
         for (index, device) in spec.list("devices").iter().enumerate() {
             let path = path.index(index);
             validate_device(device, &path, &mut problems);
             validate_device_reach(device, spec.flag("perDeviceNodeSelection"), &path, &mut problems);
-            let name = device.text("name");
-            if names.contains(&name) {
-                problems.duplicate(&path, "", name);
+            if repeated[index] {
+                problems.duplicate(&path, "", device.text("name"));
             }
-            names.push(name);
         }
         problems.into_vec()
     }

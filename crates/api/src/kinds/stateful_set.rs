@@ -1,5 +1,7 @@
 //! StatefulSet: pods with lasting names and volumes.
 
+use std::collections::HashSet;
+
 use super::persistent_volume_claim::{default_claim, validate_claim_spec};
 use super::replica_set::clear_status;
 use crate::names::dns1123_label;
@@ -207,10 +209,11 @@ fn with_claimed_volumes(spec: &Value) -> Value {
         return spec;
     }
     let pod = spec.ensure("template").ensure("spec");
+    let claimed: HashSet<&Value> = claims.iter().collect();
     let others = pod
         .list("volumes")
         .iter()
-        .filter(|volume| !claims.contains(&volume["name"]));
+        .filter(|volume| !claimed.contains(&volume["name"]));
     let repeated = repeats(&claims);
     let own = claims
         .iter()

@@ -30,14 +30,19 @@ pub fn of_containers(spec: &Value, list: &str) -> Amounts {
     let mut sidecars = Amounts::new();
     let mut starting = Amounts::new();
     for container in spec.list("initContainers") {
-        let own = read(&container["resources"], list);
-        let mut needed = own.clone();
-        if container.text("restartPolicy") == "Always" {
-            add(&mut running, &own);
-            add(&mut sidecars, &own);
-            needed.clone_from(&sidecars);
-        } else {
-            add(&mut needed, &sidecars);
+        let mut needed = read(&container["resources"], list);
+        let is_sidecar = container.text("restartPolicy") == "Always";
+        if is_sidecar {
+            add(&mut running, &needed);
+            add(&mut sidecars, &needed);
+        }
+        // Of what it does not ask for itself, no more is needed than before.
+        for (resource, quantity) in &mut needed {
+            match sidecars.get(resource) {
+                Some(sum) if is_sidecar => quantity.clone_from(sum),
+                Some(sum) => quantity.add(sum),
+                None => {}
+            }
         }
         raise(&mut starting, &needed);
     }

@@ -1,5 +1,7 @@
 //! What may change in a pod that exists: nearly nothing.
 
+use std::collections::HashSet;
+
 use super::validate::validate_tolerations;
 use crate::{Fields, Path, Problems, Value};
 
@@ -59,7 +61,7 @@ fn validate_added_tolerations(new: &Value, old: &Value, path: &Path, problems: &
         toleration.remove("tolerationSeconds");
         toleration
     };
-    let kept: Vec<Value> = new.list("tolerations").iter().map(without_time).collect();
+    let kept: HashSet<Value> = new.list("tolerations").iter().map(without_time).collect();
     if !old
         .list("tolerations")
         .iter()
@@ -72,7 +74,7 @@ fn validate_added_tolerations(new: &Value, old: &Value, path: &Path, problems: &
 }
 
 fn validate_removed_gates(new: &Value, old: &Value, path: &Path, problems: &mut Problems) {
-    let before = old.list("schedulingGates");
+    let before: HashSet<&Value> = old.list("schedulingGates").iter().collect();
     for (index, gate) in new.list("schedulingGates").iter().enumerate() {
         if !before.contains(gate) {
             let name = gate.text("name");

@@ -1,5 +1,7 @@
 //! Node ports: a bit in upstream's range object, changed by compare-and-swap.
 
+use std::collections::{HashMap, HashSet};
+
 use api::{Error, FieldError, Fields, Path, Problems, Resource, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -20,8 +22,9 @@ struct Choice<'a> {
     resource: &'a Resource,
     name: &'a str,
     map: PortMap,
-    had: &'a [u16],
+    had: HashSet<u16>,
     kept: Vec<u16>,
+    taken: HashSet<u16>,
     dry_run: bool,
 }
 
@@ -30,21 +33,20 @@ impl Choice<'_> {
     fn fill(&mut self, spec: &mut Value, wants: bool) -> Result<(), Error> {
         let health = is_health_checked(spec);
         let path = Path::new("spec");
-        let mut shared: Vec<(i64, i64)> = Vec::new();
+        let mut shared: HashMap<i64, i64> = HashMap::new();
         for are_asked_for in [true, false] {
             for (index, port) in spec.list_mut("ports").iter_mut().enumerate() {
                 let (number, asked) = (port.number("port"), port.number("nodePort"));
                 if (asked != 0) != are_asked_for || (asked == 0 && !wants) {
                     continue;
                 }
-                let other = shared.iter().find(|(other, _)| *other == number);
-                let requested = match (asked, other) {
-                    (0, Some((_, shared))) => *shared,
+                let requested = match (asked, shared.get(&number)) {
+                    (0, Some(shared)) => *shared,
                     _ => asked,
                 };
                 let chosen = self.choose(requested, &path.child("ports").index(index).child("nodePort"))?;
                 port.set("nodePort", chosen);
-                shared.push((number, chosen));
+                shared.entry(number).or_insert(chosen);
             }
             let requested = spec.number("healthCheckNodePort");
             if health && (requested != 0) == are_asked_for {
@@ -65,13 +67,14 @@ impl Choice<'_> {
                 .ok_or_else(|| Error::internal("failed to allocate a nodePort: range is full"))?,
             // What is asked for in a dry run is granted.
             _ if self.dry_run => return Ok(requested),
-            _ if wanted != 0 && (self.had.contains(&wanted) || self.kept.contains(&wanted)) => wanted,
+            _ if wanted != 0 && (self.had.contains(&wanted) || self.taken.contains(&wanted)) => wanted,
             _ => self.map.take(wanted).map_err(|why| {
                 let problem = FieldError::invalid(path, requested, why);
                 Error::invalid(self.resource, self.name, vec![problem])
             })?,
         };
         self.kept.push(chosen);
+        self.taken.insert(chosen);
         Ok(chosen.into())
     }
 }
@@ -101,14 +104,17 @@ impl Services {
             resource,
             name: &name,
             map: self.load_ports(snapshot),
-            had: &had,
+            had: had.iter().copied().collect(),
             kept: Vec::new(),
+            taken: HashSet::new(),
             dry_run,
         };
         choice.fill(value.ensure("spec"), wants)?;
-        let Choice { mut map, kept, .. } = choice;
+        let Choice {
+            mut map, kept, taken, ..
+        } = choice;
         had.iter()
-            .filter(|port| !kept.contains(port))
+            .filter(|port| !taken.contains(port))
             .for_each(|port| map.free(*port));
         if had != kept {
             self.store_ports(&map, snapshot, claims);
@@ -236,21 +242,22 @@ fn is_health_checked(spec: &Value) -> bool {
 /// Ports that a Service asks for twice. Ports of one number, of two protocols, share one.
 pub fn repeated(spec: &Value) -> Vec<FieldError> {
     let mut problems = Problems::default();
-    let mut seen = Vec::new();
+    // The number of the first port that asks for a node port, and whether others do, too.
+    let mut seen: HashMap<i64, (i64, bool)> = HashMap::new();
     if !matches!(spec.text("type"), "NodePort" | "LoadBalancer") {
         return Vec::new();
     }
     for (index, port) in spec.list("ports").iter().enumerate() {
         let (number, asked) = (port.number("port"), port.number("nodePort"));
-        let taken = |(other, node_port): &(i64, i64)| *node_port == asked && *other != number;
-        if asked != 0 && seen.iter().any(taken) {
+        let (first, others) = seen.entry(asked).or_insert((number, false));
+        *others |= *first != number;
+        if asked != 0 && *others {
             let path = Path::new("spec").child("ports").index(index);
             problems.invalid(&path, "nodePort", asked, "provided port is already allocated");
         }
-        seen.push((number, asked));
     }
     let health = spec.number("healthCheckNodePort");
-    if health != 0 && is_health_checked(spec) && seen.iter().any(|(_, asked)| *asked == health) {
+    if health != 0 && is_health_checked(spec) && seen.contains_key(&health) {
         let path = Path::new("spec");
         problems.invalid(
             &path,
@@ -284,7 +291,8 @@ mod tests {
                 last: 30002,
                 bytes: Vec::new(),
             },
-            had: &[],
+            had: HashSet::new(),
+            taken: HashSet::new(),
             kept: Vec::new(),
             dry_run: false,
         };

@@ -1,5 +1,7 @@
 //! Metadata that only the server sets.
 
+use std::collections::HashMap;
+
 use api::{Error, Fields, Resource, Value};
 use auth::User;
 use serde_json::json;
@@ -65,10 +67,11 @@ pub fn stamp_conditions(new: &mut Value, old: &Value, resource: &Resource) {
         return;
     }
     let now = schema::time::format(schema::time::now());
-    let before = old["status"].list("conditions").to_vec();
+    let conditions = old["status"].list("conditions").iter().rev();
+    let before: HashMap<&Value, &Value> = conditions.map(|known| (&known["type"], known)).collect();
     let Some(status) = new.child_mut("status") else { return };
     for condition in status.list_mut("conditions") {
-        let known = before.iter().find(|known| known["type"] == condition["type"]);
+        let known = before.get(&condition["type"]);
         condition.fill_absent("lastUpdateTime", now.as_str());
         if condition["lastTransitionTime"].is_null() {
             let same = known.filter(|known| known["status"] == condition["status"]);

@@ -1,6 +1,7 @@
 //! `metadata.managedFields`: reading, writing, and the rules about entries as such.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use serde_json::{Map, json};
 
@@ -12,7 +13,7 @@ const MAX_UPDATE_MANAGERS: usize = 10;
 const MERGED_MANAGER: &str = "ancient-changes";
 
 /// How a manager came by its fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     Apply,
     Update,
@@ -41,10 +42,16 @@ impl Operation {
 impl<'a> Manager<'a> {
     /// An applier keeps its entry when it changes the version it writes; an updater gets one for each.
     pub fn is_same(&self, other: &Manager<'_>) -> bool {
-        self.operation == other.operation
-            && self.name == other.name
-            && self.subresource == other.subresource
-            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+        self.identity() == other.identity()
+    }
+
+    /// Who applies does so in whatever version.
+    fn identity(&self) -> (Operation, &str, &str, &str) {
+        let version = match self.operation {
+            Operation::Apply => "",
+            Operation::Update => &*self.api_version,
+        };
+        (self.operation, &self.name, &self.subresource, version)
     }
 
     /// As conflicts name it.
@@ -108,9 +115,13 @@ impl<'a> Manager<'a> {
 /// Reads all entries; `None` when one of them cannot be read.
 pub fn read(entries: &Value) -> Option<Vec<Manager<'_>>> {
     let mut managers: Vec<Manager<'_>> = Vec::new();
+    let mut places = HashMap::new();
     for entry in entries.as_array().into_iter().flatten() {
         let manager = Manager::read(entry)?;
-        match managers.iter_mut().find(|known| known.is_same(&manager)) {
+        let (operation, name, subresource, version) = manager.identity();
+        let identity = (operation, name.to_owned(), subresource.to_owned(), version.to_owned());
+        let place = *places.entry(identity).or_insert(managers.len());
+        match managers.get_mut(place) {
             Some(known) => *known = manager,
             None => managers.push(manager),
         }
@@ -144,21 +155,35 @@ pub fn merge_oldest(managers: &mut Vec<Manager<'_>>) {
     let mut excess = updaters.len().saturating_sub(MAX_UPDATE_MANAGERS);
     updaters.sort_by(|a, b| a.order().cmp(&b.order()));
     // Of each version the oldest entry, which becomes the merged one when a second is found.
-    let mut kept: Vec<Manager<'_>> = Vec::with_capacity(updaters.len());
+    let mut kept: Vec<(Manager<'_>, Vec<Set<'_>>)> = Vec::with_capacity(updaters.len());
+    let mut places = HashMap::new();
     for manager in updaters {
-        let same_version = kept
-            .iter_mut()
-            .find(|oldest| excess > 0 && oldest.api_version == manager.api_version);
-        match same_version {
-            Some(oldest) => {
+        let place = *places.entry(manager.api_version.clone()).or_insert(kept.len());
+        match kept.get_mut(place).filter(|_| excess > 0) {
+            Some((oldest, more)) => {
                 oldest.name = MERGED_MANAGER.into();
                 oldest.subresource = "".into();
                 oldest.time = manager.time;
-                oldest.fields = oldest.fields.union(&manager.fields);
+                more.push(manager.fields);
                 excess -= 1;
             }
-            None => kept.push(manager),
+            None => kept.push((manager, Vec::new())),
         }
     }
-    managers.append(&mut kept);
+    managers.extend(kept.into_iter().map(|(mut manager, more)| {
+        manager.fields = manager.fields.union(&union_of(&more));
+        manager
+    }));
+}
+
+/// All sets in one, joined in pairs, so that none is copied as often as there are sets.
+fn union_of<'a>(sets: &[Set<'a>]) -> Set<'a> {
+    match sets {
+        [] => Set::default(),
+        [one] => one.clone(),
+        several => {
+            let (first, second) = several.split_at(several.len() / 2);
+            union_of(first).union(&union_of(second))
+        }
+    }
 }

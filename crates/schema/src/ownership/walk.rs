@@ -1,6 +1,7 @@
 //! Walks over objects guided by their ownership: which fields there are, what differs, what a merge gives.
 
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Map;
 
@@ -275,11 +276,18 @@ fn merged_list(items: Items<'_>, live: Option<&Value>, applied: Option<&Value>) 
     };
     let (live, applied) = (list(live), list(applied));
     let (live_elements, applied_elements) = (elements(live), elements(applied));
-    let is_applied = |element: &Option<Element<'_>>| element.is_some() && applied_elements.contains(element);
+    let in_applied: BTreeSet<&Option<Element<'_>>> = applied_elements.iter().collect();
+    let is_applied = |element: &Option<Element<'_>>| element.is_some() && in_applied.contains(element);
+    // Where the live list has an element, and nothing if that is at several places.
+    let mut in_live: BTreeMap<&Option<Element<'_>>, Option<usize>> = BTreeMap::new();
+    for (at, element) in live_elements.iter().enumerate() {
+        let places = in_live.entry(element);
+        places.and_modify(|place| *place = None).or_insert(Some(at));
+    }
     // The applied items that the live list has too, in the order in which they are to be met.
     let mut shared = applied_elements
         .iter()
-        .filter(|element| live_elements.contains(element))
+        .filter(|element| in_live.contains_key(element))
         .peekable();
 
     let mut result = Vec::with_capacity(live.len().max(applied.len()));
@@ -300,11 +308,8 @@ fn merged_list(items: Items<'_>, live: Option<&Value>, applied: Option<&Value>) 
                 if shared.peek() == Some(&element) {
                     shared.next();
                 }
-                let mut same = (0..live.len()).filter(|&at| element.is_some() && live_elements[at] == *element);
-                let counterpart = match (same.next(), same.next()) {
-                    (Some(at), None) => Some(&live[at]),
-                    _ => None,
-                };
+                let only = in_live.get(element).copied().flatten();
+                let counterpart = only.filter(|_| element.is_some()).map(|at| &live[at]);
                 result.extend(merged(items.item, counterpart, Some(&applied[next_applied])));
                 next_applied += 1;
             }
@@ -365,6 +370,14 @@ pub fn remove(node: Node<'_>, value: &Value, paths: &Set<'_>) -> Value {
 pub fn with_named_fields<'a>(node: Node<'_>, value: &Value, set: &Set<'a>) -> Set<'a> {
     let mut result = Set::default();
     let atom = node.atom(value);
+    let mut by_element = BTreeMap::new();
+    if let Atom::List(items) = &atom {
+        for item in value.as_array().into_iter().flatten() {
+            if let Some(element) = items.element(item) {
+                by_element.entry(element).or_insert(item);
+            }
+        }
+    }
     for entry in &set.0 {
         let (below, named) = match (&atom, &entry.element) {
             (Atom::Map(children), Element::Field(name)) => {
@@ -373,12 +386,8 @@ pub fn with_named_fields<'a>(node: Node<'_>, value: &Value, set: &Set<'a>) -> Se
                 (with_named_fields(node, value, &entry.below), named)
             }
             (Atom::List(items), element) => {
-                let of = |item: &&Value| items.element(item).as_ref() == Some(element);
-                let item = value.as_array().into_iter().flatten().find(of);
-                (
-                    with_named_fields(items.item, item.unwrap_or(&Value::Null), &entry.below),
-                    false,
-                )
+                let item = by_element.get(element).copied().unwrap_or(&Value::Null);
+                (with_named_fields(items.item, item, &entry.below), false)
             }
             _ => (entry.below.clone(), false),
         };

@@ -1,6 +1,8 @@
 //! The checks of a job's policies and of what only indexed jobs have.
 
-use crate::{FieldError, Fields, Path, Problems, Value, names, repeats};
+use std::collections::HashSet;
+
+use crate::{FieldError, Fields, Path, Problems, Value, names, repeats, texts};
 
 /// The most pods of an indexed job at a time, and the most of its indexes that may fail.
 const MOST_PARALLEL: i64 = 100_000;
@@ -71,12 +73,15 @@ pub fn validate_failure_policy(spec: &Value, path: &Path, problems: &mut Problem
     if rules.len() > MOST_RULES {
         problems.extend([FieldError::too_many(&path, rules.len(), MOST_RULES)]);
     }
+    let pod = &spec["template"]["spec"];
+    let mut containers = texts(pod.list("containers"), "name");
+    containers.extend(texts(pod.list("initContainers"), "name"));
     for (index, rule) in rules.iter().enumerate() {
-        validate_failure_rule(spec, rule, &path.index(index), problems);
+        validate_failure_rule(spec, &containers, rule, &path.index(index), problems);
     }
 }
 
-fn validate_failure_rule(spec: &Value, rule: &Value, path: &Path, problems: &mut Problems) {
+fn validate_failure_rule(spec: &Value, containers: &HashSet<&str>, rule: &Value, path: &Path, problems: &mut Problems) {
     let actions = ["Count", "FailIndex", "FailJob", "Ignore"];
     match rule.text("action") {
         "FailIndex" if !spec.has("backoffLimitPerIndex") => {
@@ -91,7 +96,7 @@ fn validate_failure_rule(spec: &Value, rule: &Value, path: &Path, problems: &mut
     }
     let patterns = rule.list("onPodConditions");
     if rule.has("onExitCodes") {
-        validate_exit_codes(spec, &rule["onExitCodes"], &path.child("onExitCodes"), problems);
+        validate_exit_codes(containers, &rule["onExitCodes"], &path.child("onExitCodes"), problems);
     }
     validate_patterns(patterns, &path.child("onPodConditions"), problems);
     match (rule.has("onExitCodes"), !patterns.is_empty()) {
@@ -129,12 +134,10 @@ fn validate_patterns(patterns: &[Value], path: &Path, problems: &mut Problems) {
     }
 }
 
-fn validate_exit_codes(spec: &Value, codes: &Value, path: &Path, problems: &mut Problems) {
+fn validate_exit_codes(containers: &HashSet<&str>, codes: &Value, path: &Path, problems: &mut Problems) {
     required_one_of(codes, path, "operator", &["In", "NotIn"], problems);
-    let pod = &spec["template"]["spec"];
-    let mut containers = pod.list("containers").iter().chain(pod.list("initContainers"));
     if let Some(name) = codes["containerName"].as_str()
-        && !containers.any(|container| container.text("name") == name)
+        && !containers.contains(name)
     {
         let detail = "must be one of the container or initContainer names in the pod template";
         problems.invalid(path, "containerName", name, detail);

@@ -177,16 +177,27 @@ fn validate_indexes(change: &Change<'_>, path: &Path, problems: &mut Problems) {
         let detail = "cannot set non-null failedIndexes when backoffLimitPerIndex is null";
         problems.invalid(path, "failedIndexes", status["failedIndexes"].clone(), detail);
     }
-    let overlaps = done
-        .iter()
-        .flat_map(|one| failed.iter().map(move |other| (one.0.max(other.0), one.1.min(other.1))));
-    let shared = overlaps
-        .filter(|(first, last)| first <= last)
-        .map(|(first, _)| first)
-        .min();
+    let shared = first_shared(&done, &failed);
     if let (Some(index), true) = (shared, change.is_in(&["completedIndexes", "failedIndexes"])) {
         let detail = format!("failedIndexes and completedIndexes overlap at index: {index}");
         problems.invalid(path, "failedIndexes", status["failedIndexes"].clone(), detail);
+    }
+}
+
+/// The first index that is in both; intervals are in order and apart.
+fn first_shared(one: &[(i64, i64)], other: &[(i64, i64)]) -> Option<i64> {
+    let (mut one, mut other) = (one.iter().peekable(), other.iter().peekable());
+    loop {
+        let (a, b) = (one.peek()?, other.peek()?);
+        let first = a.0.max(b.0);
+        if first <= a.1.min(b.1) {
+            return Some(first);
+        }
+        // What ends first meets nothing more.
+        match a.1 < b.1 {
+            true => one.next(),
+            false => other.next(),
+        };
     }
 }
 

@@ -1,5 +1,7 @@
 //! Changes of a pod through its subresources, which may touch what an ordinary update may not.
 
+use std::collections::HashMap;
+
 use super::quality_of_service;
 use crate::pod_spec::resources::read;
 use crate::{Fields, Path, Problems, Value};
@@ -13,18 +15,18 @@ pub fn validate_ephemeral_containers(new: &Value, old: &Value) -> Problems {
         return problems;
     }
     let path = Path::new("spec").child("ephemeralContainers");
+    let containers = new["spec"].list("ephemeralContainers").iter().rev();
+    let after: HashMap<&str, &Value> = containers
+        .map(|container| (container.text("name"), container))
+        .collect();
     for before in old["spec"].list("ephemeralContainers") {
         let name = before.text("name");
-        let after = new["spec"]
-            .list("ephemeralContainers")
-            .iter()
-            .find(|container| container.text("name") == name);
-        match after {
+        match after.get(name) {
             None => {
                 let detail = format!("existing ephemeral containers {name:?} may not be removed\n");
                 problems.forbidden(&path, "", detail);
             }
-            Some(after) if after != before => {
+            Some(after) if *after != before => {
                 let detail = format!("existing ephemeral containers {name:?} may not be changed\n");
                 problems.forbidden(&path, "", detail);
             }
@@ -118,16 +120,19 @@ fn select(term: &mut Value, labels: &Value) {
     if !term.has("labelSelector") {
         return;
     }
+    let mut own = Vec::new();
     for (field, operator) in [("matchLabelKeys", "In"), ("mismatchLabelKeys", "NotIn")] {
-        for key in term[field].as_array().cloned().unwrap_or_default() {
-            let Some(value) = key.as_str().and_then(|key| labels[key].as_str()) else {
-                continue;
-            };
-            let selector = term.ensure("labelSelector");
-            let mut expressions = selector["matchExpressions"].as_array().cloned().unwrap_or_default();
-            expressions.push(json!({"key": key, "operator": operator, "values": [value]}));
-            selector.set("matchExpressions", expressions);
+        for key in term.list(field).iter().filter_map(Value::as_str) {
+            if let Some(value) = labels[key].as_str() {
+                own.push(json!({"key": key, "operator": operator, "values": [value]}));
+            }
         }
+    }
+    if !own.is_empty() {
+        let selector = term.ensure("labelSelector");
+        let mut expressions = selector.list("matchExpressions").to_vec();
+        expressions.extend(own);
+        selector.set("matchExpressions", expressions);
     }
 }
 

@@ -4,6 +4,8 @@
 //! type changes, what only the old type has goes, unless the client set it to something new: that is an error for
 //! validation to tell.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::json;
 
 use super::{has_cluster_ip, has_health_check_node_port, has_node_ports, is_externally_accessible};
@@ -62,18 +64,20 @@ fn align_addresses(new: &mut Value, old: &Value) {
 }
 
 fn keep_node_ports(new: &mut Value, old: &Value) {
-    let mut used: Vec<i64> = new.list("ports").iter().map(|port| port.number("nodePort")).collect();
+    let mut used: HashSet<i64> = new.list("ports").iter().map(|port| port.number("nodePort")).collect();
+    let mut before = HashMap::new();
+    for port in old.list("ports") {
+        before.entry((&port["port"], &port["protocol"])).or_insert(port);
+    }
     for port in new.list_mut("ports") {
         if port.number("nodePort") != 0 {
             continue;
         }
-        let same = |before: &&Value| before["port"] == port["port"] && before["protocol"] == port["protocol"];
-        let Some(before) = old.list("ports").iter().find(same) else {
+        let Some(before) = before.get(&(&port["port"], &port["protocol"])) else {
             continue;
         };
         let node_port = before.number("nodePort");
-        if node_port != 0 && !used.contains(&node_port) {
-            used.push(node_port);
+        if node_port != 0 && used.insert(node_port) {
             port.set("nodePort", node_port);
         }
     }

@@ -6,7 +6,7 @@ use super::{has_cluster_ip, has_health_check_node_port, is_externally_accessible
 use crate::names::{
     cidr, dns1123_label, dns1123_subdomain, endpoint_address, ip_address, label_key, port_name, port_number,
 };
-use crate::{Fields, Path, Problems, Value, validate_labels};
+use crate::{Fields, Path, Problems, Value, repeats, validate_labels};
 
 const TYPES: [&str; 4] = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
@@ -223,12 +223,13 @@ fn validate_addresses(spec: &Value, path: &Path, problems: &mut Problems) {
 
 fn validate_families(spec: &Value, addresses: &[&str], path: &Path, problems: &mut Problems) {
     let families: Vec<&str> = spec.list("ipFamilies").iter().filter_map(Value::as_str).collect();
+    let repeated = repeats(&families);
     for (index, family) in families.iter().enumerate() {
         let path = path.child("ipFamilies").index(index);
         if !matches!(*family, "IPv4" | "IPv6") {
             problems.extend([crate::FieldError::not_supported(&path, *family, &["IPv4", "IPv6"])]);
         }
-        if families[..index].contains(family) {
+        if repeated[index] {
             problems.duplicate(&path, "", *family);
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::volume::Volumes;
 use super::{Context, handler, mount, resource, security};
 use crate::names::{config_key, dns1123_label, dns1123_subdomain, environment_name, label_key, port_name, port_number};
-use crate::{FieldError, Fields, Path, Problems, Value};
+use crate::{FieldError, Fields, Path, Problems, Value, texts};
 
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
@@ -24,8 +24,18 @@ const POD_FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 
+/// What containers refer to in their pod.
+struct OfPod<'a> {
+    volumes: &'a Volumes<'a>,
+    claims: resource::Claims<'a>,
+}
+
 pub fn validate_containers(context: &Context, volumes: &Volumes, path: &Path, problems: &mut Problems) {
     let spec = context.spec;
+    let of_pod = OfPod {
+        volumes,
+        claims: resource::Claims::of(spec),
+    };
     let mut names = HashSet::new();
     let containers_path = path.child("containers");
     if spec.list("containers").is_empty() {
@@ -33,7 +43,7 @@ pub fn validate_containers(context: &Context, volumes: &Volumes, path: &Path, pr
     }
     for (index, container) in spec.list("containers").iter().enumerate() {
         let path = containers_path.index(index);
-        validate_common(context, volumes, container, &path, problems);
+        validate_common(context, &of_pod, container, &path, problems);
         validate_unique_name(container, &path, &mut names, problems);
         handler::validate_lifecycle(context, container, &path, problems);
         handler::validate_probes(container, &path, problems);
@@ -42,19 +52,21 @@ pub fn validate_containers(context: &Context, volumes: &Volumes, path: &Path, pr
     validate_host_ports(spec.list("containers"), &containers_path, problems);
     for (index, container) in spec.list("initContainers").iter().enumerate() {
         let path = path.child("initContainers").index(index);
-        validate_common(context, volumes, container, &path, problems);
+        validate_common(context, &of_pod, container, &path, problems);
         validate_unique_name(container, &path, &mut names, problems);
         validate_init(context, container, &path, problems);
     }
+    let mut targets = texts(spec.list("containers"), "name");
+    targets.extend(texts(spec.list("initContainers"), "name"));
     for (index, container) in spec.list("ephemeralContainers").iter().enumerate() {
         let path = path.child("ephemeralContainers").index(index);
-        validate_common(context, volumes, container, &path, problems);
+        validate_common(context, &of_pod, container, &path, problems);
         validate_unique_name(container, &path, &mut names, problems);
-        validate_ephemeral(context, container, &path, problems);
+        validate_ephemeral(&targets, container, &path, problems);
     }
 }
 
-fn validate_common(context: &Context, volumes: &Volumes, container: &Value, path: &Path, problems: &mut Problems) {
+fn validate_common(context: &Context, of_pod: &OfPod, container: &Value, path: &Path, problems: &mut Problems) {
     let name = container.text("name");
     if problems.needs(container, path, "name") {
         problems.form(path, "name", name, dns1123_label(name, false));
@@ -71,8 +83,8 @@ fn validate_common(context: &Context, volumes: &Volumes, container: &Value, path
     );
     problems.one_of(container, path, "imagePullPolicy", &PULL_POLICIES);
     validate_ports(context, container, path, problems);
-    validate_environment(volumes, container, path, problems);
-    mount::validate(volumes, container, path, problems);
+    validate_environment(of_pod.volumes, container, path, problems);
+    mount::validate(of_pod.volumes, container, path, problems);
     validate_restart_rules(container, path, problems);
     validate_resize_policy(container, path, problems);
     if container["securityContext"].text("procMount") == "Unmasked" && context.spec["hostUsers"] != false {
@@ -81,7 +93,7 @@ fn validate_common(context: &Context, volumes: &Volumes, container: &Value, path
     }
     resource::validate_requirements(&container["resources"], &path.child("resources"), problems);
     resource::validate_claims(
-        context.spec,
+        &of_pod.claims,
         &container["resources"],
         &path.child("resources"),
         problems,
@@ -159,14 +171,9 @@ fn validate_init(context: &Context, container: &Value, path: &Path, problems: &m
     }
 }
 
-fn validate_ephemeral(context: &Context, container: &Value, path: &Path, problems: &mut Problems) {
+fn validate_ephemeral(targets: &HashSet<&str>, container: &Value, path: &Path, problems: &mut Problems) {
     let target = container.text("targetContainerName");
-    let lists = ["containers", "initContainers"];
-    let known = lists
-        .iter()
-        .flat_map(|list| context.spec.list(list))
-        .any(|other| other.text("name") == target);
-    if !target.is_empty() && !known {
+    if !target.is_empty() && !targets.contains(target) {
         problems.not_found(path, "targetContainerName", target);
     }
     for field in ["ports", "lifecycle"]

@@ -1,7 +1,7 @@
 //! Where volumes appear in a container.
 
 use super::volume::Volumes;
-use crate::{Fields, Path, Problems, Value, repeats};
+use crate::{Fields, Path, Problems, Value, repeats, texts};
 
 const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 
@@ -9,8 +9,10 @@ pub fn validate(volumes: &Volumes, container: &Value, path: &Path, problems: &mu
     let volume = |name: &str| volumes.get(name);
     let devices = container.list("volumeDevices");
     let list_path = path.child("volumeMounts");
-    let mut paths = Vec::new();
-    for (index, mount) in container.list("volumeMounts").iter().enumerate() {
+    let mounts = container.list("volumeMounts");
+    let repeated = repeats(mounts.iter().map(|mount| mount.text("mountPath")));
+    let (device_names, device_paths) = (texts(devices, "name"), texts(devices, "devicePath"));
+    for (index, mount) in mounts.iter().enumerate() {
         let path = list_path.index(index);
         let (name, place) = (mount.text("name"), mount.text("mountPath"));
         problems.needs(mount, &path, "name");
@@ -18,14 +20,13 @@ pub fn validate(volumes: &Volumes, container: &Value, path: &Path, problems: &mu
             problems.not_found(&path, "name", name);
         }
         problems.needs(mount, &path, "mountPath");
-        if paths.contains(&place) {
+        if repeated[index] {
             problems.invalid(&path, "mountPath", place, "must be unique");
         }
-        paths.push(place);
-        if devices.iter().any(|device| device.text("name") == name) {
+        if device_names.contains(name) {
             problems.invalid(&path, "name", name, "must not already exist in volumeDevices");
         }
-        if devices.iter().any(|device| device.text("devicePath") == place) {
+        if device_paths.contains(place) {
             problems.invalid(
                 &path,
                 "mountPath",

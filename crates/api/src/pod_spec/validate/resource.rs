@@ -6,7 +6,7 @@ use schema::quantity::Quantity;
 
 use crate::names::{dns1123_label, dns1123_subdomain, label_key};
 use crate::pod_spec::resources::{is_pod_level, of_containers, read};
-use crate::{FieldError, FieldProblem, Fields, Path, Problems, Value};
+use crate::{FieldError, FieldProblem, Fields, Path, Problems, Value, texts};
 
 const REFERABLE: [&str; 6] = [
     "limits.cpu",
@@ -70,7 +70,7 @@ pub fn validate_pod_resources(spec: &Value, path: &Path, problems: &mut Problems
     if !resources.list("claims").is_empty() {
         problems.forbidden(&path, "claims", "claims may not be set for Resources at pod-level");
     }
-    validate_claims(spec, resources, &path, problems);
+    validate_claims(&Claims::of(spec), resources, &path, problems);
     for list in ["limits", "requests"] {
         for resource in read(resources, list).keys().filter(|resource| !is_pod_level(resource)) {
             let supported = ["cpu", "hugepages-", "memory"];
@@ -90,17 +90,16 @@ pub fn validate_pod_resources(spec: &Value, path: &Path, problems: &mut Problems
 
 /// Claims of the pod, each by one of two ways.
 pub fn validate_pod_claims(spec: &Value, path: &Path, problems: &mut Problems) {
-    let mut names = Vec::new();
+    let mut names = HashSet::new();
     for (index, claim) in spec.list("resourceClaims").iter().enumerate() {
         let path = path.child("resourceClaims").index(index);
         let name = claim.text("name");
         if problems.needs(claim, &path, "name") {
-            if names.contains(&name) {
-                problems.duplicate(&path, "name", name);
-            } else {
+            if names.insert(name) {
                 problems.form(&path, "name", name, dns1123_label(name, false));
+            } else {
+                problems.duplicate(&path, "name", name);
             }
-            names.push(name);
         }
         let ways = ["resourceClaimName", "resourceClaimTemplateName"];
         let set: Vec<&str> = ways.into_iter().filter(|way| claim.has(way)).collect();
@@ -124,15 +123,37 @@ pub fn validate_pod_claims(spec: &Value, path: &Path, problems: &mut Problems) {
 /// How many names are told to somebody who used another one. Each claim may be wrong, and each is told them.
 const MAX_SHOWN_CLAIMS: usize = 100;
 
+/// The claims of a pod, for its containers to look up.
+pub struct Claims<'a> {
+    known: HashSet<&'a str>,
+    /// What is told to somebody who used another name.
+    shown: String,
+}
+
+impl<'a> Claims<'a> {
+    pub fn of(spec: &'a Value) -> Claims<'a> {
+        let claims = spec.list("resourceClaims");
+        let names: Vec<&str> = claims
+            .iter()
+            .map(|claim| claim.text("name"))
+            .take(MAX_SHOWN_CLAIMS)
+            .collect();
+        Claims {
+            known: texts(claims, "name"),
+            shown: match names.is_empty() {
+                true => "must be one of the names in pod.spec.resourceClaims which is empty".to_owned(),
+                false => format!(
+                    "must be one of the names in pod.spec.resourceClaims: {}",
+                    names.join(", ")
+                ),
+            },
+        }
+    }
+}
+
 /// Claims of a container must be claims of its pod.
-pub fn validate_claims(spec: &Value, resources: &Value, path: &Path, problems: &mut Problems) {
+pub fn validate_claims(of_pod: &Claims, resources: &Value, path: &Path, problems: &mut Problems) {
     let path = path.child("claims");
-    let of_pod: Vec<&str> = spec
-        .list("resourceClaims")
-        .iter()
-        .map(|claim| claim.text("name"))
-        .collect();
-    let known: HashSet<&str> = of_pod.iter().copied().collect();
     let mut seen = HashSet::new();
     for (index, claim) in resources.list("claims").iter().enumerate() {
         let name = claim.text("name");
@@ -144,14 +165,8 @@ pub fn validate_claims(spec: &Value, resources: &Value, path: &Path, problems: &
         if !seen.insert((name, claim.text("request"))) {
             problems.duplicate(&path, "", name);
         }
-        if !known.contains(name) {
-            let detail = match of_pod.as_slice() {
-                [] => "must be one of the names in pod.spec.resourceClaims which is empty".to_owned(),
-                names => format!(
-                    "must be one of the names in pod.spec.resourceClaims: {}",
-                    names[..names.len().min(MAX_SHOWN_CLAIMS)].join(", ")
-                ),
-            };
+        if !of_pod.known.contains(name) {
+            let detail = of_pod.shown.as_str();
             problems.extend([FieldError::new(FieldProblem::NotFound, &path, name, detail)]);
         }
     }

@@ -1,7 +1,9 @@
 //! Where a pod may and should run.
 
+use std::collections::{HashMap, HashSet};
+
 use crate::names::{dns1123_label, dns1123_subdomain, label_key, label_value};
-use crate::{Fields, Path, Problems, Value, validate_label_selector};
+use crate::{Fields, Path, Problems, Value, repeats, validate_label_selector};
 
 pub fn validate(spec: &Value, path: &Path, problems: &mut Problems) {
     let affinity = &spec["affinity"];
@@ -173,8 +175,9 @@ fn validate_pod_term(term: &Value, path: &Path, problems: &mut Problems) {
     }
     problems.form(path, "topologyKey", key, label_key(key));
     validate_label_keys(term, path, problems);
+    let other: HashSet<&Value> = term.list("mismatchLabelKeys").iter().collect();
     for (index, name) in term.list("matchLabelKeys").iter().enumerate() {
-        if term.list("mismatchLabelKeys").contains(name) {
+        if other.contains(name) {
             let detail = "exists in both matchLabelKeys and mismatchLabelKeys";
             problems.invalid(&path.child("matchLabelKeys").index(index), "", name.clone(), detail);
         }
@@ -200,15 +203,17 @@ fn validate_label_keys(term: &Value, path: &Path, problems: &mut Problems) {
 /// A new pod's selector has got each of its keys once; one that comes again was there before.
 fn validate_merged_keys(term: &Value, path: &Path, problems: &mut Problems) {
     let selector = &term["labelSelector"];
-    let mut seen: Vec<&str> = selector.entries("matchLabels").map(|(key, _)| key.as_str()).collect();
+    let own = term.list("matchLabelKeys").iter().enumerate();
+    // Of a key that is named twice, the last place is told.
+    let places: HashMap<&str, usize> = own.filter_map(|(place, key)| Some((key.as_str()?, place))).collect();
+    let mut seen: HashSet<&str> = selector.entries("matchLabels").map(|(key, _)| key.as_str()).collect();
     for expression in selector.list("matchExpressions") {
         let key = expression.text("key");
-        let place = term.list("matchLabelKeys").iter().rposition(|own| own == key);
-        if let Some(place) = place.filter(|_| seen.contains(&key)) {
+        let is_known = !seen.insert(key);
+        if let Some(place) = places.get(key).filter(|_| is_known) {
             let detail = "exists in both matchLabelKeys and labelSelector";
-            problems.invalid(&path.index(place), "", key, detail);
+            problems.invalid(&path.index(*place), "", key, detail);
         }
-        seen.push(key);
     }
 }
 
@@ -220,6 +225,12 @@ fn validate_weight(term: &Value, path: &Path, problems: &mut Problems) {
 
 fn validate_spread(spec: &Value, path: &Path, problems: &mut Problems) {
     let constraints = spec.list("topologySpreadConstraints");
+    let pairs = constraints
+        .iter()
+        .map(|constraint| (&constraint["topologyKey"], &constraint["whenUnsatisfiable"]));
+    // Of two that are the same, the first is told.
+    let mut repeated = repeats(pairs.rev());
+    repeated.reverse();
     for (index, constraint) in constraints.iter().enumerate() {
         let path = path.index(index);
         let key = constraint.text("topologyKey");
@@ -244,11 +255,7 @@ fn validate_spread(spec: &Value, path: &Path, problems: &mut Problems) {
         } else {
             problems.optional_one_of(constraint, &path, "whenUnsatisfiable", &choices);
         }
-        let same = |other: &&Value| {
-            other["topologyKey"] == constraint["topologyKey"]
-                && other["whenUnsatisfiable"] == constraint["whenUnsatisfiable"]
-        };
-        if constraints[index + 1..].iter().any(|other| same(&other)) {
+        if repeated[index] {
             let pair = format!("{{{key}, {}}}", constraint.text("whenUnsatisfiable"));
             problems.duplicate(&path, "{topologyKey, whenUnsatisfiable}", pair);
         }
