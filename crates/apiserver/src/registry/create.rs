@@ -51,12 +51,7 @@ impl Registry {
         let resource = served.resource;
         let revision = check_new_revision(&value, options.dry_run)?;
         metadata::fill_new(&mut value, resource, namespace)?;
-        if resource.has_status()
-            && !resource.rules.keeps_status_on_create()
-            && let Some(object) = value.as_object_mut()
-        {
-            object.remove("status");
-        }
+        drop_status(&mut value, resource);
         metadata::fill_requester(&mut value, resource, &options.user);
         self.complete(served, &mut value)?;
         // Before admission: what plugins add is not the client's.
@@ -66,6 +61,7 @@ impl Registry {
         self.admission.mutate(&mut attributes, &self.lookup()).await?;
         // After admission, because what the server derives (a pod's class of service) follows from what plugins set.
         metadata::generate_name(&mut attributes.object, resource);
+        drop_status(&mut attributes.object, resource);
         warn(resource.rules.early_warnings(&attributes.object));
         resource.rules.prepare_create(&mut attributes.object);
         self.complete(served, &mut attributes.object)?;
@@ -179,6 +175,16 @@ impl Registry {
             name,
             "too many concurrent allocations; please try again",
         ))
+    }
+}
+
+/// Only the endpoint of the status sets it, where there is one.
+fn drop_status(value: &mut Value, resource: &Resource) {
+    if resource.has_status()
+        && !resource.rules.keeps_status_on_create()
+        && let Some(object) = value.as_object_mut()
+    {
+        object.remove("status");
     }
 }
 

@@ -85,16 +85,6 @@ impl Registry {
         self.complete(served, &mut new)?;
         // Before anything is carried over or added: what the client did not change is not the client's.
         managers::track(served, Some(&old), &mut new, scope, options);
-        metadata::carry_over(&mut new, &old);
-        carry_over_parts(served, scope, &mut new, &old);
-        match scope {
-            Scope::Main => resource.rules.prepare_update(&mut new, &old),
-            Scope::Status => resource.rules.prepare_status_update(&mut new, &old),
-            Scope::Subresource(name) => resource.rules.prepare_subresource_update(name, &mut new, &old),
-        }
-        if scope != Scope::Main {
-            metadata::stamp_conditions(&mut new, &old, resource);
-        }
         let mut attributes = self.attributes(served, Operation::Update, options, namespace);
         name.clone_into(&mut attributes.name);
         scope.subresource().clone_into(&mut attributes.subresource);
@@ -103,6 +93,8 @@ impl Registry {
         if !options.admitted {
             self.admission.mutate(&mut attributes, &self.lookup()).await?;
         }
+        // After admission, which sees what the client sent: no plugin and no webhook changes what the endpoint does not.
+        prepare(served, scope, &mut attributes.object, &attributes.old_object);
         self.complete(served, &mut attributes.object)?;
         if scope.moves_generation() {
             metadata::bump_generation(&mut attributes.object, &attributes.old_object, resource);
@@ -206,6 +198,21 @@ impl Registry {
             }
             Outcome::Conflict { .. } => Ok(Turn::Again),
         }
+    }
+}
+
+/// Takes over what an update through this endpoint cannot change, and what the kind sets itself.
+fn prepare(served: &Served, scope: Scope, new: &mut Value, old: &Value) {
+    let rules = served.resource.rules;
+    metadata::carry_over(new, old);
+    carry_over_parts(served, scope, new, old);
+    match scope {
+        Scope::Main => rules.prepare_update(new, old),
+        Scope::Status => rules.prepare_status_update(new, old),
+        Scope::Subresource(name) => rules.prepare_subresource_update(name, new, old),
+    }
+    if scope != Scope::Main {
+        metadata::stamp_conditions(new, old, served.resource);
     }
 }
 

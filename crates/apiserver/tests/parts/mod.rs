@@ -25,6 +25,22 @@ async fn deny_unless(cluster: &Cluster, (group, resource): (&str, &str), operati
     bind(cluster, "validatingadmissionpolicybindings", json!(["Deny"])).await;
 }
 
+/// Changes requests for a resource by a patch.
+async fn mutate(cluster: &Cluster, (group, resource): (&str, &str), operation: &str, expression: &str) {
+    let rule = json!({
+        "apiGroups": [group], "apiVersions": ["v1"], "operations": [operation], "resources": [resource],
+    });
+    let policy = json!({"metadata": {"name": "rule"}, "spec": {
+        "matchConstraints": {"resourceRules": [rule]}, "reinvocationPolicy": "Never",
+        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
+    }});
+    let (code, answer) = cluster
+        .post(&format!("{POLICIES}/mutatingadmissionpolicies"), &policy)
+        .await;
+    assert_eq!(code, StatusCode::CREATED, "{answer}");
+    bind(cluster, "mutatingadmissionpolicybindings", Value::Null).await;
+}
+
 async fn bind(cluster: &Cluster, bindings: &str, actions: Value) {
     let mut binding = json!({"metadata": {"name": "rule"}, "spec": {"policyName": "rule"}});
     if actions.is_array() {
@@ -69,19 +85,8 @@ async fn what_admission_makes_of_a_scale_reaches_the_workload() {
     let cluster = Cluster::start_without(&["ServiceAccount"]).await;
     let path = "/apis/apps/v1/namespaces/default/deployments";
     cluster.post(path, &deployment("web")).await;
-    let rule = json!({
-        "apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["deployments/scale"],
-    });
     let expression = r#"[JSONPatch{op: "replace", path: "/spec/replicas", value: 4}]"#;
-    let policy = json!({"metadata": {"name": "rule"}, "spec": {
-        "matchConstraints": {"resourceRules": [rule]}, "reinvocationPolicy": "Never",
-        "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": expression}}],
-    }});
-    let (code, answer) = cluster
-        .post(&format!("{POLICIES}/mutatingadmissionpolicies"), &policy)
-        .await;
-    assert_eq!(code, StatusCode::CREATED, "{answer}");
-    bind(&cluster, "mutatingadmissionpolicybindings", Value::Null).await;
+    mutate(&cluster, ("apps", "deployments/scale"), "UPDATE", expression).await;
     let (_, mut scale) = cluster.get(&format!("{path}/web/scale")).await;
     scale["spec"]["replicas"] = 100.into();
     let (code, answer) = cluster.put(&format!("{path}/web/scale"), &scale).await;
@@ -92,6 +97,46 @@ async fn what_admission_makes_of_a_scale_reaches_the_workload() {
     );
     let (_, workload) = cluster.get(&format!("{path}/web")).await;
     assert_eq!(workload["spec"]["replicas"], 4);
+}
+
+#[tokio::test]
+async fn admission_sees_all_that_a_status_is_sent_with_and_changes_the_status_alone() {
+    let cluster = Cluster::start_without(&["ServiceAccount"]).await;
+    pod(&cluster, "web").await;
+    let expression = r#"[
+        JSONPatch{op: "add", path: "/status/message", value: object.spec.containers[0].image},
+        JSONPatch{op: "add", path: "/spec/activeDeadlineSeconds", value: 5}
+    ]"#;
+    mutate(&cluster, ("", "pods/status"), "UPDATE", expression).await;
+    let (_, before) = cluster.get(&format!("{PODS}/web")).await;
+    let mut sent = before.clone();
+    sent["spec"]["containers"][0]["image"] = "other".into();
+    sent["status"]["phase"] = "Running".into();
+    let (code, answer) = cluster.put(&format!("{PODS}/web/status"), &sent).await;
+    assert_eq!(code, StatusCode::OK, "{answer}");
+    assert_eq!(answer["spec"], before["spec"]);
+    assert_eq!(answer["status"]["phase"], "Running");
+    assert_eq!(answer["status"]["message"], "other");
+    assert_eq!(answer["metadata"]["generation"], before["metadata"]["generation"]);
+}
+
+#[tokio::test]
+async fn admission_gives_no_new_object_a_status_and_no_change_of_a_spec_one() {
+    let cluster = Cluster::start_without(&["ServiceAccount"]).await;
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    let expression = r#"[JSONPatch{op: "add", path: "/status", value: {"replicas": 7}}]"#;
+    mutate(&cluster, ("apps", "deployments"), "*", expression).await;
+    let (code, created) = cluster.post(path, &deployment("web")).await;
+    assert_eq!(
+        (code, &created["status"]),
+        (StatusCode::CREATED, &json!({})),
+        "{created}"
+    );
+    let patch = json!({"spec": {"replicas": 2}});
+    let merge = "application/merge-patch+json";
+    let (code, answer) = cluster.patch(&format!("{path}/web"), merge, &patch).await;
+    assert_eq!((code, &answer["status"]), (StatusCode::OK, &json!({})), "{answer}");
+    assert_eq!(answer["spec"]["replicas"], 2);
 }
 
 #[tokio::test]
