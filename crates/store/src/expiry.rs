@@ -1,6 +1,6 @@
 //! Keys with a time to live: which are due, and the task that deletes them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -24,8 +24,25 @@ const RETRY: Duration = Duration::from_secs(1);
 /// The live keys that will expire, soonest first.
 #[derive(Default)]
 pub(crate) struct Expiries {
-    queue: Mutex<BTreeSet<Expiry>>,
+    queue: Mutex<Queue>,
     sooner: Notify,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: BTreeSet<Expiry>,
+    /// When keys that were given more time expire, by the writes that gave them their first one.
+    prolonged: HashMap<(Arc<str>, Revision), u64>,
+}
+
+impl Queue {
+    fn remove(&mut self, entry: &Entry) -> Option<Expiry> {
+        let mut expiry = Expiry::of(entry)?;
+        if let Some(at_ms) = self.prolonged.remove(&(entry.key.clone(), entry.mod_revision)) {
+            expiry.at_ms = at_ms;
+        }
+        self.waiting.remove(&expiry).then_some(expiry)
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,18 +66,32 @@ impl Expiry {
 impl Expiries {
     pub fn track(&self, entry: &Entry) {
         if let Some(expiry) = Expiry::of(entry) {
-            let mut queue = self.queue.lock();
-            queue.insert(expiry.clone());
-            if queue.first() == Some(&expiry) {
+            let waiting = &mut self.queue.lock().waiting;
+            waiting.insert(expiry.clone());
+            if waiting.first() == Some(&expiry) {
                 self.sooner.notify_one();
             }
         }
     }
 
+    /// Gives keys that have not expired so long from now on.
+    pub fn prolong(&self, entries: &[Arc<Entry>], ttl: Duration) {
+        let at_ms = now_ms().saturating_add(ttl.as_millis() as u64);
+        let queue = &mut *self.queue.lock();
+        for entry in entries {
+            if let Some(expiry) = queue.remove(entry) {
+                queue.prolonged.insert((entry.key.clone(), entry.mod_revision), at_ms);
+                queue.waiting.insert(Expiry { at_ms, ..expiry });
+            }
+        }
+        // They may have had longer before.
+        self.sooner.notify_one();
+    }
+
     /// Keeps up with a change of the key space.
     pub fn follow(&self, event: &Event) {
-        if let Some(expiry) = event.previous.as_deref().and_then(Expiry::of) {
-            self.queue.lock().remove(&expiry);
+        if let Some(previous) = &event.previous {
+            self.queue.lock().remove(previous);
         }
         if let Some(current) = &event.current {
             self.track(current);
@@ -70,6 +101,7 @@ impl Expiries {
     fn due(&self, now_ms: u64) -> Vec<Expiry> {
         let queue = self.queue.lock();
         queue
+            .waiting
             .iter()
             .take_while(|expiry| expiry.at_ms <= now_ms)
             .take(DELETES_AT_ONCE)
@@ -79,7 +111,7 @@ impl Expiries {
 
     /// Returns when a key may be due.
     async fn wait(&self) {
-        let next_ms = self.queue.lock().first().map(|expiry| expiry.at_ms);
+        let next_ms = self.queue.lock().waiting.first().map(|expiry| expiry.at_ms);
         let Some(next_ms) = next_ms else {
             return self.sooner.notified().await;
         };

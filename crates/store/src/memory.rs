@@ -1,6 +1,7 @@
 //! The engine without a disk: for tests and for clusters that may forget everything.
 
 use std::sync::{Arc, Once, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -9,7 +10,7 @@ use crate::expiry::{self, now_ms};
 use crate::history::{Commit, HISTORY_BYTES, History};
 use crate::shared::Shared;
 use crate::state::{Effect, State};
-use crate::{EventStream, Outcome, Revision, Snapshot, Store, StoreError, Transaction, Write};
+use crate::{Entry, EventStream, Outcome, Revision, Snapshot, Store, StoreError, Transaction, Write};
 
 /// An empty store that lives as long as this process.
 pub fn open() -> Arc<Memory> {
@@ -112,6 +113,11 @@ impl Store for Memory {
         }
         self.shared.forget(revision);
         Ok(())
+    }
+
+    fn prolong(&self, entries: &[Arc<Entry>], ttl: Duration) -> bool {
+        self.shared.expiries.prolong(entries, ttl);
+        true
     }
 
     async fn close(&self) {

@@ -141,6 +141,13 @@ pub trait Store: Send + Sync {
     /// Forgets history before `revision`; the current state is untouched.
     async fn compact(&self, revision: Revision) -> Result<(), StoreError>;
 
+    /// Lets entries with a time to live have it anew from now on, without a new revision. It is not written down: after a
+    /// restart it is the time of their writes that counts. `false` when the engine cannot do this.
+    fn prolong(&self, entries: &[Arc<Entry>], ttl: Duration) -> bool {
+        let _ = (entries, ttl);
+        false
+    }
+
     /// How much room the engine takes on its disk, if it has one and can tell.
     async fn disk_bytes(&self) -> Option<u64> {
         None

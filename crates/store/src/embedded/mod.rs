@@ -43,7 +43,7 @@ use crate::expiry::{self, now_ms};
 use crate::history::HISTORY_BYTES;
 use crate::shared::{Missing, Shared};
 use crate::state::State;
-use crate::{EventStream, Outcome, Revision, Snapshot, Store, StoreError, Transaction};
+use crate::{Entry, EventStream, Outcome, Revision, Snapshot, Store, StoreError, Transaction};
 
 /// How much history is kept on disk.
 #[derive(Clone, Debug)]
@@ -279,6 +279,11 @@ impl Store for Embedded {
     async fn disk_bytes(&self) -> Option<u64> {
         let volume = self.archive.volume.clone();
         blocking(move || Ok(volume.bytes()?)).await.ok()
+    }
+
+    fn prolong(&self, entries: &[Arc<Entry>], ttl: Duration) -> bool {
+        self.shared.expiries.prolong(entries, ttl);
+        true
     }
 
     async fn close(&self) {

@@ -1,7 +1,8 @@
 //! Leases: how long the keys that are put with them are to live.
 //!
 //! The store itself deletes a key when its time is up, also if this process ends before; here is only which key was put
-//! with which lease. A lease cannot be kept alive: the time of a key is part of its write.
+//! with which lease. Keeping a lease alive gives its keys their time anew; the store does not write that down, as little as
+//! the leases themselves.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use tonic::Status;
 
 use super::{Parts, header, status};
-use crate::etcd::proto::{LeaseTimeToLiveRequest, LeaseTimeToLiveResponse};
+use crate::etcd::proto::{LeaseKeepAliveResponse, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse};
 use crate::{Compare, Entry, Outcome, Revision, Snapshot, Transaction, Write};
 
 /// Leases that may be open at once.
@@ -129,6 +130,16 @@ impl Leases {
         table.leases.keys().copied().collect()
     }
 
+    /// Lets a lease live as long from now on as it was granted for.
+    fn renew(&self, id: i64) {
+        if let Some(lease) = self.0.lock().leases.get_mut(&id) {
+            // What could be granted can be granted again.
+            lease.end = Instant::now()
+                .checked_add(Duration::from_secs(lease.seconds as u64))
+                .unwrap_or(lease.end);
+        }
+    }
+
     fn forget(&self, id: i64) {
         self.0.lock().forget(id);
     }
@@ -193,6 +204,29 @@ impl Parts {
                 Err(error) => return Err(status(&error)),
             }
         }
+    }
+
+    /// Gives a lease and its keys their time anew. A lease that has ended is told to have none left.
+    pub async fn keep_alive(&self, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
+        // A key that is being put with this lease would be left with less.
+        let _alone = self.turns.write().await;
+        let snapshot = self.store.snapshot();
+        let mut told = LeaseKeepAliveResponse {
+            header: header(snapshot.revision()),
+            id,
+            ttl: 0,
+        };
+        let Some(remaining) = self.leases.remaining(id) else {
+            return Ok(told);
+        };
+        let entries = self.leased(id, &remaining, &*snapshot);
+        let ttl = Duration::from_secs(remaining.granted_seconds as u64);
+        if !self.store.prolong(&entries, ttl) {
+            return Err(Status::unimplemented("this store cannot keep leases alive"));
+        }
+        self.leases.renew(id);
+        told.ttl = remaining.granted_seconds;
+        Ok(told)
     }
 
     pub async fn time_to_live(&self, request: LeaseTimeToLiveRequest) -> Result<LeaseTimeToLiveResponse, Status> {

@@ -5,7 +5,7 @@
 //! [`Codec`] the other way round: they lie in the store as our API server wants them, and clients see them as they would lie
 //! in etcd.
 //!
-//! What is not supported is refused: keeping leases alive, puts that keep the old value, ranges sorted by value, and reads of
+//! What is not supported is refused: puts that keep the old value, ranges sorted by value, and reads of
 //! a key in a transaction that writes it later. A key's `version` counts the revisions since it was created, not its writes.
 //! Leases end with the process, though not the time to live of their keys.
 
@@ -20,7 +20,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::Stream;
+use futures_util::{Stream, StreamExt};
 use tokio::sync::RwLock;
 use tonic::{Request, Response, Status, Streaming};
 
@@ -34,9 +34,10 @@ use crate::etcd::proto::maintenance_server::{Maintenance, MaintenanceServer};
 use crate::etcd::proto::watch_server::{Watch, WatchServer};
 use crate::etcd::proto::{
     CompactionRequest, CompactionResponse, DeleteRangeRequest, DeleteRangeResponse, KeyValue, LeaseGrantRequest,
-    LeaseGrantResponse, LeaseLeasesRequest, LeaseLeasesResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus,
-    LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, PutRequest, PutResponse, RangeRequest, RangeResponse,
-    ResponseHeader, StatusRequest, StatusResponse, TxnRequest, TxnResponse, WatchRequest, WatchResponse,
+    LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse, LeaseLeasesRequest, LeaseLeasesResponse,
+    LeaseRevokeRequest, LeaseRevokeResponse, LeaseStatus, LeaseTimeToLiveRequest, LeaseTimeToLiveResponse, PutRequest,
+    PutResponse, RangeRequest, RangeResponse, ResponseHeader, StatusRequest, StatusResponse, TxnRequest, TxnResponse,
+    WatchRequest, WatchResponse,
 };
 use crate::{Entry, Revision, Snapshot, Store, StoreError};
 
@@ -203,6 +204,21 @@ impl Watch for Server {
 
 #[tonic::async_trait]
 impl Lease for Server {
+    type LeaseKeepAliveStream = Pin<Box<dyn Stream<Item = Result<LeaseKeepAliveResponse, Status>> + Send>>;
+
+    /// Answers one request after the other, so that a client that does not read is not answered without end.
+    async fn lease_keep_alive(
+        &self,
+        request: Request<Streaming<LeaseKeepAliveRequest>>,
+    ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
+        let parts = self.0.clone();
+        let answers = request.into_inner().then(move |asked| {
+            let parts = parts.clone();
+            async move { parts.keep_alive(asked?.id).await }
+        });
+        Ok(Response::new(Box::pin(answers)))
+    }
+
     async fn lease_revoke(
         &self,
         request: Request<LeaseRevokeRequest>,

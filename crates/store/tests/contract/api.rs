@@ -499,6 +499,67 @@ pub async fn a_lease_takes_its_keys_with_it(peer: Peer) {
     assert_eq!(refused.code(), Code::NotFound);
 }
 
+pub async fn a_lease_lives_as_long_as_it_is_kept_alive(peer: Peer) {
+    const SECONDS: i64 = 8;
+    let mut leases = LeaseClient::new(peer.channel.clone());
+    let grant = LeaseGrantRequest { ttl: SECONDS, id: 7 };
+    leases.lease_grant(grant).await.unwrap();
+    let leased = PutRequest {
+        lease: 7,
+        ..put("a", "x")
+    };
+    let written = peer
+        .kv()
+        .put(leased)
+        .await
+        .unwrap()
+        .into_inner()
+        .header
+        .unwrap()
+        .revision;
+    let mut watching = peer
+        .watch(WatchCreateRequest {
+            key: "a".into(),
+            start_revision: written + 1,
+            ..WatchCreateRequest::default()
+        })
+        .await;
+    assert!(watching.next().await.created);
+
+    // As with watches, etcd does not answer before there is a request.
+    let (ask, mut queue) = mpsc::channel(1);
+    ask.send(LeaseKeepAliveRequest { id: 7 }).await.unwrap();
+    let outgoing = futures_util::stream::poll_fn(move |context| queue.poll_recv(context));
+    let mut answers = leases.lease_keep_alive(outgoing).await.unwrap().into_inner();
+    // Longer than the lease would live by itself.
+    for _ in 0..6 {
+        let told = answers.message().await.unwrap().unwrap();
+        assert_eq!((told.id, told.ttl), (7, SECONDS));
+        assert_eq!(told.header.unwrap().revision, written, "nothing is written");
+        sleep(Duration::from_secs(2)).await;
+        ask.send(LeaseKeepAliveRequest { id: 7 }).await.unwrap();
+    }
+    assert_eq!(answers.message().await.unwrap().unwrap().ttl, SECONDS);
+    let held = peer.range(key("a")).await.unwrap();
+    assert_eq!((held.kvs[0].mod_revision, held.kvs[0].lease), (written, 7));
+    let ask_time = LeaseTimeToLiveRequest { id: 7, keys: true };
+    let told = leases.lease_time_to_live(ask_time).await.unwrap().into_inner();
+    assert!((1..=SECONDS).contains(&told.ttl) && told.keys.len() == 1, "{told:?}");
+
+    assert_eq!(watching.events().await, ["-a "]);
+    for id in [7, 99] {
+        ask.send(LeaseKeepAliveRequest { id }).await.unwrap();
+        let told = answers.message().await.unwrap().unwrap();
+        assert_eq!(
+            (told.id, told.ttl),
+            (id, 0),
+            "what has ended, or never was, has no time left"
+        );
+    }
+    drop(ask);
+    assert!(answers.message().await.unwrap().is_none());
+}
+
 /// Only of ours: a real etcd is a process that is told to stop by a signal.
 #[tokio::test]
 async fn a_server_stops_although_somebody_watches() {

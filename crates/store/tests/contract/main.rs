@@ -88,4 +88,5 @@ api! {
     numbers_of_watches_do_not_collide
     a_watch_that_is_too_late_is_told_where_to_begin
     a_lease_takes_its_keys_with_it
+    a_lease_lives_as_long_as_it_is_kept_alive
 }
