@@ -132,11 +132,7 @@ impl Call<'_> {
             return Ok(response);
         }
         let page = registry.list(&request).await?;
-        let decoded = page
-            .entries
-            .iter()
-            .map(|entry| self.served.decode_stored(&entry.value, entry.mod_revision));
-        presenter.list(list_metadata(&page), decoded.collect::<Result<_, _>>()?)
+        presenter.list(list_metadata(&page), self.served.decode_all(&page.entries)?)
     }
 
     async fn watch(&self) -> Result<Response<Body>, Error> {
@@ -263,8 +259,7 @@ impl Call<'_> {
         let request = self.list_request()?;
         let page = registry.list(&request).await?;
         let mut items = Vec::with_capacity(page.entries.len());
-        for entry in &page.entries {
-            let value = self.served.decode_stored(&entry.value, entry.mod_revision)?;
+        for value in self.served.decode_all(&page.entries)? {
             let name = value["metadata"]["name"].as_str().unwrap_or_default();
             match registry
                 .delete(&self.served, &self.info.namespace, name, &delete, &options)

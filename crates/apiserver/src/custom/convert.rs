@@ -1,6 +1,6 @@
 //! Conversion between the versions of a custom resource: by name only, or by asking its webhook.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Weak;
 use std::time::Duration;
 
@@ -20,6 +20,10 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// How many converted objects are remembered: the same state of an object converts to the same result, and watchers and
 /// lists ask for it again and again.
 const MAX_REMEMBERED: usize = 1024;
+
+/// How much is sent in one request: what comes back is about as long, and has to come in time.
+const MAX_BATCH: usize = 1000;
+const MAX_BATCH_BYTES: usize = 2 << 20;
 
 /// The forms of a review that we speak.
 const REVIEW_VERSIONS: [&str; 1] = ["v1"];
@@ -59,66 +63,106 @@ impl Converter {
         }))
     }
 
-    pub fn convert(&self, object: &mut Value, api_version: &str) -> Result<(), Error> {
+    /// Converts objects of one kind, all of them by as few requests as can be.
+    pub fn convert(&self, objects: &mut [&mut Value], api_version: &str) -> Result<(), Error> {
         match self {
             Converter::Rename => {
-                object["apiVersion"] = api_version.into();
+                for object in objects {
+                    object["apiVersion"] = api_version.into();
+                }
                 Ok(())
             }
-            Converter::Webhook(hook) => {
-                *object = hook.convert(object, api_version)?;
-                Ok(())
-            }
+            Converter::Webhook(hook) => hook.convert(objects, api_version),
         }
     }
 }
 
 impl Hook {
-    fn convert(&self, object: &Value, api_version: &str) -> Result<Value, Error> {
-        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-        let key = (text("uid"), text("resourceVersion"), api_version.to_owned());
-        let known = !key.1.is_empty() && key.1 != "0";
-        if known && let Some(found) = self.remembered.lock().get(&key) {
-            return Ok(found.clone());
-        }
-        let converted = self.ask(object, api_version).map_err(|why| failed(object, &why))?;
-        if known {
-            let mut remembered = self.remembered.lock();
-            if remembered.len() >= MAX_REMEMBERED {
-                remembered.clear();
+    fn convert(&self, objects: &mut [&mut Value], api_version: &str) -> Result<(), Error> {
+        let whole = if objects.len() > 1 { "List" } else { "" };
+        let mut left = VecDeque::new();
+        for object in objects {
+            let key = key(object, api_version);
+            let found = key.as_ref().and_then(|key| self.remembered.lock().get(key).cloned());
+            match found {
+                Some(found) => **object = found,
+                None => left.push_back((key, object.to_string(), &mut **object)),
             }
-            remembered.insert(key, converted.clone());
         }
-        Ok(converted)
+        while !left.is_empty() {
+            let batch: Vec<_> = left
+                .drain(..batch_length(left.iter().map(|(_, text, _)| text.len())))
+                .collect();
+            let texts: Vec<&str> = batch.iter().map(|(_, text, _)| text.as_str()).collect();
+            let before: Vec<&Value> = batch.iter().map(|(_, _, object)| &**object).collect();
+            let after = self.ask(&before, &texts, api_version);
+            let after = after.map_err(|why| failed(before[0], whole, &why))?;
+            for ((key, _, object), converted) in batch.into_iter().zip(after) {
+                if let Some(key) = key {
+                    self.remember(key, &converted);
+                }
+                *object = converted;
+            }
+        }
+        Ok(())
     }
 
-    fn ask(&self, object: &Value, api_version: &str) -> Result<Value, String> {
+    fn remember(&self, key: Remembered, converted: &Value) {
+        let mut remembered = self.remembered.lock();
+        if remembered.len() >= MAX_REMEMBERED {
+            remembered.clear();
+        }
+        remembered.insert(key, converted.clone());
+    }
+
+    /// Asks for all of these objects, which stand in `texts` as they are sent.
+    fn ask(&self, objects: &[&Value], texts: &[&str], api_version: &str) -> Result<Vec<Value>, String> {
         let webhook = self.webhook.as_ref().map_err(Clone::clone)?;
         if !self.speaks {
             return Err("the webhook's conversionReviewVersions do not include \"v1\"".to_owned());
         }
         let server = self.server.upgrade().ok_or("the server is shutting down")?;
         let uid = uuid::Uuid::new_v4().to_string();
-        let review = json!({
-            "kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1",
-            "request": { "uid": uid, "desiredAPIVersion": api_version, "objects": [object] },
-        });
+        let review = format!(
+            "{{\"kind\":\"ConversionReview\",\"apiVersion\":\"apiextensions.k8s.io/v1\",\"request\":{{\"uid\":\"{uid}\",\
+             \"desiredAPIVersion\":{},\"objects\":[{}]}}}}",
+            json!(api_version),
+            texts.join(","),
+        );
         let lookup = server.registry.lookup();
         let services = admission::Services(&lookup);
-        let call = webhook.post(&services, Bytes::from(review.to_string()), TIMEOUT);
+        let call = webhook.post(&services, Bytes::from(review), TIMEOUT);
         let handle = Handle::try_current().map_err(|error| error.to_string())?;
         if handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
             return Err("conversion webhooks need a runtime with several threads".to_owned());
         }
         // What is read is converted where it is shown, deep inside of lists and watches that hold nothing else up.
         let answer = tokio::task::block_in_place(|| handle.block_on(call)).map_err(|error| error.to_string())?;
-        let review: Value = serde_json::from_slice(&answer).map_err(|error| error.to_string())?;
-        converted(object, &review["response"], &uid, api_version)
+        let mut review: Value = serde_json::from_slice(&answer).map_err(|error| error.to_string())?;
+        all_converted(objects, review["response"].take(), &uid, api_version)
     }
 }
 
-/// What the webhook made of the object. It may change labels and annotations, but no other metadata.
-fn converted(object: &Value, response: &Value, uid: &str, api_version: &str) -> Result<Value, String> {
+/// What an object's converted form is remembered by; nothing for one that is not stored yet.
+fn key(object: &Value, api_version: &str) -> Option<Remembered> {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    let revision = text("resourceVersion");
+    let known = !revision.is_empty() && revision != "0";
+    known.then(|| (text("uid"), revision, api_version.to_owned()))
+}
+
+/// How many objects of these lengths the next request has: at least one.
+fn batch_length(lengths: impl Iterator<Item = usize>) -> usize {
+    let mut bytes = 0;
+    let fits = |length: &usize| {
+        bytes += length;
+        bytes <= MAX_BATCH_BYTES
+    };
+    lengths.take(MAX_BATCH).take_while(fits).count().max(1)
+}
+
+/// What the webhook made of all objects.
+fn all_converted(objects: &[&Value], mut response: Value, uid: &str, api_version: &str) -> Result<Vec<Value>, String> {
     if response["uid"] != uid {
         return Err(format!("expected response.uid={uid:?}, got {}", response["uid"]));
     }
@@ -126,32 +170,43 @@ fn converted(object: &Value, response: &Value, uid: &str, api_version: &str) -> 
         let message = response["result"]["message"].as_str().unwrap_or_default();
         return Err(message.to_owned());
     }
-    let objects = response["convertedObjects"].as_array().map_or(&[][..], Vec::as_slice);
-    let [found] = objects else {
-        return Err(format!("returned {} objects, expected 1", objects.len()));
+    let Value::Array(found) = response["convertedObjects"].take() else {
+        return Err(format!("returned 0 objects, expected {}", objects.len()));
     };
+    if found.len() != objects.len() {
+        return Err(format!("returned {} objects, expected {}", found.len(), objects.len()));
+    }
+    let pairs = objects.iter().zip(found).enumerate();
+    pairs
+        .map(|(index, (object, found))| converted(object, found, index, api_version))
+        .collect()
+}
+
+/// What the webhook made of an object. It may change labels and annotations, but no other metadata.
+fn converted(object: &Value, mut found: Value, index: usize, api_version: &str) -> Result<Value, String> {
     if found["apiVersion"] != api_version {
         return Err(format!(
-            "returned invalid converted object at index 0: invalid groupVersion (received {}, expected {api_version})",
+            "returned invalid converted object at index {index}: invalid groupVersion (received {}, expected {api_version})",
             found["apiVersion"].as_str().unwrap_or_default(),
         ));
     }
     if found["kind"] != object["kind"] {
-        return Err("returned invalid converted object at index 0: invalid kind".to_owned());
+        return Err(format!(
+            "returned invalid converted object at index {index}: invalid kind"
+        ));
     }
     for field in ["name", "namespace", "uid"] {
         if found["metadata"][field] != object["metadata"][field] {
             return Err(format!(
-                "returned invalid metadata in object at index 0: metadata.{field} mismatch: {} != {}",
+                "returned invalid metadata in object at index {index}: metadata.{field} mismatch: {} != {}",
                 found["metadata"][field], object["metadata"][field],
             ));
         }
     }
-    let mut result = found.clone();
     let mut metadata = object["metadata"].clone();
     for field in ["labels", "annotations"] {
-        match found["metadata"].get(field).filter(|value| value.is_object()) {
-            Some(value) => metadata[field] = value.clone(),
+        match found["metadata"].get_mut(field).filter(|value| value.is_object()) {
+            Some(value) => metadata[field] = value.take(),
             None => {
                 if let Some(metadata) = metadata.as_object_mut() {
                     metadata.remove(field);
@@ -159,14 +214,14 @@ fn converted(object: &Value, response: &Value, uid: &str, api_version: &str) -> 
             }
         }
     }
-    result["metadata"] = metadata;
-    Ok(result)
+    found["metadata"] = metadata;
+    Ok(found)
 }
 
-fn failed(object: &Value, why: &str) -> Error {
+fn failed(object: &Value, whole: &str, why: &str) -> Error {
     let text = |field: &str| object[field].as_str().unwrap_or_default();
     Error::internal(format!(
-        "conversion webhook for {}, Kind={} failed: {why}",
+        "conversion webhook for {}, Kind={}{whole} failed: {why}",
         text("apiVersion"),
         text("kind"),
     ))
@@ -181,8 +236,8 @@ mod tests {
             "apiVersion": "a/v1", "kind": "A", "metadata": { "name": "a", "uid": "u", "generation": 1 }, "old": 1,
         });
         let response = json!({ "uid": "r", "result": { "status": "Success" }, "convertedObjects": [found] });
-        let result = converted(&object, &response, "r", "a/v2");
-        assert_eq!(result, expected.map_err(str::to_owned));
+        let result = all_converted(&[&object], response, "r", "a/v2");
+        assert_eq!(result, expected.map(|expected| vec![expected]).map_err(str::to_owned));
     }
 
     #[test]
@@ -201,6 +256,29 @@ mod tests {
         check(
             json!({ "apiVersion": "a/v2", "kind": "A", "metadata": { "name": "b", "uid": "u" } }),
             Err("returned invalid metadata in object at index 0: metadata.name mismatch: \"b\" != \"a\""),
+        );
+    }
+
+    #[test]
+    fn a_request_has_many_objects_but_is_not_long() {
+        assert_eq!(batch_length([1; 3].into_iter()), 3);
+        assert_eq!(batch_length([1; 5000].into_iter()), MAX_BATCH);
+        assert_eq!(batch_length([MAX_BATCH_BYTES / 2; 3].into_iter()), 2);
+        assert_eq!(batch_length([MAX_BATCH_BYTES + 1; 3].into_iter()), 1);
+    }
+
+    #[test]
+    fn every_object_is_answered() {
+        let object = json!({ "apiVersion": "a/v1", "kind": "A", "metadata": { "name": "a" } });
+        let response =
+            |objects: Value| json!({ "uid": "r", "result": { "status": "Success" }, "convertedObjects": objects });
+        let of = |objects: Value| all_converted(&[&object, &object], response(objects), "r", "a/v2");
+        let new = json!({ "apiVersion": "a/v2", "kind": "A", "metadata": { "name": "a" } });
+        assert_eq!(of(json!([new, new])), Ok(vec![new.clone(), new.clone()]));
+        assert_eq!(of(json!([new])), Err("returned 1 objects, expected 2".to_owned()));
+        assert_eq!(
+            of(json!([new, { "apiVersion": "a/v2", "kind": "B" }])),
+            Err("returned invalid converted object at index 1: invalid kind".to_owned())
         );
     }
 }

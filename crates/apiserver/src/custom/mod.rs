@@ -66,30 +66,33 @@ impl Custom {
         self.retired.send_replace(true);
     }
 
-    /// Makes a stored object one of the served version: what has been stored before the schema changed is brought into
+    /// Makes stored objects ones of the served version: what has been stored before the schema changed is brought into
     /// its present form first.
-    pub fn read_stored(&self, object: &mut Value, api_version: &str) -> Result<(), Error> {
-        let stored = object["apiVersion"].as_str().unwrap_or_default();
-        let stored = stored.rsplit('/').next().unwrap_or_default().to_owned();
-        if let Some(version) = self.definition.version(&stored) {
-            version.normalize(object)?;
-            version.complete(object);
+    pub fn read_stored(&self, objects: &mut [Value], api_version: &str) -> Result<(), Error> {
+        for object in objects.iter_mut() {
+            let stored = object["apiVersion"].as_str().unwrap_or_default();
+            let stored = stored.rsplit('/').next().unwrap_or_default().to_owned();
+            if let Some(version) = self.definition.version(&stored) {
+                version.normalize(object)?;
+                version.complete(object);
+            }
         }
-        self.convert(object, api_version)
+        self.convert(objects, api_version)
     }
 
     pub fn write_stored(&self, object: &mut Value, api_version: &str) -> Result<(), Error> {
-        self.convert(object, api_version)
+        self.convert(std::slice::from_mut(object), api_version)
     }
 
-    fn convert(&self, object: &mut Value, api_version: &str) -> Result<(), Error> {
-        if object["apiVersion"] == api_version {
-            return Ok(());
-        }
-        self.converter.convert(object, api_version)?;
+    fn convert(&self, objects: &mut [Value], api_version: &str) -> Result<(), Error> {
+        let is_other = |object: &&mut Value| object["apiVersion"] != api_version;
+        let mut others: Vec<&mut Value> = objects.iter_mut().filter(is_other).collect();
+        self.converter.convert(&mut others, api_version)?;
         let version = api_version.rsplit('/').next().unwrap_or_default();
         if let Some(version) = self.definition.version(version) {
-            version.normalize(object)?;
+            for object in others {
+                version.normalize(object)?;
+            }
         }
         Ok(())
     }

@@ -242,7 +242,7 @@ impl admission::Lookup for StoreLookup<'_> {
 
     async fn convert(&self, mut object: Value, to: &'static Resource) -> Result<Value, Error> {
         match self.served(to).as_ref().and_then(|served| served.custom.as_ref()) {
-            Some(custom) => custom.read_stored(&mut object, &to.api_version())?,
+            Some(custom) => custom.read_stored(std::slice::from_mut(&mut object), &to.api_version())?,
             None => api::convert(&mut object, &to.api_version()),
         }
         Ok(object)

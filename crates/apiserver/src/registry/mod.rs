@@ -286,17 +286,28 @@ impl Served {
 
     /// A stored object as a value in the served version, with its revision.
     pub fn decode_stored(&self, stored: &[u8], revision: Revision) -> Result<Value, Error> {
-        let mut value: Value = serde_json::from_slice(stored).map_err(Error::internal)?;
-        // A dry run has no revision to show.
-        if revision != 0 {
-            value["metadata"]["resourceVersion"] = revision.to_string().into();
-        }
+        let mut value = read_json(stored, revision)?;
+        self.to_served(std::slice::from_mut(&mut value))?;
+        Ok(value)
+    }
+
+    /// The same of many, which a webhook that converts them is asked about together.
+    pub fn decode_all(&self, entries: &[Arc<Entry>]) -> Result<Vec<Value>, Error> {
+        let values = entries.iter().map(|entry| read_json(&entry.value, entry.mod_revision));
+        let mut values = values.collect::<Result<Vec<_>, _>>()?;
+        self.to_served(&mut values)?;
+        Ok(values)
+    }
+
+    fn to_served(&self, values: &mut [Value]) -> Result<(), Error> {
         match &self.custom {
-            Some(custom) => custom.read_stored(&mut value, &self.api_version)?,
-            None if self.converts() => api::convert(&mut value, &self.api_version),
+            Some(custom) => custom.read_stored(values, &self.api_version)?,
+            None if self.converts() => values
+                .iter_mut()
+                .for_each(|value| api::convert(value, &self.api_version)),
             None => {}
         }
-        Ok(value)
+        Ok(())
     }
 
     /// The bytes to store for a value in the served version.
@@ -319,6 +330,15 @@ impl Served {
         // Kept for as long as the object is, so without the room that the buffer grew into.
         Ok(Bytes::copy_from_slice(&bytes))
     }
+}
+
+/// An object as it is stored, with its revision; a dry run has none to show.
+fn read_json(stored: &[u8], revision: Revision) -> Result<Value, Error> {
+    let mut value: Value = serde_json::from_slice(stored).map_err(Error::internal)?;
+    if revision != 0 {
+        value["metadata"]["resourceVersion"] = revision.to_string().into();
+    }
+    Ok(value)
 }
 
 impl Stored {

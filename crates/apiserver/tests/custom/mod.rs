@@ -1,5 +1,7 @@
 //! Custom resources as clients see them.
 
+mod conversion;
+
 use std::time::Duration;
 
 use crate::cluster::{Cluster, text_of};
@@ -54,8 +56,12 @@ fn foo(name: &str, spec: Value) -> Value {
 }
 
 pub async fn established() -> Cluster {
+    established_with(&definition()).await
+}
+
+async fn established_with(definition: &Value) -> Cluster {
     let cluster = Cluster::start().await;
-    let (code, answer) = cluster.post(DEFINITIONS, &definition()).await;
+    let (code, answer) = cluster.post(DEFINITIONS, definition).await;
     assert_eq!(code, StatusCode::CREATED, "{answer}");
     wait_for(&cluster, &format!("{DEFINITIONS}/foos.example.com"), |answer| {
         let conditions = answer["status"]["conditions"].as_array().cloned().unwrap_or_default();
