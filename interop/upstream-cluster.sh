@@ -107,7 +107,7 @@ resolvConf: "$dir/resolv.conf"
 podLogsDir: "$dir/pod-logs"
 volumePluginDir: "$dir/volume-plugins"
 oomScoreAdj: 0
-evictionHard: { memory.available: 100Mi, nodefs.available: 1%, nodefs.inodesFree: 1%, imagefs.available: 1% }
+evictionHard: { memory.available: 10Mi, nodefs.available: 10Mi, imagefs.available: 10Mi }
 imageGCHighThresholdPercent: 100
 serializeImagePulls: false
 EOF
@@ -282,7 +282,7 @@ add_node_inside() {
     --container-runtime-endpoint "unix://$dir/cri-2.sock" --root-dir "$dir/node-2/kubelet" \
     --pod-logs-dir "$dir/node-2/pod-logs" --cgroup-root "/karve-$name" --cluster-dns "$dns_service" \
     --client-ca-file "$dir/pki/ca.crt" --hostname-override node-2 --node-ip "$second_address" \
-    --eviction-hard 'memory.available<100Mi,nodefs.available<1%,imagefs.available<1%'
+    --eviction-hard "memory.available<10Mi,nodefs.available<10Mi,imagefs.available<10Mi"
 }
 
 # As a machine goes that loses its power: nobody says goodbye, and nothing of it answers any more.
@@ -323,7 +323,7 @@ kubelet_ours() {
     --container-runtime-endpoint "unix://$(cri_socket)" --root-dir "$dir/kubelet" \
     --pod-logs-dir "$dir/pod-logs" --cgroup-root "/kv$(tag)" --cluster-dns "$dns_service" \
     --client-ca-file "$dir/pki/ca.crt" --hostname-override "$node" --node-ip "$node_address" \
-    --eviction-hard 'memory.available<100Mi,nodefs.available<1%,imagefs.available<1%'
+    --eviction-hard "memory.available<10Mi,nodefs.available<10Mi,imagefs.available<10Mi"
 }
 
 # The conntrack limits are the machine's, which a network namespace may not change.
