@@ -25,10 +25,17 @@ launch() {
   local name=$1
   shift
   mkdir -p "$dir/own/pids" "$dir/logs"
-  # No lock of a caller may live on in a server.
-  setsid "$@" >"$dir/logs/$name.log" 2>&1 </dev/null 9>&- &
+  record=$dir/own/pids/$name launch_recorded "$@" >"$dir/logs/$name.log" 2>&1 </dev/null &
   local pid=$!
   echo "$pid $(started_at $pid)" >"$dir/own/pids/$name"
+}
+
+# It makes its own record first: whoever starts it may be ended before it has made one. Nothing runs without a record.
+launch_recorded() {
+  local pid=$BASHPID
+  echo "$pid $(started_at "$pid")" >"$record" || exit
+  # No lock of a caller may live on in a server.
+  exec setsid "$@" 9>&-
 }
 
 is_running() {

@@ -1,13 +1,14 @@
 //! Processes that end with the value that stands for them.
 
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
@@ -118,8 +119,47 @@ impl Process {
     }
 }
 
+/// Runs a command to its end and returns what it printed; its errors go to the terminal. An interrupt at the terminal does
+/// not reach it: it is asked to end, with all that it waits for, and this fails.
+pub fn output(command: &mut Command) -> Result<String> {
+    let shown = format!("{command:?}");
+    command.stdout(Stdio::piped());
+    let mut process = Process::spawn(command, Path::new(""))?;
+    let mut printed = process.child.stdout.take().context("the output was piped")?;
+    let reader = thread::spawn(move || {
+        let mut text = String::new();
+        printed.read_to_string(&mut text).map(|_| text)
+    });
+    let status = loop {
+        match process.wait_until(Instant::now() + PATIENCE) {
+            Ok(Some(status)) => break status,
+            Ok(None) => {}
+            Err(interrupted) => {
+                process.stop_group();
+                return Err(interrupted);
+            }
+        }
+    };
+    ensure!(status.success(), "{shown} failed with {status}");
+    let text = reader.join().expect("reading does not panic");
+    text.with_context(|| format!("{shown} printed something that is not text"))
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_heard_out_and_its_failure_told() {
+        let shell = |script: &str| output(Command::new("sh").args(["-c", script]));
+        assert_eq!(shell("echo one; echo two").unwrap(), "one\ntwo\n");
+        let error = shell("echo one; exit 3").unwrap_err().to_string();
+        assert!(error.ends_with("failed with exit status: 3"), "{error}");
     }
 }

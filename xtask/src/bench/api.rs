@@ -11,9 +11,11 @@ use serde_json::Value;
 use super::http::{Connection, Lines};
 use crate::cluster::Kubectl;
 use crate::process::Process;
-use crate::signals::wait_for;
+use crate::signals::{self, wait_for};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often a wait for an event looks up.
+const STEP: Duration = Duration::from_millis(200);
 
 pub struct Api {
     socket: PathBuf,
@@ -91,6 +93,7 @@ impl Watch {
     /// The time until `accept` has said yes to an object of this kind so many times.
     pub fn until(&mut self, begun: Instant, mut done: impl FnMut(&Value, bool) -> bool) -> Result<Duration> {
         loop {
+            self.wait()?;
             let line = self.lines.next_line().context("the watch ended")?;
             let event: Event = serde_json::from_slice(&line)?;
             if event.kind == "ERROR" {
@@ -100,6 +103,18 @@ impl Watch {
                 return Ok(begun.elapsed());
             }
         }
+    }
+}
+
+impl Watch {
+    /// Until something has come; fails when interrupted.
+    fn wait(&mut self) -> Result<()> {
+        let until = Instant::now() + PATIENCE;
+        while !self.lines.has_come(STEP).context("the watch ended")? {
+            signals::check()?;
+            ensure!(Instant::now() < until, "waited {} s for an event", PATIENCE.as_secs());
+        }
+        Ok(())
     }
 }
 

@@ -113,6 +113,21 @@ pub struct Lines {
 }
 
 impl Lines {
+    /// Whether there is something to read by the end of this time.
+    pub fn has_come(&mut self, within: Duration) -> io::Result<bool> {
+        if !self.read.is_empty() {
+            return Ok(true);
+        }
+        let patience = self.stream.get_ref().read_timeout()?;
+        self.stream.get_ref().set_read_timeout(Some(within))?;
+        let come = match self.stream.fill_buf() {
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(false),
+            other => other.map(|_| true),
+        };
+        self.stream.get_ref().set_read_timeout(patience)?;
+        come
+    }
+
     pub fn next_line(&mut self) -> io::Result<Vec<u8>> {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {

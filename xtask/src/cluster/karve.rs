@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,7 +15,7 @@ use super::workdir::WorkDir;
 use super::worker::Worker;
 use crate::namespace::NetworkNamespace;
 use crate::peers;
-use crate::process::Process;
+use crate::process::{self, Process};
 use crate::signals::wait_for;
 use crate::tools::{self, is_root, root, run};
 
@@ -351,7 +352,7 @@ impl Drop for Karve {
         self.end();
         if self.setup.nodes > 0
             && self.data_dir().exists()
-            && let Err(error) = run(self.karve(&["reset"]).stdout(std::process::Stdio::null()))
+            && let Err(error) = run(self.karve(&["reset"]).stdout(Stdio::null()).process_group(0))
         {
             eprintln!("{error:#}");
         }
@@ -375,7 +376,7 @@ impl Containerd {
             socket: PathBuf::new(),
             network: network.map(Path::to_owned),
         };
-        containerd.socket = tools::output(&mut containerd.script("start"))?.trim().into();
+        containerd.socket = process::output(&mut containerd.script("start"))?.trim().into();
         Ok(containerd)
     }
 
@@ -393,6 +394,7 @@ impl Containerd {
             None => Command::new(script),
         };
         command.arg(verb).arg(&self.dir).env("POD_SUBNET", POD_SUBNET);
+        command.process_group(0);
         command
     }
 }

@@ -1,6 +1,7 @@
 //! Upstream's own cluster of one node, by `interop/upstream-cluster.sh`.
 
 use std::collections::HashMap;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,6 +11,7 @@ use super::karve::Store;
 use super::kubectl::Kubectl;
 use super::workdir::WorkDir;
 use crate::tools::{self, root, run};
+use crate::{process, signals};
 
 /// Whose implementation of a component runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +63,10 @@ impl Upstream {
             facts: HashMap::new(),
             dir: WorkDir::create()?,
         };
-        let printed = tools::output(with(&mut cluster.script(verb))).with_context(|| cluster.last_words())?;
-        cluster.note(&printed);
+        let printed = process::output(with(&mut cluster.script(verb)));
+        // An interrupt needs no explanation.
+        signals::check()?;
+        cluster.note(&printed.with_context(|| cluster.last_words())?);
         Ok(cluster)
     }
 
@@ -112,7 +116,7 @@ impl Upstream {
 
     /// Ends everything but containerd and its pods and starts it again.
     pub fn restart(&mut self) -> Result<()> {
-        let printed = tools::output(&mut self.script("restart"))?;
+        let printed = process::output(&mut self.script("restart"))?;
         self.note(&printed);
         Ok(())
     }
@@ -176,6 +180,8 @@ impl Upstream {
     fn script(&self, verb: &str) -> Command {
         let mut command = Command::new(root().join("interop/upstream-cluster.sh"));
         command.arg(verb).arg(self.cluster_dir());
+        // What an interrupt at the terminal reached could not take the cluster down.
+        command.process_group(0);
         command
     }
 }
