@@ -25,15 +25,20 @@ launch() {
   local name=$1
   shift
   mkdir -p "$dir/own/pids" "$dir/logs"
+  rm -f "$dir/own/pids/$name"
   record=$dir/own/pids/$name launch_recorded "$@" >"$dir/logs/$name.log" 2>&1 </dev/null &
-  local pid=$!
-  echo "$pid $(started_at $pid)" >"$dir/own/pids/$name"
+  local tries=0
+  until [[ -e $dir/own/pids/$name ]]; do
+    [[ $((++tries)) -lt 1000 ]] || fail "$name did not start; see $dir/logs/$name.log"
+    sleep 0.005
+  done
 }
 
-# It makes its own record first: whoever starts it may be ended before it has made one. Nothing runs without a record.
+# It makes its own record first, at once and whole: whoever starts it may be ended before it could make one.
 launch_recorded() {
-  local pid=$BASHPID
-  echo "$pid $(started_at "$pid")" >"$record" || exit
+  local pid=$BASHPID new
+  new=$dir/own/new-$pid
+  echo "$pid $(started_at "$pid")" >"$new" && mv "$new" "$record" || exit
   # No lock of a caller may live on in a server.
   exec setsid "$@" 9>&-
 }
