@@ -47,7 +47,7 @@ mod worker;
 pub use eviction::{BadThreshold, Measurements, Places, Shortage, Thresholds};
 pub use options::{ImageGcOptions, KubeletOptions, LogOptions, ServerOptions};
 pub use run::{Kubelet, KubeletError, run};
-pub use server::{Access, ApiAuth, Authenticator, Authorizer, Server, StreamServer, User, bearer};
+pub use server::{Access, ApiAuth, Authenticator, Authorizer, Server, StreamServer, User, bearer, user_of};
 
 /// A quantity such as `10Mi`, in bytes; none if it is not one.
 pub fn parse_bytes(text: &str) -> Option<u64> {

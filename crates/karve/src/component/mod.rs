@@ -9,6 +9,7 @@ pub mod proxy;
 pub mod runtime;
 pub mod scheduler;
 mod serving;
+mod trust;
 
 use std::path::Path;
 

@@ -15,17 +15,17 @@ use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use kubelet::{ApiAuth, Authenticator, User, bearer};
+use kubelet::{ApiAuth, Authenticator, User, bearer, user_of};
 use metrics::Page;
-use rustls::ServerConfig;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
+use super::trust::Trust;
 use crate::layout::read;
-use crate::{pki, tls};
+use crate::pki::{self, Identity};
 
 /// Connections at a time, and how long one may take.
 const MAX_CONNECTIONS: usize = 64;
@@ -46,6 +46,9 @@ pub struct ServingArgs {
     /// The key of --tls-cert-file, PEM
     #[arg(long, requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
+    /// Who signs the certificates of clients, PEM [default: who signs those of the API server's clients]
+    #[arg(long)]
+    client_ca_file: Option<PathBuf>,
 }
 
 /// Serves until it is dropped.
@@ -75,7 +78,11 @@ pub async fn serve(
     if address.port() == 0 {
         return Ok(None);
     }
-    let acceptor = TlsAcceptor::from(tls_config(name, args)?);
+    let trust = Arc::new(Trust::new(identity(name, args)?)?);
+    if let Some(path) = &args.client_ca_file {
+        let authority = trust.in_clients_of(&read(path)?);
+        authority.with_context(|| format!("cannot use {}", path.display()))?;
+    }
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
         // Several clusters on one machine all have such a component.
@@ -85,14 +92,22 @@ pub async fn serve(
         }
         Err(error) => return Err(error).with_context(|| format!("cannot listen on {address}")),
     };
+    let client = client.named(name);
     let desk = Arc::new(Desk {
-        auth: ApiAuth::new(client.named(name)),
+        auth: ApiAuth::new(client.clone()),
         page,
     });
-    Ok(Some(Serving(tokio::spawn(accept(listener, acceptor, desk)))))
+    let is_given = args.client_ca_file.is_some();
+    let following = trust.clone();
+    Ok(Some(Serving(tokio::spawn(async move {
+        tokio::select! {
+            () = accept(listener, trust, desk) => (),
+            () = following.follow(&client), if !is_given => (),
+        }
+    }))))
 }
 
-async fn accept(listener: TcpListener, acceptor: TlsAcceptor, desk: Arc<Desk>) {
+async fn accept(listener: TcpListener, trust: Arc<Trust>, desk: Arc<Desk>) {
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         // The semaphore is never closed.
@@ -101,7 +116,7 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, desk: Arc<Desk>) {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let (acceptor, desk) = (acceptor.clone(), desk.clone());
+        let (acceptor, desk) = (trust.acceptor(), desk.clone());
         tokio::spawn(async move {
             let served = tokio::time::timeout(PATIENCE, connection(stream, acceptor, desk)).await;
             if let Ok(Err(error)) = served {
@@ -114,9 +129,11 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, desk: Arc<Desk>) {
 
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, desk: Arc<Desk>) -> Result<()> {
     let stream = acceptor.accept(stream).await?;
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let by_certificate = certificate.and_then(user_of);
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
-        let desk = desk.clone();
-        async move { Ok::<_, Infallible>(desk.answer(&request).await) }
+        let (desk, user) = (desk.clone(), by_certificate.clone());
+        async move { Ok::<_, Infallible>(desk.answer(&request, user).await) }
     });
     let mut server = http1::Builder::new();
     server
@@ -127,13 +144,14 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, desk: Arc<Desk>) -
 }
 
 impl Desk {
-    async fn answer<B>(&self, request: &Request<B>) -> Response<Full<Bytes>> {
+    /// `by_certificate` is who the connection is from, if that was shown.
+    async fn answer<B>(&self, request: &Request<B>, by_certificate: Option<User>) -> Response<Full<Bytes>> {
         let path = request.uri().path();
         match path {
             _ if request.method() != Method::GET => text(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"),
             // Upstream asks nobody who wants to know only this.
             "/healthz" | "/livez" | "/readyz" => text(StatusCode::OK, "ok"),
-            "/metrics" => match self.admit(request, path).await {
+            "/metrics" => match self.admit(request, by_certificate, path).await {
                 Ok(()) => text(StatusCode::OK, self.metrics()),
                 Err(refusal) => refusal,
             },
@@ -148,15 +166,21 @@ impl Desk {
         text
     }
 
-    async fn admit<B>(&self, request: &Request<B>, path: &str) -> Result<(), Response<Full<Bytes>>> {
+    async fn admit<B>(
+        &self,
+        request: &Request<B>,
+        by_certificate: Option<User>,
+        path: &str,
+    ) -> Result<(), Response<Full<Bytes>>> {
         let failed = |error: String| text(StatusCode::INTERNAL_SERVER_ERROR, error);
-        let user = match bearer(request.headers()) {
-            None => User {
+        let user = match (by_certificate, bearer(request.headers())) {
+            (Some(user), _) => user,
+            (None, None) => User {
                 name: "system:anonymous".to_owned(),
                 groups: vec!["system:unauthenticated".to_owned()],
                 ..User::default()
             },
-            Some(token) => {
+            (None, Some(token)) => {
                 let known = self.auth.authenticate(token).await.map_err(failed)?;
                 known.ok_or_else(|| text(StatusCode::UNAUTHORIZED, "Unauthorized"))?
             }
@@ -181,21 +205,14 @@ fn text(code: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
     response
 }
 
-fn tls_config(name: &str, args: &ServingArgs) -> Result<Arc<ServerConfig>> {
-    let (chain, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {
-        (Some(certificate), Some(key)) => (read(certificate)?, read(key)?),
-        _ => {
-            let identity = pki::self_signed(name, &["localhost", &super::host_name()])?;
-            (identity.certificate_pem, identity.key_pem)
-        }
-    };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(tls::certificates(&chain)?, tls::key(&key)?)
-        .context("the certificate cannot be used")?;
-    Ok(Arc::new(config))
+fn identity(name: &str, args: &ServingArgs) -> Result<Identity> {
+    match (&args.tls_cert_file, &args.tls_private_key_file) {
+        (Some(certificate), Some(key)) => Ok(Identity {
+            certificate_pem: read(certificate)?,
+            key_pem: read(key)?,
+        }),
+        _ => pki::self_signed(name, &["localhost", &super::host_name()]),
+    }
 }
 
 #[cfg(test)]
@@ -204,8 +221,12 @@ mod tests {
     use client::{Body, Transport, TransportError, body_from_bytes};
     use http_body_util::BodyExt;
     use serde_json::Value;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
+    use crate::layout::Layout;
+    use crate::pki::Authority;
+    use crate::tls;
 
     /// An API server that knows one token, whose user may see everything.
     struct Reviews;
@@ -240,17 +261,20 @@ mod tests {
         }
     }
 
-    async fn ask(path: &str, token: Option<&str>) -> (StatusCode, String) {
-        let client = Client::new(Arc::new(Reviews));
-        let desk = Desk {
-            auth: ApiAuth::new(client),
+    fn desk() -> Desk {
+        Desk {
+            auth: ApiAuth::new(Client::new(Arc::new(Reviews))),
             page: Arc::new(One),
-        };
+        }
+    }
+
+    async fn ask(path: &str, token: Option<&str>) -> (StatusCode, String) {
+        let desk = desk();
         let mut request = Request::get(path);
         if let Some(token) = token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
-        let answer = desk.answer(&request.body(()).unwrap()).await;
+        let answer = desk.answer(&request.body(()).unwrap(), None).await;
         let code = answer.status();
         let bytes = answer.into_body().collect().await.unwrap().to_bytes();
         (code, String::from_utf8(bytes.to_vec()).unwrap())
@@ -268,6 +292,52 @@ mod tests {
         let refused = ask("/metrics", None).await;
         let why = "forbidden: User \"system:anonymous\" cannot get path \"/metrics\"";
         assert_eq!(refused, (StatusCode::FORBIDDEN, why.to_owned()));
+    }
+
+    /// What a client is answered that shows a certificate, or none.
+    async fn ask_over_tls(address: SocketAddr, identity: Option<&Identity>) -> Result<String> {
+        let connector = tokio_rustls::TlsConnector::from(tls::client(None, identity)?);
+        let stream = TcpStream::connect(address).await?;
+        let mut stream = connector.connect("localhost".try_into()?, stream).await?;
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            .await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer.lines().next().unwrap_or_default().to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_certificate_of_the_authority_tells_who_asks() {
+        let (ours, others) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let authority = |dir: &tempfile::TempDir| {
+            let (name, root) = ("tests".to_owned(), dir.path().to_owned());
+            let layout = Layout { name, root };
+            std::fs::create_dir(layout.pki()).unwrap();
+            Authority::open(&layout).unwrap()
+        };
+        let (ours, others) = (authority(&ours), authority(&others));
+        let trust = Arc::new(Trust::new(pki::self_signed("one", &["localhost"]).unwrap()).unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let _serving = Serving(tokio::spawn(accept(listener, trust.clone(), Arc::new(desk()))));
+        let (good, other) = (
+            ours.client("prometheus", &[]).unwrap(),
+            ours.client("other", &[]).unwrap(),
+        );
+        let forged = others.client("prometheus", &[]).unwrap();
+        let refused = "HTTP/1.1 403 Forbidden";
+        assert_eq!(
+            ask_over_tls(address, Some(&good)).await.unwrap(),
+            refused,
+            "nobody is trusted yet"
+        );
+        trust.in_clients_of(&ours.certificate_pem).unwrap();
+        assert_eq!(ask_over_tls(address, Some(&good)).await.unwrap(), "HTTP/1.1 200 OK");
+        assert_eq!(ask_over_tls(address, Some(&other)).await.unwrap(), refused);
+        assert_eq!(ask_over_tls(address, None).await.unwrap(), refused);
+        let answer = ask_over_tls(address, Some(&forged)).await;
+        assert!(!matches!(&answer, Ok(line) if !line.is_empty()), "{answer:?}");
     }
 
     #[tokio::test]
