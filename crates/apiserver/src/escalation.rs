@@ -281,4 +281,21 @@ mod tests {
         assert_eq!(check(&CLUSTER_ROLE_BINDING, binding("viewer")), "");
         assert!(check(&CLUSTER_ROLE_BINDING, binding("secrets")).contains("not currently held"));
     }
+
+    /// As many as a body of 3 MiB can have.
+    #[test]
+    fn very_many_rules_are_compared_once() {
+        let rule = |at: usize, verb: &str| Rule {
+            verbs: vec![Box::from(verb)],
+            api_groups: vec![Box::from("")],
+            resources: vec![Box::from(format!("r{at}"))],
+            ..Rule::default()
+        };
+        let rules = (0..60_000).flat_map(|at| ["get", "list"].map(|verb| rule(at, verb)));
+        let begun = std::time::Instant::now();
+        let found = compact(rules.collect());
+        assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+        assert_eq!(found.len(), 60_000);
+        assert_eq!(found[0].verbs.len(), 2);
+    }
 }

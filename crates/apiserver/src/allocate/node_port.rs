@@ -307,6 +307,31 @@ mod tests {
         assert_eq!(repeated(&spec)[0].field, "spec.healthCheckNodePort");
     }
 
+    /// As many as a body of 3 MiB can have.
+    #[test]
+    fn very_many_ports_are_looked_at_once() {
+        let port = |at: i64| json!({"port": at, "nodePort": at % 30_000 + 1});
+        let ports: Vec<Value> = (0..60_000).map(port).collect();
+        let mut spec = json!({"type": "NodePort", "ports": ports});
+        let begun = std::time::Instant::now();
+        assert_eq!(repeated(&spec).len(), 30_000);
+        let mut choice = Choice {
+            resource: &api::kinds::service::SERVICE,
+            name: "web",
+            map: PortMap {
+                first: 1,
+                last: 40_000,
+                bytes: Vec::new(),
+            },
+            had: HashSet::new(),
+            taken: HashSet::new(),
+            kept: Vec::new(),
+            dry_run: false,
+        };
+        choice.fill(&mut spec, true).unwrap();
+        assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
+    }
+
     #[test]
     fn a_port_is_taken_once_and_can_be_given_back() {
         let mut map = PortMap {

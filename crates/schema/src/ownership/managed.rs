@@ -187,3 +187,30 @@ fn union_of<'a>(sets: &[Set<'a>]) -> Set<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// As many as a body of 3 MiB can have: each is compared with those of its own name, not with all.
+    #[test]
+    fn very_many_managers_are_read_and_merged() {
+        let entry = |at: usize| {
+            json!({
+                "manager": format!("m{at}"), "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+                "fieldsV1": {format!("f:{at}"): {}},
+            })
+        };
+        let entries: Value = (0..25_000).map(entry).collect();
+        let begun = Instant::now();
+        let mut managers = read(&entries).unwrap();
+        assert_eq!(managers.len(), 25_000);
+        merge_oldest(&mut managers);
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+        assert_eq!(managers.len(), MAX_UPDATE_MANAGERS);
+        let merged = managers.iter().find(|manager| manager.name == MERGED_MANAGER).unwrap();
+        assert_eq!(merged.fields.0.len(), 25_000 - MAX_UPDATE_MANAGERS + 1);
+    }
+}

@@ -260,3 +260,23 @@ fn fields_that_cannot_be_read_are_refused_without_harm() {
     // Later versions may know more kinds of steps.
     assert!(Set::read(&json!({ "z:later": {} })).unwrap().is_empty());
 }
+
+/// As many items as a body of 3 MiB can have, met in another order than they are in.
+#[test]
+fn very_long_lists_are_merged() {
+    let spec = |names: &mut dyn Iterator<Item = usize>| {
+        let variables: Value = names
+            .map(|at| json!({ "name": format!("n{at}"), "value": "v" }))
+            .collect();
+        json!({ "spec": { "containers": [{ "name": "c", "env": variables }] } })
+    };
+    let count = 60_000;
+    let begun = std::time::Instant::now();
+    let live = POD.apply(None, "a", spec(&mut (0..count))).unwrap();
+    let merged = POD
+        .apply(Some(&live), "b", spec(&mut (count / 2..3 * count / 2).rev()))
+        .unwrap();
+    assert!(begun.elapsed().as_secs() < 40, "{:?}", begun.elapsed());
+    let variables = merged["spec"]["containers"][0]["env"].as_array().unwrap();
+    assert_eq!(variables.len(), 3 * count / 2);
+}
