@@ -56,9 +56,6 @@ fn one(paths: &Paths, volume: &Volume, sources: &Sources<'_>, now: Moment) -> Re
         .and_then(|group| u32::try_from(group).ok());
     let path = path_of(paths, pod, volume).ok_or_else(|| unsupported(volume))?;
     if let Some(files) = payload::payload(volume, sources) {
-        if may_be_secret(volume) {
-            mount::memory_dir(&path)?;
-        }
         let stamp = format!("{}_{}", now.seconds().replace(['-', ':', 'T', 'Z'], ""), now.0 % 1000);
         let written = atomic::write(&path, &files?, group, &stamp);
         written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
@@ -70,12 +67,6 @@ fn one(paths: &Paths, volume: &Volume, sources: &Sources<'_>, now: Moment) -> Re
         mount::host_path(source)?;
     }
     Ok(path)
-}
-
-/// What upstream keeps in memory too, so that either kubelet finds the volumes of the other as its own. Making many
-/// files there is also faster than on a disk: ext4 looks at every inode that was freed in the last minutes.
-fn may_be_secret(volume: &Volume) -> bool {
-    volume.secret.is_some() || volume.projected.is_some() || volume.downward_api.is_some()
 }
 
 /// Upstream's name of the volume's type.

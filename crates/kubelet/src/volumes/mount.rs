@@ -14,11 +14,7 @@ pub fn empty_dir(path: &Path, source: &EmptyDir, group: Option<u32>) -> Result<(
     fs::create_dir_all(path).map_err(failed)?;
     match source.medium.as_str() {
         "" => {}
-        "Memory" => {
-            let size = source.size_limit.as_deref().and_then(Milli::parse);
-            let size = size.map_or_else(String::new, |limit| format!("size={}", limit.value()));
-            mount_tmpfs(path, &size)?;
-        }
+        "Memory" => mount_tmpfs(path, source.size_limit.as_deref())?,
         medium => return Err(format!("emptyDir medium {medium:?} is not supported by this node")),
     }
     let owned = group.map_or(Ok(()), |group| std::os::unix::fs::chown(path, None, Some(group)));
@@ -28,31 +24,16 @@ pub fn empty_dir(path: &Path, source: &EmptyDir, group: Option<u32>) -> Result<(
         .map_err(failed)
 }
 
-/// Makes a directory for files that never touch a disk. One with files in it is in use and stays as it is.
-pub fn memory_dir(path: &Path) -> Result<(), String> {
-    let failed = |error: io::Error| format!("cannot make {}: {error}", path.display());
-    fs::create_dir_all(path).map_err(failed)?;
-    match fs::read_dir(path).map_err(failed)?.next() {
-        None => mount_tmpfs(path, "mode=0755"),
-        Some(_) => Ok(()),
-    }
-}
-
-fn mount_tmpfs(path: &Path, options: &str) -> Result<(), String> {
+fn mount_tmpfs(path: &Path, size_limit: Option<&str>) -> Result<(), String> {
     if is_mount_point(path) {
         return Ok(());
     }
-    let mount = |options: String| {
-        let flags = rustix::mount::MountFlags::empty();
-        let options = std::ffi::CString::new(options)?;
-        io::Result::Ok(rustix::mount::mount("tmpfs", path, "tmpfs", flags, options.as_c_str())?)
-    };
-    let mounted = match mount(format!("{options},noswap")) {
-        // Kernels before 6.4 swap it out as they see fit.
-        Err(error) if error.kind() == io::ErrorKind::InvalidInput => mount(options.to_owned()),
-        other => other,
-    };
-    mounted.map_err(|error| format!("cannot mount a tmpfs at {}: {error}", path.display()))
+    let size = size_limit.and_then(Milli::parse).map(|limit| limit.value());
+    let options = size.map_or_else(String::new, |size| format!("size={size}"));
+    let options = std::ffi::CString::new(options).map_err(|error| error.to_string())?;
+    let flags = rustix::mount::MountFlags::empty();
+    rustix::mount::mount("tmpfs", path, "tmpfs", flags, options.as_c_str())
+        .map_err(|error| format!("cannot mount a tmpfs at {}: {error}", path.display()))
 }
 
 /// Checks, or makes, what a hostPath volume refers to.
@@ -174,14 +155,6 @@ mod tests {
         let below = mount_points(table, Path::new("/var/lib/k/pods/u"));
         let expected = ["/var/lib/k/pods/u/volumes/a", "/var/lib/k/pods/u/volumes/b c"].map(PathBuf::from);
         assert_eq!(below, expected);
-    }
-
-    #[test]
-    fn nothing_is_mounted_over_files_in_use() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("token"), "x").unwrap();
-        memory_dir(dir.path()).unwrap();
-        assert_eq!(fs::read_to_string(dir.path().join("token")).unwrap(), "x");
     }
 
     #[test]
