@@ -71,7 +71,8 @@ impl Members {
     }
 }
 
-fn empty(schema: &Schema, field: &Field) -> Value {
+/// What Go writes for a field that holds nothing.
+pub(super) fn empty(schema: &Schema, field: &Field) -> Value {
     if field.pointer {
         Value::Null
     } else {

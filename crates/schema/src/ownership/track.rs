@@ -141,6 +141,9 @@ pub(super) fn settle<'a>(
     writer: Option<usize>,
     force: bool,
 ) -> Result<(), Vec<Contested<'a>>> {
+    if managers.is_empty() {
+        return Ok(());
+    }
     let touched = step.change.modified.union(&step.change.added);
     let mut contested = Vec::new();
     let mut left: Vec<Option<Set<'a>>> = Vec::with_capacity(managers.len());
