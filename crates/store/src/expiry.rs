@@ -125,11 +125,10 @@ impl Expiries {
 
 /// Deletes keys as they become due, until the store is closed. Every engine closes its shared part when it is dropped.
 pub(crate) async fn run<S: Store>(store: Weak<S>, shared: Arc<Shared>) {
-    let mut signal = shared.subscribe();
     loop {
         tokio::select! {
             () = shared.expiries.wait() => (),
-            _ = signal.wait_for(|signal| signal.closed) => return,
+            () = shared.ended() => return,
         }
         let Some(store) = store.upgrade() else { return };
         let due = shared.expiries.due(now_ms());

@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     history: RwLock<History>,
     pinned: Mutex<VecDeque<Pinned>>,
     signal: watch::Sender<Signal>,
+    /// For those who wait for the end only, so that no write wakes them.
+    end: watch::Sender<bool>,
     pub expiries: Expiries,
 }
 
@@ -78,6 +80,7 @@ impl Shared {
             history: RwLock::new(history),
             pinned: Mutex::default(),
             signal: watch::Sender::new(signal),
+            end: watch::Sender::new(false),
             expiries,
         })
     }
@@ -224,6 +227,7 @@ impl Shared {
 
     pub fn close(&self) {
         self.signal.send_modify(|signal| signal.closed = true);
+        self.end.send_replace(true);
     }
 
     pub fn check_open(&self) -> Result<(), StoreError> {
@@ -234,8 +238,10 @@ impl Shared {
         }
     }
 
-    pub fn subscribe(&self) -> watch::Receiver<Signal> {
-        self.signal.subscribe()
+    /// Returns when the store is closed.
+    pub async fn ended(&self) {
+        // The sender is ours, so it cannot be gone.
+        let _ = self.end.subscribe().wait_for(|ended| *ended).await;
     }
 }
 

@@ -167,11 +167,10 @@ impl Options {
 
 /// The log grows by segments, so that is when to look.
 async fn compact_when_due(archive: Arc<Archive>, limits: Limits, rolled: Arc<Notify>) {
-    let mut signal = archive.shared.subscribe();
     loop {
         tokio::select! {
             () = rolled.notified() => (),
-            _ = signal.wait_for(|signal| signal.closed) => return,
+            () = archive.shared.ended() => return,
         }
         let live_bytes = archive.shared.state().bytes;
         let due = archive.files.read().plan_compaction(live_bytes, now_ms(), limits);
@@ -186,13 +185,12 @@ async fn compact_when_due(archive: Arc<Archive>, limits: Limits, rolled: Arc<Not
 /// Clients are refused what is older than `age` even while it is still on the disk, so that what they can count on does
 /// not hang on how much others write.
 async fn forget_when_old(archive: Arc<Archive>, age: Duration) {
-    let mut signal = archive.shared.subscribe();
     let pause = (age / AGE_NOTES as u32).max(LEAST_PAUSE);
     let mut noted = VecDeque::with_capacity(AGE_NOTES + 1);
     loop {
         tokio::select! {
             () = tokio::time::sleep(pause) => (),
-            _ = signal.wait_for(|signal| signal.closed) => return,
+            () = archive.shared.ended() => return,
         }
         noted.push_back(archive.shared.state().revision);
         if noted.len() > AGE_NOTES

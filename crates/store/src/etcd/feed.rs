@@ -52,10 +52,9 @@ impl From<Status> for End {
 impl Feed {
     /// Follows etcd until the store is closed.
     pub async fn run(self) {
-        let mut signal = self.shared.subscribe();
         tokio::select! {
             () = self.follow() => (),
-            _ = signal.wait_for(|signal| signal.closed) => (),
+            () = self.shared.ended() => (),
         }
     }
 

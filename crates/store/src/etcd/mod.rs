@@ -127,7 +127,6 @@ async fn first_load(client: &Client) -> Result<State, StoreError> {
 
 /// Every server forgets what it knew one interval ago. Several of them do no harm: compacting again is nothing.
 async fn compact_regularly(client: Client, shared: Arc<Shared>, interval: Duration) {
-    let mut signal = shared.subscribe();
     let mut before: Option<Revision> = None;
     loop {
         if let Some(revision) = before.replace(shared.state().revision)
@@ -138,7 +137,7 @@ async fn compact_regularly(client: Client, shared: Arc<Shared>, interval: Durati
         }
         tokio::select! {
             () = sleep(interval) => (),
-            _ = signal.wait_for(|signal| signal.closed) => return,
+            () = shared.ended() => return,
         }
     }
 }
