@@ -11,10 +11,15 @@ use crate::Revision;
 /// The file is filled with zeros this far ahead, though not much beyond the length of a segment: syncing data into existing blocks is faster than growing the file.
 const GROW_BYTES: u64 = 1 << 20;
 
+/// How many zeros are written at once.
+const ZEROS: usize = 64 << 10;
+
 pub(crate) struct Log {
     volume: Volume,
     segment_bytes: u64,
     tail: Option<Tail>,
+    /// What files are filled with. It is never written to, so that it takes no memory.
+    zeros: Vec<u8>,
 }
 
 /// The segment that is being written.
@@ -42,23 +47,19 @@ impl Log {
             volume,
             segment_bytes,
             tail,
+            zeros: vec![0; ZEROS],
         }
     }
 
     /// Makes a sealed frame durable; returns the segment that it went to.
-    pub fn append(
-        &mut self,
-        frame: &mut Vec<u8>,
-        first_revision: Revision,
-        at_ms: u64,
-    ) -> Result<Segment, AppendError> {
+    pub fn append(&mut self, frame: &[u8], first_revision: Revision, at_ms: u64) -> Result<Segment, AppendError> {
         if self.tail.as_ref().is_none_or(|tail| tail.end >= self.segment_bytes) {
             self.roll(first_revision).map_err(AppendError::NothingWritten)?;
         }
         let Some(tail) = &mut self.tail else {
             return Err(AppendError::NothingWritten(io::Error::other("the log has no segment")));
         };
-        tail.append(frame, GROW_BYTES.min(self.segment_bytes))?;
+        tail.append(frame, GROW_BYTES.min(self.segment_bytes), &self.zeros)?;
         Ok(Segment {
             first: tail.first,
             bytes: tail.end,
@@ -85,18 +86,32 @@ impl Log {
 }
 
 impl Tail {
-    fn append(&mut self, frame: &mut Vec<u8>, grow_bytes: u64) -> Result<(), AppendError> {
+    fn append(&mut self, frame: &[u8], grow_bytes: u64, zeros: &[u8]) -> Result<(), AppendError> {
         let end = self.end + frame.len() as u64;
-        if end > self.allocated {
-            frame.resize((end.next_multiple_of(grow_bytes) - self.end) as usize, 0);
+        let allocated = match end > self.allocated {
+            true => end.next_multiple_of(grow_bytes),
+            false => self.allocated,
+        };
+        let mut written = self.file.write_at(frame, self.end);
+        if allocated > self.allocated {
+            written = written.and_then(|()| self.fill(end, allocated, zeros));
         }
-        if let Err(error) = self.file.write_at(frame, self.end) {
+        if let Err(error) = written {
             return Err(self.take_back(error));
         }
         // What a failed sync leaves on disk is unknown, and a second sync that succeeds does not tell either.
         self.file.sync().map_err(AppendError::Unknown)?;
-        self.allocated = self.allocated.max(self.end + frame.len() as u64);
+        self.allocated = allocated;
         self.end = end;
+        Ok(())
+    }
+
+    fn fill(&self, mut from: u64, to: u64, zeros: &[u8]) -> io::Result<()> {
+        while from < to {
+            let length = zeros.len().min((to - from) as usize);
+            self.file.write_at(&zeros[..length], from)?;
+            from += length as u64;
+        }
         Ok(())
     }
 

@@ -254,7 +254,7 @@ fn append(log: &mut Log, batch: &mut Batch, salt: Salt) -> Result<Option<Segment
     };
     let (first_revision, at_ms): (Revision, u64) = (first.revision, first.at_ms);
     frame::seal(&mut batch.frame, Kind::Log, first_revision, at_ms, salt);
-    log.append(&mut batch.frame, first_revision, at_ms).map(Some)
+    log.append(&batch.frame, first_revision, at_ms).map(Some)
 }
 
 impl Batch {
