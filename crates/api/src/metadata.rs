@@ -258,6 +258,9 @@ const UNQUALIFIED_GROUPS: &[&str] = &[
 
 /// Finalizers of built-in kinds have a domain, but for the few that came before that rule.
 fn validate_qualified_finalizers(resource: &Resource, metadata: &Value, path: &Path) -> Vec<FieldError> {
+    if metadata.list("finalizers").is_empty() {
+        return Vec::new();
+    }
     let is_built_in = crate::kinds::find(resource.group, resource.version, resource.plural).is_some();
     let is_free = UNQUALIFIED_GROUPS.contains(&resource.group) || (resource.group, resource.kind) == ("", "Event");
     let standard = ["kubernetes", ORPHAN, FOREGROUND];
