@@ -9,7 +9,7 @@ use api::Error;
 use auth::User;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderName, Request, Response};
 use tracing::{error, warn};
 
 use crate::body::{self, Body, RequestBody};
@@ -18,6 +18,9 @@ use crate::negotiate::{self, Encoding};
 use crate::request::{Query, RequestInfo};
 use crate::verbs::{Call, not_served, with_warnings};
 use crate::{ApiServer, aggregation, gate, remarks, respond};
+
+const FLOW_SCHEMA: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
+const PRIORITY_LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
 
 /// Where a request came from.
 #[derive(Clone, Debug)]
@@ -105,7 +108,7 @@ impl ApiServer {
             }
             Err(error) => Err(error),
         };
-        Ok(told_class(self.or_status(answer, encoding), &class))
+        Ok(told_class(self.or_status(answer, encoding), class))
     }
 
     fn note_user(&self, peer: &Peer, user: &Result<Arc<User>, Error>) {
@@ -187,15 +190,13 @@ impl ApiServer {
 }
 
 /// Tells the client by which flow schema and priority level its request was treated.
-fn told_class(mut response: Response<Body>, class: &Class) -> Response<Body> {
+fn told_class(mut response: Response<Body>, class: Class) -> Response<Body> {
     let uids = [
-        ("x-kubernetes-pf-flowschema-uid", &class.flow_schema_uid),
-        ("x-kubernetes-pf-prioritylevel-uid", &class.priority_level_uid),
+        (FLOW_SCHEMA, class.flow_schema_uid),
+        (PRIORITY_LEVEL, class.priority_level_uid),
     ];
-    for (name, uid) in uids.into_iter().filter(|(_, uid)| !uid.is_empty()) {
-        if let Ok(uid) = HeaderValue::from_str(uid) {
-            response.headers_mut().insert(name, uid);
-        }
+    for (name, uid) in uids {
+        response.headers_mut().extend(uid.map(|uid| (name, uid)));
     }
     response
 }

@@ -1,5 +1,6 @@
 //! What a request asks for, read from its method, path and query.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use http::Method;
@@ -32,40 +33,36 @@ impl RequestInfo {
             verb: plain_verb(method),
             ..RequestInfo::default()
         };
-        let segments: Vec<String> = path
+        let mut segments = path
             .split('/')
             .filter(|segment| !segment.is_empty())
-            .map(percent_decode)
-            .collect();
-        let rest = match segments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-            ["api", version, _, ..] => {
-                info.version = (*version).to_owned();
-                &segments[2..]
-            }
-            ["apis", group, version, _, ..] => {
-                info.group = (*group).to_owned();
-                info.version = (*version).to_owned();
-                &segments[3..]
-            }
+            .map(percent_decode);
+        let (group, version) = match segments.next().as_deref() {
+            Some("api") => (None, segments.next()),
+            Some("apis") => (segments.next(), segments.next()),
             _ => return info,
         };
+        let rest: Vec<Cow<'_, str>> = segments.collect();
+        let (Some(version), false) = (version, rest.is_empty()) else {
+            return info;
+        };
+        info.group = group.unwrap_or_default().into_owned();
+        info.version = version.into_owned();
         info.is_resource = true;
-        info.read_resource(rest);
+        info.read_resource(&rest);
         info.verb = resource_verb(method, &info, query);
         info
     }
 
     /// Reads `[watch/] [namespaces/NS/] RESOURCE [/NAME [/SUBRESOURCE [/REST…]]]`.
-    fn read_resource(&mut self, mut parts: &[String]) {
-        if parts.len() >= 3 && parts[0] == "namespaces" && !NAMESPACE_SUBRESOURCES.contains(&parts[2].as_str()) {
-            self.namespace = parts[1].clone();
+    fn read_resource(&mut self, mut parts: &[Cow<'_, str>]) {
+        if parts.len() >= 3 && parts[0] == "namespaces" && !NAMESPACE_SUBRESOURCES.contains(&&*parts[2]) {
+            self.namespace = parts[1].to_string();
             parts = &parts[2..];
         }
-        let mut parts = parts.iter();
-        self.resource = parts.next().cloned().unwrap_or_default();
-        self.name = parts.next().cloned().unwrap_or_default();
-        self.subresource = parts.next().cloned().unwrap_or_default();
-        self.rest = parts.cloned().collect::<Vec<_>>().join("/");
+        let part = |at: usize| parts.get(at).map(ToString::to_string).unwrap_or_default();
+        (self.resource, self.name, self.subresource) = (part(0), part(1), part(2));
+        self.rest = parts.get(3..).unwrap_or_default().join("/");
         if self.group.is_empty() && self.resource == "namespaces" {
             self.namespace = self.name.clone();
         }
@@ -131,12 +128,12 @@ impl Query {
 }
 
 fn form_decode(text: &str) -> String {
-    percent_decode(&text.replace('+', " "))
+    percent_decode(&text.replace('+', " ")).into_owned()
 }
 
-fn percent_decode(text: &str) -> String {
+fn percent_decode(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
-        return text.to_owned();
+        return Cow::Borrowed(text);
     }
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
@@ -154,7 +151,7 @@ fn percent_decode(text: &str) -> String {
             }
         }
     }
-    String::from_utf8_lossy(&decoded).into_owned()
+    Cow::Owned(String::from_utf8_lossy(&decoded).into_owned())
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use std::time::Duration;
 use api::{Error, Reason};
 use arc_swap::ArcSwap;
 use auth::User;
+use http::HeaderValue;
 
 use crate::request::RequestInfo;
 
@@ -39,11 +40,11 @@ pub struct Fairness {
     seats: Arc<Seats>,
 }
 
-/// How a request was classified; both UIDs are told to the client.
+/// How a request was classified. Both UIDs are told to the client, so they are kept in the form of its headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Class {
-    pub flow_schema_uid: Arc<str>,
-    pub priority_level_uid: Arc<str>,
+    pub flow_schema_uid: Option<HeaderValue>,
+    pub priority_level_uid: Option<HeaderValue>,
 }
 
 impl Fairness {

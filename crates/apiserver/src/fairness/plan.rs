@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use auth::User;
+use http::HeaderValue;
 use serde::Deserialize;
 
 use super::Class;
@@ -161,8 +162,8 @@ impl Plan {
             .filter_map(|FlowSchema { metadata, spec }| {
                 let level = spec.priority_level_configuration.name.as_str();
                 let class = Class {
-                    flow_schema_uid: metadata.uid.into(),
-                    priority_level_uid: (*uids.get(level)?).into(),
+                    flow_schema_uid: header(&metadata.uid),
+                    priority_level_uid: header(uids.get(level)?),
                 };
                 let (level, name) = (level.into(), metadata.name);
                 Some(Schema {
@@ -285,6 +286,10 @@ impl PathRule {
         };
         any(&self.verbs, info.verb) && self.urls.iter().any(fits)
     }
+}
+
+fn header(uid: &str) -> Option<HeaderValue> {
+    HeaderValue::from_str(uid).ok().filter(|uid| !uid.is_empty())
 }
 
 fn any(wanted: &[String], found: &str) -> bool {

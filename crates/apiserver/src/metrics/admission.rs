@@ -1,8 +1,9 @@
 //! Times admission, plugin by plugin.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
+use ::metrics::{Histogram, Series};
 use admission::{Attributes, Companion, Lookup, Operation, Plugin};
 use api::Error;
 use async_trait::async_trait;
@@ -10,25 +11,44 @@ use async_trait::async_trait;
 use super::Metrics;
 
 /// The two phases, as upstream's metrics name them.
-const MUTATE: &str = "admit";
-const VALIDATE: &str = "validate";
+const PHASES: [&str; 2] = ["admit", "validate"];
+const MUTATE: usize = 0;
+const VALIDATE: usize = 1;
+
+/// The times of one plugin's consent, by phase and operation; found once because every write asks all plugins.
+type Consents = [[OnceLock<Arc<Series<Histogram>>>; 4]; 2];
 
 /// A plugin whose answers are timed.
 pub struct Timed {
     plugin: Box<dyn Plugin>,
     metrics: Arc<Metrics>,
+    consents: Consents,
 }
 
 impl Timed {
     pub fn around(plugin: Box<dyn Plugin>, metrics: &Arc<Metrics>) -> Box<dyn Plugin> {
         let metrics = metrics.clone();
-        Box::new(Timed { plugin, metrics })
+        let consents = Consents::default();
+        Box::new(Timed {
+            plugin,
+            metrics,
+            consents,
+        })
     }
 
-    fn note(&self, phase: &'static str, operation: Operation, begun: Instant, answer: &Result<(), Error>) {
-        let took = begun.elapsed();
-        self.metrics
-            .admitted(self.plugin.name(), phase, operation.as_str(), answer.is_err(), took);
+    fn note(&self, phase: usize, operation: Operation, begun: Instant, answer: &Result<(), Error>) {
+        let find = |rejected| {
+            self.metrics
+                .admissions_of(self.plugin.name(), PHASES[phase], operation.as_str(), rejected)
+        };
+        let took = begun.elapsed().as_secs_f64();
+        match answer {
+            Ok(()) => self.consents[phase][operation as usize]
+                .get_or_init(|| find(false))
+                .value
+                .observe(took),
+            Err(_) => find(true).value.observe(took),
+        }
     }
 }
 

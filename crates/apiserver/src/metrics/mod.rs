@@ -228,8 +228,8 @@ impl Metrics {
         self.events.find((group, version, resource), made)
     }
 
-    /// An admission plugin has answered.
-    pub fn admitted(&self, plugin: &str, phase: &str, operation: &str, rejected: bool, took: Duration) {
+    /// How long an admission plugin took for such answers.
+    pub fn admissions_of(&self, plugin: &str, phase: &str, operation: &str, rejected: bool) -> Arc<Series<Histogram>> {
         let made = || {
             labels(&[
                 ("name", plugin),
@@ -238,8 +238,7 @@ impl Metrics {
                 ("type", phase),
             ])
         };
-        let series = self.admissions.find((plugin, phase, operation, rejected), made);
-        series.value.observe(took.as_secs_f64());
+        self.admissions.find((plugin, phase, operation, rejected), made)
     }
 
     /// The user of a request was looked for, and found if there is a name.
