@@ -51,6 +51,11 @@ pub struct Companion {
 #[async_trait]
 pub trait Lookup: Send + Sync {
     fn get(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Arc<Value>>;
+    /// The labels of an object, null when it has none. Where only they matter the rest need not be read.
+    fn labels(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
+        Some(self.get(resource, namespace, name)?["metadata"]["labels"].clone())
+    }
+
     /// All objects of a namespace, or of all namespaces when it is empty.
     fn list(&self, resource: &'static Resource, namespace: &str) -> Vec<Value>;
 

@@ -1,5 +1,6 @@
 //! The objects every cluster begins with. Written in few large batches, because readiness waits for them.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use api::{Error, Resource, Value, kinds};
@@ -83,7 +84,7 @@ impl Registry {
                     transaction.compares.push(Compare::Absent { key: key.clone() });
                     transaction.writes.push(Write::Put {
                         key,
-                        value: served.encode_stored(value)?,
+                        value: served.encode_stored(Cow::Owned(value))?,
                         ttl: None,
                     });
                     claims.add_to(&mut transaction);

@@ -32,9 +32,9 @@ impl Plugin for PodTopologyLabels {
         if node.is_empty() {
             return Ok(());
         }
-        let node = lookup.get(&NODE, "", node).unwrap_or_default();
+        let labels = lookup.labels(&NODE, "", node).unwrap_or_default();
         for label in LABELS {
-            if let Some(value) = node["metadata"]["labels"].get(label) {
+            if let Some(value) = labels.get(label) {
                 attributes
                     .object
                     .ensure("metadata")

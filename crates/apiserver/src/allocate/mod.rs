@@ -49,9 +49,14 @@ impl Claims {
 }
 
 impl Services {
+    /// Whether anything is given out to objects of a resource.
+    pub fn concerns(resource: &Resource) -> bool {
+        resource.storage == "services/specs"
+    }
+
     /// What no Service can be given, which is told before anything else that may be wrong with it.
     pub fn check(&self, resource: &Resource, value: &Value) -> Result<(), Error> {
-        if resource.storage != "services/specs" || value["spec"]["type"] == "ExternalName" {
+        if !Services::concerns(resource) || value["spec"]["type"] == "ExternalName" {
             return Ok(());
         }
         let mut problems = api::kinds::service::address_problems(&value["spec"]);
@@ -78,7 +83,7 @@ impl Services {
         dry_run: bool,
     ) -> Result<Claims, Error> {
         let mut claims = Claims::default();
-        if resource.storage == "services/specs" {
+        if Services::concerns(resource) {
             self.claim_cluster_ip(resource, value, old, snapshot, dry_run, &mut claims)?;
             self.claim_node_ports(resource, value, old, snapshot, dry_run, &mut claims)?;
         }
@@ -88,7 +93,7 @@ impl Services {
     /// Gives back what a Service had.
     pub fn release(&self, resource: &Resource, value: &Value, snapshot: &dyn Snapshot) -> Claims {
         let mut claims = Claims::default();
-        if resource.storage == "services/specs" {
+        if Services::concerns(resource) {
             self.release_cluster_ip(value, &mut claims);
             self.release_node_ports(value, snapshot, &mut claims);
         }

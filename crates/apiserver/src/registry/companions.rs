@@ -1,5 +1,6 @@
 //! Objects that change together with another one: a quota with what is charged to it.
 
+use std::borrow::Cow;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use admission::{Attributes, Companion};
@@ -65,7 +66,7 @@ impl Registry {
             });
             transaction.writes.push(Write::Put {
                 key,
-                value: served.encode_stored(object)?,
+                value: served.encode_stored(Cow::Owned(object))?,
                 ttl: None,
             });
         }

@@ -1,5 +1,6 @@
 //! Creating objects.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use store::{Compare, Outcome, Transaction, Write};
 use super::managers;
 use super::metadata::{self, text};
 use super::{MAX_CONFLICT_RETRIES, Registry, Scope, Served, Stored, WriteOptions, store_error};
+use crate::allocate::{Claims, Services};
 use crate::verbs::warn;
 
 /// How long events are kept, as upstream does by default.
@@ -137,10 +139,15 @@ impl Registry {
                 return Err(Error::already_exists(served.resource, name));
             }
             let companions = self.accompany(&attributes, &mut turn).await?;
-            let mut value = attributes.object.clone();
-            let claims = self
-                .services
-                .claim(served.resource, &mut value, None, &*snapshot, options.dry_run)?;
+            let mut value = Cow::Borrowed(&attributes.object);
+            let claims = match Services::concerns(served.resource) {
+                true => {
+                    let value = value.to_mut();
+                    self.services
+                        .claim(served.resource, value, None, &*snapshot, options.dry_run)?
+                }
+                false => Claims::default(),
+            };
             let uid = text(&value, "uid").to_owned();
             let bytes = served.encode_stored(value)?;
             if options.dry_run {

@@ -1,5 +1,6 @@
 //! Deleting objects: at once, after a grace period, or when the last finalizer is gone.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use admission::Operation;
@@ -220,7 +221,7 @@ impl Registry {
         stored: &Stored,
         dry_run: bool,
     ) -> Result<Option<Deleted>, Error> {
-        let bytes = served.encode_stored(waiting)?;
+        let bytes = served.encode_stored(Cow::Owned(waiting))?;
         if dry_run {
             return Ok(Some(Deleted::Pending(Stored {
                 bytes,
@@ -258,7 +259,7 @@ fn last_state(served: &Served, current: &Value, removed: Deleted) -> Result<Dele
         shown["metadata"]["deletionGracePeriodSeconds"] = 0.into();
         let generation = current["metadata"]["generation"].as_i64().unwrap_or(0);
         shown["metadata"]["generation"] = (generation + 1).into();
-        stored.bytes = served.encode_stored(shown)?;
+        stored.bytes = served.encode_stored(Cow::Owned(shown))?;
     }
     Ok(Deleted::Gone(stored))
 }

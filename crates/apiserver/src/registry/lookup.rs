@@ -10,6 +10,7 @@ use api::{Error, Resource, Value};
 use async_trait::async_trait;
 use auth::User;
 use parking_lot::RwLock;
+use serde::Deserialize;
 use serde_json::json;
 use store::{Entry, Revision};
 
@@ -32,7 +33,7 @@ type DecodedKey = (usize, Arc<str>);
 impl Decoded {
     fn get(&self, served: &Served, entry: Arc<Entry>) -> Option<Arc<Value>> {
         // The versions of a resource share their keys, but not what is decoded.
-        let key = (std::ptr::from_ref(served.resource).addr(), entry.key.clone());
+        let key = (super::row(served.resource), entry.key.clone());
         if let Some((revision, value)) = self.0.read().get(&key)
             && *revision == entry.mod_revision
         {
@@ -49,6 +50,19 @@ impl Decoded {
         }
         Some(value)
     }
+}
+
+/// What is read of a stored object for its labels, which are the same in all versions.
+#[derive(Deserialize)]
+struct Labelled {
+    #[serde(default)]
+    metadata: Labels,
+}
+
+#[derive(Default, Deserialize)]
+struct Labels {
+    #[serde(default)]
+    labels: Value,
 }
 
 /// The body of a subresource, and what it was before if it could be read.
@@ -171,7 +185,7 @@ fn connect_options(resource: &Resource, subresource: &str, query: &Query) -> Val
 
 impl StoreLookup<'_> {
     fn served(&self, resource: &Resource) -> Option<Arc<Served>> {
-        self.0.find(resource.group, resource.version, resource.plural)
+        self.0.find_row(resource)
     }
 }
 
@@ -185,6 +199,13 @@ impl admission::Lookup for StoreLookup<'_> {
         let served = self.served(resource)?;
         let entry = self.0.store.snapshot().get(&self.0.key(&served, namespace, name))?;
         self.0.decoded.get(&served, entry)
+    }
+
+    fn labels(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
+        let served = self.served(resource)?;
+        let entry = self.0.store.snapshot().get(&self.0.key(&served, namespace, name))?;
+        let object: Labelled = serde_json::from_slice(&entry.value).ok()?;
+        Some(object.metadata.labels)
     }
 
     fn list(&self, resource: &'static Resource, namespace: &str) -> Vec<Value> {

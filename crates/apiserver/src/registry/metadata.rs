@@ -146,17 +146,12 @@ fn same_desired_state(new: &Value, old: &Value, counts_status: bool) -> bool {
     let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else {
         return false;
     };
-    let desired = |map: &serde_json::Map<String, Value>| {
-        map.iter()
-            .filter(|(key, _)| match key.as_str() {
-                "metadata" | "apiVersion" | "kind" => false,
-                "status" => counts_status,
-                _ => true,
-            })
-            .map(|(key, value)| (key.clone(), value.clone()))
-            .collect::<Vec<_>>()
+    let is_desired = |(key, _): &(&String, &Value)| match key.as_str() {
+        "metadata" | "apiVersion" | "kind" => false,
+        "status" => counts_status,
+        _ => true,
     };
-    desired(new) == desired(old)
+    new.iter().filter(is_desired).eq(old.iter().filter(is_desired))
 }
 
 /// The name a request is about, checked against the one in the body.

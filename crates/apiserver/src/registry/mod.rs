@@ -15,6 +15,8 @@ mod options;
 mod patch;
 mod update;
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::{Error, FieldError, Reason, Resource, Value};
@@ -41,6 +43,9 @@ pub use update::is_part;
 
 /// How often a write without a revision of its own is tried again when somebody else was faster.
 const MAX_CONFLICT_RETRIES: usize = 32;
+
+/// Group, version and plural name.
+type Address<'a> = (&'a str, &'a str, &'a str);
 
 /// A resource with everything the server needs to serve it.
 pub struct Served {
@@ -70,6 +75,9 @@ pub struct Registry {
     pub services: crate::allocate::Services,
     /// Sorted by group, version and plural name.
     served: Vec<Arc<Served>>,
+    /// The same by their names and by where their rows are: every request looks up many of them.
+    by_names: HashMap<Address<'static>, Arc<Served>>,
+    by_row: HashMap<usize, Arc<Served>>,
     /// The custom ones, replaced as a whole when a definition changes.
     pub customs: ArcSwap<Customs>,
     root: String,
@@ -95,6 +103,11 @@ impl Registry {
             store,
             admission,
             services,
+            by_names: served.iter().map(|served| (served.address(), served.clone())).collect(),
+            by_row: served
+                .iter()
+                .map(|served| (row(served.resource), served.clone()))
+                .collect(),
             served,
             customs: ArcSwap::default(),
             root: root.to_owned(),
@@ -105,30 +118,31 @@ impl Registry {
 
     /// A resource that is served, built in or custom.
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Served>> {
-        match self.find_built_in(group, version, plural) {
+        match built_in(&self.by_names, (group, version, plural)) {
             Some(served) => Some(served.clone()),
             None => self.customs.load().find(group, version, plural).cloned(),
         }
     }
 
-    fn find_built_in(&self, group: &str, version: &str, plural: &str) -> Option<&Arc<Served>> {
-        let at = self
-            .served
-            .binary_search_by(|served| served.address().cmp(&(group, version, plural)));
-        at.ok().map(|at| &self.served[at])
+    /// The served form of a resource, built in or custom.
+    fn find_row(&self, resource: &Resource) -> Option<Arc<Served>> {
+        match self.by_row.get(&row(resource)) {
+            Some(served) => Some(served.clone()),
+            None => self.find(resource.group, resource.version, resource.plural),
+        }
     }
 
     /// The served form of a built-in resource.
     pub fn served(&self, resource: &'static Resource) -> Result<&Arc<Served>, Error> {
-        self.find_built_in(resource.group, resource.version, resource.plural)
+        self.by_row
+            .get(&row(resource))
             .ok_or_else(|| Error::internal(format!("{} is not served", resource.qualified())))
     }
 
     pub fn key(&self, served: &Served, namespace: &str, name: &str) -> Arc<str> {
-        if served.resource.namespaced {
-            format!("{}{namespace}/{name}", served.prefix).into()
-        } else {
-            format!("{}{name}", served.prefix).into()
+        match served.resource.namespaced {
+            true => [&served.prefix, namespace, "/", name].concat().into(),
+            false => [&served.prefix, name].concat().into(),
         }
     }
 
@@ -228,7 +242,7 @@ impl Served {
         Follower::new(self.ring.clone(), Topic::Everything, after)
     }
 
-    pub fn address(&self) -> (&'static str, &'static str, &'static str) {
+    pub fn address(&self) -> Address<'static> {
         (self.resource.group, self.resource.version, self.resource.plural)
     }
 
@@ -310,21 +324,23 @@ impl Served {
         Ok(())
     }
 
-    /// The bytes to store for a value in the served version.
-    pub fn encode_stored(&self, mut value: Value) -> Result<Bytes, Error> {
-        if let Some(metadata) = value["metadata"].as_object_mut() {
+    /// The bytes to store for a value in the served version. A borrowed one is copied only if it has to be changed.
+    pub fn encode_stored(&self, mut value: Cow<'_, Value>) -> Result<Bytes, Error> {
+        if value["metadata"].get("resourceVersion").is_some()
+            && let Some(metadata) = value.to_mut()["metadata"].as_object_mut()
+        {
             metadata.remove("resourceVersion");
         }
         match &self.custom {
-            Some(custom) => custom.write_stored(&mut value, &self.storage_api_version)?,
-            None if self.converts() => api::convert(&mut value, &self.storage_api_version),
+            Some(custom) => custom.write_stored(value.to_mut(), &self.storage_api_version)?,
+            None if self.converts() => api::convert(value.to_mut(), &self.storage_api_version),
             None => {}
         }
         let mut bytes = schema::encode_json(&value);
         if memchr::memmem::find(&bytes, b"[]").is_some()
             && let Some(ty) = self.stored_type()
         {
-            schema::forget_empty_lists(ty, &mut value);
+            schema::forget_empty_lists(ty, value.to_mut());
             bytes = schema::encode_json(&value);
         }
         // Kept for as long as the object is, so without the room that the buffer grew into.
@@ -354,6 +370,16 @@ impl From<Arc<Entry>> for Stored {
             revision: entry.mod_revision,
         }
     }
+}
+
+/// What tells a resource apart from all others, as no two rows are the same place.
+fn row(resource: &Resource) -> usize {
+    std::ptr::from_ref(resource).addr()
+}
+
+/// The map's keys live longer than what is asked for, which only a function of its own can forget.
+fn built_in<'a>(map: &'a HashMap<Address<'a>, Arc<Served>>, address: Address<'a>) -> Option<&'a Arc<Served>> {
+    map.get(&address)
 }
 
 fn found(entry: Option<Arc<Entry>>, served: &Served, name: &str) -> Result<Stored, Error> {

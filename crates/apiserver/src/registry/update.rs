@@ -1,5 +1,6 @@
 //! Changing objects: one conditional loop for updates, patches and the subresources that change their parent.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use admission::{Companion, Operation};
@@ -153,7 +154,7 @@ impl Registry {
             released = self.services.release(served.resource, &new, &*snapshot);
         }
         managers::keep_times(&mut new, old);
-        let bytes: Bytes = served.encode_stored(new)?;
+        let bytes: Bytes = served.encode_stored(Cow::Owned(new))?;
         if bytes == stored.bytes && !gone {
             return Ok(Turn::Done(stored.clone()));
         }
