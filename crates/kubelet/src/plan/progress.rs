@@ -195,6 +195,12 @@ impl Progress {
         self.is_busy(&Task::Start(container.to_owned()))
     }
 
+    /// Containers are being started, or ended for others to take their place.
+    pub fn changes_containers(&self) -> bool {
+        let change = |task: &Task| matches!(task, Task::Image(_) | Task::Start(_) | Task::Kill(_));
+        self.busy.keys().any(change)
+    }
+
     /// A ConfigMap or Secret of the pod changed. What failed, perhaps for want of it, is tried again at once; what is
     /// being made from it counts as overtaken.
     pub fn objects_changed(&mut self) {

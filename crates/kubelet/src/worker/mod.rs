@@ -517,7 +517,8 @@ impl Worker {
             trace::mark("kubelet/ready", self.pod.mark_name(), self.pod.metadata.uid.clone());
         }
         self.marked_ready = ready;
-        let (patch, wake_at) = self.reporter.next(&self.pod, &status, now);
+        let changing = !self.view().is_ending() && self.progress.changes_containers();
+        let (patch, wake_at) = self.reporter.next(&self.pod, &status, changing, now);
         if let Some(patch) = patch {
             self.reporter.begin(now);
             let (shared, pod, sender) = (self.shared.clone(), self.pod.clone(), self.sender.clone());

@@ -20,6 +20,9 @@ use crate::status::{Phase, PodStatus, patch};
 /// The steps of a pod's start are told together, for a moment later there is more to tell. Nobody sees the difference,
 /// and of many pods that start at once most need one write instead of three.
 const BETWEEN_STEPS: Duration = Duration::from_millis(250);
+/// A running pod whose containers are being started or replaced is told about afterwards, unless that takes longer: a
+/// container that is there again after a few milliseconds was never away. Upstream's kubelet looks once a second.
+const WHILE_CHANGING: Duration = Duration::from_secs(1);
 
 pub struct Reporter {
     /// When the pod was first seen, and then when it was last written about.
@@ -32,6 +35,8 @@ pub struct Reporter {
     compared: Option<u64>,
     /// Whether the API lacks something that was computed.
     pending: bool,
+    /// Since when this waits for a change of containers.
+    held_since: Option<Moment>,
     writing: bool,
     failure: Option<Failure>,
 }
@@ -64,6 +69,7 @@ impl Reporter {
             base: Base::default(),
             compared: None,
             pending: false,
+            held_since: None,
             writing: false,
             failure: None,
         }
@@ -89,8 +95,15 @@ impl Reporter {
         !self.pending && !self.writing
     }
 
-    /// The patch to write now, if there is one, and when to look again.
-    pub fn next(&mut self, pod: &Pod, status: &PodStatus, now: Moment) -> (Option<Value>, Option<Moment>) {
+    /// The patch to write now, if there is one, and when to look again. `changing`: containers are being started or
+    /// replaced.
+    pub fn next(
+        &mut self,
+        pod: &Pod,
+        status: &PodStatus,
+        changing: bool,
+        now: Moment,
+    ) -> (Option<Value>, Option<Moment>) {
         self.conditions = status.conditions.iter().map(known).collect();
         let mut hasher = DefaultHasher::new();
         serde_json::to_vec(status).unwrap_or_default().hash(&mut hasher);
@@ -103,6 +116,7 @@ impl Reporter {
         let current = serde_json::from_slice(&self.base.status).unwrap_or(Value::Null);
         let patch = patch::patch(&pod.metadata.uid, &current, status);
         self.pending = patch.is_some();
+        self.held_since = self.held_since.or(Some(now)).filter(|_| self.pending && changing);
         if patch.is_none() || self.writing {
             return (None, None);
         }
@@ -116,6 +130,7 @@ impl Reporter {
     pub fn begin(&mut self, now: Moment) {
         self.writing = true;
         self.told_at = now;
+        self.held_since = None;
     }
 
     /// A write has ended.
@@ -143,8 +158,12 @@ impl Reporter {
         if let Some(failure) = &self.failure {
             return Some(failure.retry_at());
         }
-        let starting = status.phase == Phase::Pending && status.reason.is_empty() && !pod.is_deleting();
-        starting.then(|| self.told_at.plus(BETWEEN_STEPS))
+        match status.phase {
+            _ if pod.is_deleting() || !status.reason.is_empty() => None,
+            Phase::Pending => Some(self.told_at.plus(BETWEEN_STEPS)),
+            Phase::Running => self.held_since.map(|since| since.plus(WHILE_CHANGING)),
+            _ => None,
+        }
     }
 }
 
@@ -175,7 +194,7 @@ mod tests {
     use crate::testing::NOW;
 
     /// The pauses after which each status is due, in milliseconds; `step` passes between them.
-    fn pauses(pod: &Pod, step: u64, phases: &[Phase]) -> Vec<i64> {
+    fn pauses(pod: &Pod, step: u64, changing: bool, phases: &[Phase]) -> Vec<i64> {
         let mut reporter = Reporter::new(pod, NOW);
         let mut now = NOW;
         let due = phases.iter().enumerate().map(|(number, phase)| {
@@ -185,7 +204,7 @@ mod tests {
                 message: number.to_string(),
                 ..PodStatus::default()
             };
-            let (patch, due) = reporter.next(pod, &status, now);
+            let (patch, due) = reporter.next(pod, &status, changing, now);
             if patch.is_some() {
                 reporter.begin(now);
                 reporter.done(Ok(Bytes::new()), now);
@@ -200,12 +219,38 @@ mod tests {
         use Phase::{Failed, Pending, Running};
         let pod = Pod::default();
         assert_eq!(
-            pauses(&pod, 100, &[Pending, Pending, Pending, Pending]),
+            pauses(&pod, 100, true, &[Pending, Pending, Pending, Pending]),
             [150, 50, 0, 150]
         );
-        assert_eq!(pauses(&pod, 100, &[Pending, Running, Running, Failed]), [150, 0, 0, 0]);
+        assert_eq!(
+            pauses(&pod, 100, false, &[Pending, Running, Running, Failed]),
+            [150, 0, 0, 0]
+        );
         let mut deleted = Pod::default();
         deleted.metadata.deletion_timestamp = Some(NOW);
-        assert_eq!(pauses(&deleted, 100, &[Pending, Pending]), [0, 0]);
+        assert_eq!(pauses(&deleted, 100, true, &[Pending, Running]), [0, 0]);
+    }
+
+    #[test]
+    fn a_running_pod_whose_containers_change_waits_for_them_but_not_for_long() {
+        use Phase::{Failed, Running};
+        let pod = Pod::default();
+        assert_eq!(
+            pauses(&pod, 400, true, &[Running, Running, Running, Running, Running]),
+            [1000, 600, 200, 0, 1000]
+        );
+        assert_eq!(pauses(&pod, 400, true, &[Running, Failed]), [1000, 0]);
+    }
+
+    #[test]
+    fn what_was_held_is_told_when_the_change_is_over() {
+        let (pod, mut reporter) = (Pod::default(), Reporter::new(&Pod::default(), NOW));
+        let status = PodStatus {
+            phase: Phase::Running,
+            ..PodStatus::default()
+        };
+        assert!(reporter.next(&pod, &status, true, NOW).0.is_none());
+        let (patch, due) = reporter.next(&pod, &status, false, NOW.plus(Duration::from_millis(5)));
+        assert!(patch.is_some() && due.is_none());
     }
 }
