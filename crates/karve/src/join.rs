@@ -1,7 +1,7 @@
 //! `karve join`: this machine as a node of a cluster whose server runs elsewhere.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use api::kinds::node::NODE;
@@ -18,6 +18,10 @@ use crate::pki::Authority;
 use crate::run_file::RunFile;
 use crate::token::Token;
 use crate::{kubeconfig, stop, up};
+
+/// How often a server that cannot be reached is asked again, and how often that is told.
+const ASK_EVERY: Duration = Duration::from_millis(500);
+const TELL_EVERY: Duration = Duration::from_secs(10);
 
 /// Flags of `karve join`: the token, and those of the node.
 #[derive(Args, Clone, Debug)]
@@ -38,7 +42,7 @@ pub async fn run(layout: &Layout, args: JoinArgs) -> Result<()> {
     node.hostname_override = Some(token.node.clone());
     node.pod_cidr = match node.pod_cidr {
         Some(given) => Some(given),
-        None => known_block(&client, &token.node).await?,
+        None => known_block(&client, &token.node, &token.server).await?,
     };
     let node_ip = node.node_ip.unwrap_or_else(default_address);
     let footprint = NodeFootprint::new(layout, &node, &token.network);
@@ -100,12 +104,23 @@ fn read_token(args: &JoinArgs) -> Result<Token> {
     Ok(token)
 }
 
-/// The block that the cluster gave this node before, so that its pods keep their network while karve restarts.
-async fn known_block(client: &Client, name: &str) -> Result<Option<Cidr>> {
-    match client.resource(&NODE).get::<Value>(name).await {
-        Ok(node) => Ok(node["spec"]["podCIDR"].as_str().and_then(|text| text.parse().ok())),
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(error).context("the server cannot be reached"),
+/// The block that the cluster gave this node before, so that its pods keep their network while karve restarts. A machine
+/// may start before its server does, or before it has a network: that is waited for.
+async fn known_block(client: &Client, name: &str, server: &str) -> Result<Option<Cidr>> {
+    let mut told: Option<Instant> = None;
+    loop {
+        match client.resource(&NODE).get::<Value>(name).await {
+            Ok(node) => return Ok(node["spec"]["podCIDR"].as_str().and_then(|text| text.parse().ok())),
+            Err(error) if error.is_not_found() => return Ok(None),
+            Err(error) if error.is_temporary() => {
+                if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
+                    eprintln!("waiting for the server at {server}: {error}");
+                    told = Some(Instant::now());
+                }
+                tokio::time::sleep(ASK_EVERY).await;
+            }
+            Err(error) => return Err(error).with_context(|| format!("the server at {server} refuses")),
+        }
     }
 }
 
@@ -123,5 +138,65 @@ async fn announce(client: &Client, token: &Token, begun: Instant) {
             return;
         }
         tokio::time::sleep(up::POLL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use async_trait::async_trait;
+    use bytes::Bytes;
+    use client::{Body, Transport, TransportError, body_from_bytes};
+    use http::{Request, Response, StatusCode};
+    use serde_json::json;
+
+    use super::*;
+
+    /// A server that cannot be reached at first.
+    struct Late {
+        missed: AtomicUsize,
+        code: StatusCode,
+        answer: Value,
+    }
+
+    #[async_trait]
+    impl Transport for Late {
+        async fn send(&self, _: Request<Bytes>) -> Result<Response<Body>, TransportError> {
+            if self.missed.fetch_add(1, Ordering::Relaxed) < 3 {
+                let source = std::io::ErrorKind::HostUnreachable.into();
+                return Err(TransportError::Connect {
+                    address: "10.0.0.1:6443".to_owned(),
+                    source,
+                });
+            }
+            let mut response = Response::new(body_from_bytes(self.answer.to_string().into()));
+            *response.status_mut() = self.code;
+            Ok(response)
+        }
+    }
+    async fn block(code: u16, answer: Value) -> Result<Option<Cidr>> {
+        let server = Late {
+            missed: AtomicUsize::new(0),
+            code: StatusCode::from_u16(code)?,
+            answer,
+        };
+        known_block(&Client::new(Arc::new(server)), "node-2", "https://10.0.0.1:6443").await
+    }
+
+    #[tokio::test]
+    async fn a_server_that_cannot_be_reached_yet_is_waited_for() {
+        let node = json!({"kind": "Node", "apiVersion": "v1", "spec": {"podCIDR": "10.244.1.0/24"}});
+        let known = block(200, node).await.unwrap();
+        assert_eq!(known.unwrap().to_string(), "10.244.1.0/24");
+    }
+
+    #[tokio::test]
+    async fn a_server_that_refuses_is_not_asked_again() {
+        let refusal =
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Unauthorized", "code": 401});
+        let error = block(401, refusal).await.unwrap_err();
+        assert_eq!(error.to_string(), "the server at https://10.0.0.1:6443 refuses");
     }
 }
