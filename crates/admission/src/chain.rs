@@ -51,7 +51,7 @@ pub struct Companion {
 #[async_trait]
 pub trait Lookup: Send + Sync {
     fn get(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Arc<Value>>;
-    /// The labels of an object, null when it has none. Where only they matter the rest need not be read.
+    /// The labels of an object, null or empty when it has none. Where only they matter the rest need not be read.
     fn labels(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
         Some(self.get(resource, namespace, name)?["metadata"]["labels"].clone())
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use client::AnyServer;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::pki::Identity;
 
@@ -49,4 +50,33 @@ pub fn client(authority: Option<&str>, identity: Option<&Identity>) -> Result<Ar
         None => builder.with_no_client_auth(),
     };
     Ok(Arc::new(config))
+}
+
+/// Whose certificates clients show, as PEM.
+pub enum Clients<'a> {
+    /// They are not asked for any.
+    Unknown,
+    /// One who shows none may still be let in by other means.
+    MayBeOf(&'a str),
+    MustBeOf(&'a str),
+}
+
+/// A server that shows `identity`.
+pub fn server(identity: &Identity, clients: &Clients<'_>) -> Result<ServerConfig> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
+    let verifier = |pem: &str| {
+        anyhow::Ok(WebPkiClientVerifier::builder_with_provider(
+            Arc::new(roots(pem)?),
+            provider.clone(),
+        ))
+    };
+    let builder = match clients {
+        Clients::Unknown => builder.with_no_client_auth(),
+        Clients::MayBeOf(pem) => builder.with_client_cert_verifier(verifier(pem)?.allow_unauthenticated().build()?),
+        Clients::MustBeOf(pem) => builder.with_client_cert_verifier(verifier(pem)?.build()?),
+    };
+    builder
+        .with_single_cert(certificates(&identity.certificate_pem)?, key(&identity.key_pem)?)
+        .context("the certificate cannot be used")
 }

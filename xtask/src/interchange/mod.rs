@@ -226,8 +226,7 @@ fn one_cell(
         }
         Err(error) => {
             // The next cell gets a cluster of its own.
-            keep_logs(&ready.cluster, base, component);
-            Err(anyhow!("{error:#}\n{}", ready.cluster.last_words()))
+            Err(with_logs(&error, &ready.cluster, base, component))
         }
     });
     signals::check()?;
@@ -263,9 +262,8 @@ fn start(karve: &Path, base: Base, component: &str) -> Result<Standing> {
     match workload.and_then(|workload| workload.settle().map(|()| workload)) {
         Ok(workload) => Ok(Standing { workload, cluster }),
         Err(error) => {
-            keep_logs(&cluster, base, "start");
-            let error = anyhow!("{error:#}\n{}", cluster.last_words());
-            Err(error).context("the workload does not run before any swap")
+            let error = with_logs(&error, &cluster, base, "start");
+            Err(error.context("the workload does not run before any swap"))
         }
     }
 }
@@ -291,7 +289,8 @@ fn swap_and_use(standing: &Standing, base: Base, component: &str, loses_node: bo
     workload.settle().context("after swapping back")
 }
 
-fn keep_logs(cluster: &Upstream, base: Base, component: &str) {
+/// Keeps the logs of a cluster that goes, and adds their ends to what went wrong.
+fn with_logs(error: &anyhow::Error, cluster: &Upstream, base: Base, component: &str) -> anyhow::Error {
     let kept = target_dir().join("interchange").join(format!("{base:?}-{component}"));
     let _ = std::fs::remove_dir_all(&kept);
     let copied = std::fs::create_dir_all(&kept).and_then(|()| copy_files(&cluster.logs(), &kept));
@@ -299,6 +298,7 @@ fn keep_logs(cluster: &Upstream, base: Base, component: &str) {
         Ok(()) => println!("   logs are in {}", kept.display()),
         Err(error) => println!("   logs could not be kept: {error}"),
     }
+    anyhow!("{error:#}\n{}", cluster.last_words())
 }
 
 fn copy_files(from: &Path, to: &Path) -> std::io::Result<()> {

@@ -28,7 +28,19 @@ struct Choice<'a> {
     dry_run: bool,
 }
 
-impl Choice<'_> {
+impl<'a> Choice<'a> {
+    fn new(resource: &'a Resource, name: &'a str, map: PortMap, had: &[u16], dry_run: bool) -> Choice<'a> {
+        Choice {
+            resource,
+            name,
+            map,
+            had: had.iter().copied().collect(),
+            kept: Vec::new(),
+            taken: HashSet::new(),
+            dry_run,
+        }
+    }
+
     /// Gives every port its number. What is asked for comes first, or it might be chosen for another port before.
     fn fill(&mut self, spec: &mut Value, wants: bool) -> Result<(), Error> {
         let health = is_health_checked(spec);
@@ -100,15 +112,7 @@ impl Services {
         if had.is_empty() && !wants && !health {
             return Ok(());
         }
-        let mut choice = Choice {
-            resource,
-            name: &name,
-            map: self.load_ports(snapshot),
-            had: had.iter().copied().collect(),
-            kept: Vec::new(),
-            taken: HashSet::new(),
-            dry_run,
-        };
+        let mut choice = Choice::new(resource, &name, self.load_ports(snapshot), &had, dry_run);
         choice.fill(value.ensure("spec"), wants)?;
         let Choice {
             mut map, kept, taken, ..
@@ -281,21 +285,15 @@ fn strip_ports(service: &mut Value) {
 mod tests {
     use super::*;
 
+    fn choice(first: u16, last: u16) -> Choice<'static> {
+        let bytes = Vec::new();
+        let map = PortMap { first, last, bytes };
+        Choice::new(&api::kinds::service::SERVICE, "web", map, &[], false)
+    }
+
     #[test]
     fn what_is_asked_for_is_not_chosen_for_another_port() {
-        let mut choice = Choice {
-            resource: &api::kinds::service::SERVICE,
-            name: "web",
-            map: PortMap {
-                first: 30000,
-                last: 30002,
-                bytes: Vec::new(),
-            },
-            had: HashSet::new(),
-            taken: HashSet::new(),
-            kept: Vec::new(),
-            dry_run: false,
-        };
+        let mut choice = choice(30000, 30002);
         let mut spec = json!({
             "type": "LoadBalancer", "externalTrafficPolicy": "Local", "healthCheckNodePort": 30000,
             "ports": [{"port": 80}, {"port": 81, "nodePort": 30001}, {"port": 81, "protocol": "UDP"}],
@@ -315,19 +313,7 @@ mod tests {
         let mut spec = json!({"type": "NodePort", "ports": ports});
         let begun = std::time::Instant::now();
         assert_eq!(repeated(&spec).len(), 30_000);
-        let mut choice = Choice {
-            resource: &api::kinds::service::SERVICE,
-            name: "web",
-            map: PortMap {
-                first: 1,
-                last: 40_000,
-                bytes: Vec::new(),
-            },
-            had: HashSet::new(),
-            taken: HashSet::new(),
-            kept: Vec::new(),
-            dry_run: false,
-        };
+        let mut choice = choice(1, 40_000);
         choice.fill(&mut spec, true).unwrap();
         assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
     }

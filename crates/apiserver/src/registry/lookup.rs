@@ -10,7 +10,6 @@ use api::{Error, Resource, Value};
 use async_trait::async_trait;
 use auth::User;
 use parking_lot::RwLock;
-use serde::Deserialize;
 use serde_json::json;
 use store::{Entry, Revision};
 
@@ -50,19 +49,6 @@ impl Decoded {
         }
         Some(value)
     }
-}
-
-/// What is read of a stored object for its labels, which are the same in all versions.
-#[derive(Deserialize)]
-struct Labelled {
-    #[serde(default)]
-    metadata: Labels,
-}
-
-#[derive(Default, Deserialize)]
-struct Labels {
-    #[serde(default)]
-    labels: Value,
 }
 
 /// The body of a subresource, and what it was before if it could be read.
@@ -204,8 +190,7 @@ impl admission::Lookup for StoreLookup<'_> {
     fn labels(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
         let served = self.served(resource)?;
         let entry = self.0.store.snapshot().get(&self.0.key(&served, namespace, name))?;
-        let object: Labelled = serde_json::from_slice(&entry.value).ok()?;
-        Some(object.metadata.labels)
+        Some(super::labels_of(&entry.value)?.into_iter().collect())
     }
 
     fn list(&self, resource: &'static Resource, namespace: &str) -> Vec<Value> {

@@ -7,6 +7,7 @@
 mod companions;
 mod create;
 mod delete;
+mod labels;
 mod list;
 mod lookup;
 mod managers;
@@ -33,6 +34,7 @@ use crate::metrics::{Stock, StoreFigures, StoreMetrics};
 use crate::watch::{Follower, Hub, IndexedField, Ring, Topic};
 
 pub use delete::{DeleteOptions, Deleted, check_preconditions};
+pub use labels::labels_of;
 pub use list::{Continuation, ListBody, ListRequest, equal_to, list_metadata};
 pub use lookup::Part;
 pub use managers::{apply, forgotten_managers, track};

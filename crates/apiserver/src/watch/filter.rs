@@ -1,17 +1,14 @@
 //! Which objects a request is about, and what a change means to one watcher.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::selector::{Requirement, Selector};
 use bytes::Bytes;
 use memchr::memmem;
-use serde::Deserialize;
 use store::{Event, Revision};
 
 use super::Topic;
-use crate::registry::{Served, equal_to};
+use crate::registry::{Served, equal_to, labels_of};
 
 /// What happened from one watcher's point of view.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,19 +48,6 @@ impl Transition {
             Transition::Deleted => "DELETED",
         }
     }
-}
-
-/// The labels of an object, borrowed from its bytes.
-#[derive(Deserialize)]
-struct Labelled<'a> {
-    #[serde(borrow, default)]
-    metadata: Labels<'a>,
-}
-
-#[derive(Default, Deserialize)]
-struct Labels<'a> {
-    #[serde(borrow, default)]
-    labels: HashMap<Cow<'a, str>, Cow<'a, str>>,
 }
 
 impl Filter {
@@ -119,12 +103,10 @@ impl Filter {
         if self.labels.is_empty() {
             return true;
         }
-        let Ok(object) = serde_json::from_slice::<Labelled>(object) else {
-            return false;
-        };
-        let labels = object.metadata.labels;
-        self.labels
-            .matches_with(|key| labels.get(key).map(|value| value.as_ref()))
+        labels_of(object).is_some_and(|labels| {
+            self.labels
+                .matches_with(|key| labels.get(key).map(|value| value.as_ref()))
+        })
     }
 
     /// Whether the bytes have the value that is wanted of an indexed field anywhere: of all pods only few are on a node,

@@ -8,14 +8,15 @@ use anyhow::{Context, Result, bail, ensure};
 use apiserver::EtcdCodec;
 use clap::Args;
 use rustls::ServerConfig;
-use rustls::server::WebPkiClientVerifier;
 use store::Store;
 use store::serve::{Server, serve};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::layout::{Layout, read};
-use crate::{stop, tls};
+use crate::pki::Identity;
+use crate::stop;
+use crate::tls::{self, Clients};
 
 /// Flags of etcd that mean something to a single member.
 #[derive(Args, Clone, Debug)]
@@ -99,17 +100,13 @@ fn encryption(args: &EtcdArgs) -> Result<Option<Arc<ServerConfig>>> {
     let (Some(certificate), Some(key)) = (&args.cert_file, &args.key_file) else {
         return Ok(None);
     };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-    let builder = match &args.trusted_ca_file {
-        Some(authority) => {
-            let roots = Arc::new(tls::roots(&read(authority)?)?);
-            builder.with_client_cert_verifier(WebPkiClientVerifier::builder_with_provider(roots, provider).build()?)
-        }
-        None => builder.with_no_client_auth(),
+    let identity = Identity {
+        certificate_pem: read(certificate)?,
+        key_pem: read(key)?,
     };
-    let (certificates, key) = (tls::certificates(&read(certificate)?)?, tls::key(&read(key)?)?);
-    let mut config = builder.with_single_cert(certificates, key)?;
+    let authority = args.trusted_ca_file.as_deref().map(read).transpose()?;
+    let clients = authority.as_deref().map_or(Clients::Unknown, Clients::MustBeOf);
+    let mut config = tls::server(&identity, &clients)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
     Ok(Some(Arc::new(config)))
 }

@@ -7,13 +7,11 @@ use anyhow::{Context, Result};
 use api::Fields;
 use api::kinds::config_map::CONFIG_MAP;
 use client::Client;
-use rustls::ServerConfig;
-use rustls::server::WebPkiClientVerifier;
 use serde_json::Value;
 use tokio_rustls::TlsAcceptor;
 
 use crate::pki::Identity;
-use crate::tls;
+use crate::tls::{self, Clients};
 
 /// Where an API server tells who signs the certificates of its clients.
 const NAMESPACE: &str = "kube-system";
@@ -33,13 +31,13 @@ pub struct Trust {
 impl Trust {
     /// Trusts nobody yet: certificates are not asked for.
     pub fn new(identity: Identity) -> Result<Trust> {
-        let acceptor = RwLock::new(acceptor(&identity, None)?);
+        let acceptor = RwLock::new(acceptor(&identity, &Clients::Unknown)?);
         Ok(Trust { identity, acceptor })
     }
 
     /// Connections that are accepted from now on may come with certificates by these authorities, or without one.
     pub fn in_clients_of(&self, authorities_pem: &str) -> Result<()> {
-        let acceptor = acceptor(&self.identity, Some(authorities_pem))?;
+        let acceptor = acceptor(&self.identity, &Clients::MayBeOf(authorities_pem))?;
         *self.acceptor.write().unwrap_or_else(|poisoned| poisoned.into_inner()) = acceptor;
         Ok(())
     }
@@ -78,24 +76,8 @@ impl Trust {
     }
 }
 
-fn acceptor(identity: &Identity, authorities_pem: Option<&str>) -> Result<TlsAcceptor> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-    let builder = match authorities_pem {
-        None => builder.with_no_client_auth(),
-        Some(pem) => {
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(tls::roots(pem)?), provider);
-            // A client without a certificate may still have a token.
-            builder.with_client_cert_verifier(verifier.allow_unauthenticated().build()?)
-        }
-    };
-    let config = builder
-        .with_single_cert(
-            tls::certificates(&identity.certificate_pem)?,
-            tls::key(&identity.key_pem)?,
-        )
-        .context("the certificate cannot be used")?;
-    Ok(TlsAcceptor::from(Arc::new(config)))
+fn acceptor(identity: &Identity, clients: &Clients<'_>) -> Result<TlsAcceptor> {
+    Ok(TlsAcceptor::from(Arc::new(tls::server(identity, clients)?)))
 }
 
 #[cfg(test)]

@@ -28,8 +28,7 @@ use crate::worker::PodObject;
 use query::Query;
 
 pub use auth::{Access, ApiAuth, Authenticator, Authorizer, User, bearer};
-pub use serve::user_of;
-pub use serve::{ServeError, listen, serve};
+pub use serve::{ServeError, listen, serve, user_of};
 pub use streaming::StreamServer;
 
 pub struct Server {
