@@ -33,9 +33,10 @@ declare -A package=(
   [cri-clean]=./cri-clean
   [registry]=./registry
   [schema-oracle]=./schema-oracle
+  [pod-security]=./pod-security
 )
 # The order of use: what most tests need first.
-names=(kubectl pause cri-clean registry schema-oracle e2e.test ginkgo agnhost kube-apiserver kube-controller-manager
+names=(kubectl pause cri-clean registry schema-oracle pod-security e2e.test ginkgo agnhost kube-apiserver kube-controller-manager
   kube-scheduler kubelet kube-proxy etcd coredns older-kubectl sample-apiserver nonewprivs)
 
 # Unstamped builds call themselves v0.0.0-master, which fails the suite's version comparisons. A module of its own may

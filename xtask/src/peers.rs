@@ -10,6 +10,7 @@ use crate::tools::{is_on_path, output, root};
 /// What the tests start.
 const NEEDED: &[&str] = &[
     "schema-oracle",
+    "pod-security",
     "kubectl",
     "older-kubectl",
     "ginkgo",

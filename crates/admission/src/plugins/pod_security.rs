@@ -200,3 +200,5 @@ fn warn_of_existing(enforced: Standard, attributes: &Attributes, lookup: &dyn Lo
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod upstream_tests;

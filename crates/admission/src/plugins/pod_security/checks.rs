@@ -3,8 +3,9 @@
 use api::{Fields, Value};
 
 use super::find::{
-    BASELINE_CAPABILITIES, added_capabilities, app_armor, host_namespaces, host_paths, host_ports, host_process,
-    probe_hosts, restricted_volumes, run_as_non_root, se_linux, seccomp, sysctls, unconfined_seccomp,
+    BASELINE_CAPABILITIES, added_capabilities, app_armor, app_armor_reason, host_namespaces, host_paths, host_ports,
+    host_process, probe_hosts, restricted_volumes, run_as_non_root, se_linux, seccomp, seccomp_annotations, sysctls,
+    unconfined_seccomp, unmasked_proc,
 };
 use super::standard::{Level, Standard};
 use super::words::{containers, named, set_by};
@@ -14,8 +15,12 @@ struct Check {
     level: Level,
     /// The first minor version that has it.
     since: u32,
+    /// The first minor version that does not have it any more.
+    until: u32,
     /// Whether it leaves pods for Windows alone, from 1.25 on.
     linux_only: bool,
+    /// Whether it leaves pods in a user namespace of their own alone, from 1.35 on.
+    relaxed_in_user_namespace: bool,
     /// The rule of the lower level that it replaces, from `since` on.
     replaces: &'static str,
     id: &'static str,
@@ -28,7 +33,9 @@ const fn baseline(id: &'static str, reason: &'static str, find: fn(&Value, Stand
     Check {
         level: Level::Baseline,
         since: 0,
+        until: u32::MAX,
         linux_only: false,
+        relaxed_in_user_namespace: false,
         replaces: "",
         id,
         reason,
@@ -46,7 +53,9 @@ const fn restricted(
     Check {
         level: Level::Restricted,
         since,
+        until: u32::MAX,
         linux_only: false,
+        relaxed_in_user_namespace: false,
         replaces,
         id,
         reason,
@@ -63,6 +72,35 @@ impl Check {
     const fn from(mut self, minor: u32) -> Check {
         self.since = minor;
         self
+    }
+
+    const fn until(mut self, minor: u32) -> Check {
+        self.until = minor;
+        self
+    }
+
+    const fn relaxed_in_user_namespace(mut self) -> Check {
+        self.relaxed_in_user_namespace = true;
+        self
+    }
+
+    fn is_of(&self, standard: Standard) -> bool {
+        self.level <= standard.level && standard.since(self.since) && !standard.since(self.until)
+    }
+
+    /// What the standards leave out for the pod although they have the rule.
+    fn is_relaxed_for(&self, pod: &Value, standard: Standard) -> bool {
+        let on_windows = pod["spec"]["os"].text("name") == "windows";
+        let in_user_namespace = pod["spec"]["hostUsers"] == false;
+        self.linux_only && on_windows && standard.since(25)
+            || self.relaxed_in_user_namespace && in_user_namespace && standard.since(35)
+    }
+
+    fn reason_for(&self, pod: &Value) -> &'static str {
+        match self.id {
+            "appArmorProfile" => app_armor_reason(pod),
+            _ => self.reason,
+        }
     }
 }
 
@@ -83,15 +121,16 @@ static CHECKS: &[Check] = &[
         let found = containers(pod).filter(|container| container["securityContext"].flag("privileged"));
         named(found, "must not set securityContext.privileged=true")
     }),
-    baseline("procMount", "procMount", |pod, _| {
-        let found = containers(pod)
-            .filter(|container| !matches!(container["securityContext"].text("procMount"), "" | "Default"));
-        named(found, "must not set securityContext.procMount to \"Unmasked\"")
-    }),
+    baseline("procMount", "procMount", |pod, _| unmasked_proc(pod)).relaxed_in_user_namespace(),
     baseline("seLinuxOptions", "seLinuxOptions", se_linux),
     baseline("seccompProfile_baseline", "seccompProfile", |pod, _| {
+        seccomp_annotations(pod)
+    })
+    .until(19),
+    baseline("seccompProfile_baseline", "seccompProfile", |pod, _| {
         unconfined_seccomp(pod)
-    }),
+    })
+    .from(19),
     baseline("sysctls", "forbidden sysctls", sysctls),
     baseline("windowsHostProcess", "hostProcess", |pod, _| host_process(pod)),
     restricted(
@@ -125,6 +164,9 @@ static CHECKS: &[Check] = &[
         },
     )
     .on_linux(),
+    restricted(35, "procMount_restricted", "procMount", "procMount", |pod, _| {
+        unmasked_proc(pod)
+    }),
     restricted(
         0,
         "restrictedVolumes",
@@ -134,10 +176,12 @@ static CHECKS: &[Check] = &[
     ),
     restricted(0, "runAsNonRoot", "", "runAsNonRoot != true", |pod, _| {
         run_as_non_root(pod)
-    }),
+    })
+    .relaxed_in_user_namespace(),
     restricted(23, "runAsUser", "", "runAsUser=0", |pod, _| {
         set_by(pod, |context| context["runAsUser"] == 0, "must not set runAsUser=0")
-    }),
+    })
+    .relaxed_in_user_namespace(),
     restricted(
         19,
         "seccompProfile_restricted",
@@ -165,15 +209,11 @@ pub fn reasons(standard: Standard, pod: &Value) -> Vec<String> {
 }
 
 fn broken(standard: Standard, pod: &Value) -> Vec<(&'static str, Vec<String>)> {
-    let applies = |check: &&Check| check.level <= standard.level && standard.since(check.since);
-    let replaced: Vec<&str> = CHECKS.iter().filter(applies).map(|check| check.replaces).collect();
-    let on_windows = pod["spec"]["os"].text("name") == "windows" && standard.since(25);
-    let rows = CHECKS
-        .iter()
-        .filter(applies)
-        .filter(|check| !replaced.contains(&check.id));
-    rows.filter(|check| !(check.linux_only && on_windows))
-        .map(|check| (check.reason, (check.find)(pod, standard)))
+    let checks = || CHECKS.iter().filter(|check| check.is_of(standard));
+    let replaced: Vec<&str> = checks().map(|check| check.replaces).collect();
+    checks()
+        .filter(|check| !replaced.contains(&check.id) && !check.is_relaxed_for(pod, standard))
+        .map(|check| (check.reason_for(pod), (check.find)(pod, standard)))
         .filter(|(_, details)| !details.is_empty())
         .collect()
 }

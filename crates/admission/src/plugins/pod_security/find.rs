@@ -3,7 +3,7 @@
 use api::{Fields, Value};
 
 use super::standard::Standard;
-use super::words::{containers, counted, named, plural, quoted, set_by, users, uses};
+use super::words::{containers, contexts, counted, named, plural, quoted, quoted_once, set_by, setters, users, uses};
 
 pub const BASELINE_CAPABILITIES: &[&str] = &[
     "AUDIT_WRITE",
@@ -49,17 +49,61 @@ const RESTRICTED_VOLUMES: &[&str] = &[
     "secret",
 ];
 
-pub fn app_armor(pod: &Value, _standard: Standard) -> Vec<String> {
-    let is_bad = |context: &Value| context["appArmorProfile"].text("type") == "Unconfined";
-    let mut found = set_by(pod, is_bad, "must not set AppArmor profile type to \"Unconfined\"");
+const APP_ARMOR_ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
+
+fn is_bad_app_armor(profile: &str) -> bool {
+    !matches!(profile, "RuntimeDefault" | "Localhost")
+}
+
+/// The annotations that name a forbidden profile, as `key="profile"`.
+fn bad_app_armor_annotations(pod: &Value) -> Vec<String> {
     let annotations = pod["metadata"].entries("annotations");
     let bad = annotations.filter(|(key, value)| {
         let profile = value.as_str().unwrap_or_default();
         let allowed = matches!(profile, "" | "runtime/default") || profile.starts_with("localhost/");
-        key.starts_with("container.apparmor.security.beta.kubernetes.io/") && !allowed
+        key.starts_with(APP_ARMOR_ANNOTATION) && !allowed
     });
-    found.extend(bad.map(|(key, value)| format!("{key}={value}")));
-    found
+    bad.map(|(key, value)| format!("{key}={value}")).collect()
+}
+
+pub fn app_armor(pod: &Value, _standard: Standard) -> Vec<String> {
+    let is_bad =
+        |context: &Value| context.has("appArmorProfile") && is_bad_app_armor(context["appArmorProfile"].text("type"));
+    let mut setters = setters(pod, is_bad);
+    let annotations = bad_app_armor_annotations(pod);
+    if !annotations.is_empty() {
+        setters.push(counted("annotation", &annotations));
+    }
+    if setters.is_empty() {
+        return Vec::new();
+    }
+    // Upstream puts annotations in quotes without escaping their own.
+    let values = bad_app_armor_types(pod).into_iter().chain(annotations);
+    let values: Vec<String> = values.map(|value| format!("\"{value}\"")).collect();
+    let who = setters.join(" and ");
+    vec![format!(
+        "{who} must not set AppArmor profile type to {}",
+        values.join(", ")
+    )]
+}
+
+fn bad_app_armor_types(pod: &Value) -> Vec<String> {
+    let profiles = contexts(pod).filter(|context| context.has("appArmorProfile"));
+    let mut bad: Vec<String> = profiles
+        .map(|context| context["appArmorProfile"].text("type").to_owned())
+        .filter(|profile| is_bad_app_armor(profile))
+        .collect();
+    bad.sort_unstable();
+    bad.dedup();
+    bad
+}
+
+/// In the plural when several profiles are forbidden.
+pub fn app_armor_reason(pod: &Value) -> &'static str {
+    match bad_app_armor_types(pod).len() + bad_app_armor_annotations(pod).len() {
+        1 => "forbidden AppArmor profile",
+        _ => "forbidden AppArmor profiles",
+    }
 }
 
 pub fn added_capabilities(pod: &Value, allowed: &[&str]) -> Vec<String> {
@@ -146,23 +190,14 @@ pub fn se_linux(pod: &Value, standard: Standard) -> Vec<String> {
         let kind = options.text("type");
         !allowed(kind) || !options.text("user").is_empty() || !options.text("role").is_empty()
     };
-    let contexts = std::iter::once(&pod["spec"]["securityContext"]["seLinuxOptions"])
-        .chain(containers(pod).map(|container| &container["securityContext"]["seLinuxOptions"]));
-    let options: Vec<&Value> = contexts.filter(|options| bad(options)).collect();
-    if options.is_empty() {
+    let setters = setters(pod, |context| bad(&context["seLinuxOptions"]));
+    if setters.is_empty() {
         return Vec::new();
     }
-    let mut setters = Vec::new();
-    if bad(&pod["spec"]["securityContext"]["seLinuxOptions"]) {
-        setters.push("pod".to_owned());
-    }
-    let names: Vec<&str> = containers(pod)
-        .filter(|container| bad(&container["securityContext"]["seLinuxOptions"]))
-        .map(|container| container.text("name"))
+    let options: Vec<&Value> = contexts(pod)
+        .map(|context| &context["seLinuxOptions"])
+        .filter(|options| bad(options))
         .collect();
-    if !names.is_empty() {
-        setters.push(plural("container", &names));
-    }
     let mut kinds: Vec<&str> = options
         .iter()
         .map(|options| options.text("type"))
@@ -186,15 +221,42 @@ pub fn se_linux(pod: &Value, standard: Standard) -> Vec<String> {
     )]
 }
 
+const SECCOMP_POD_ANNOTATION: &str = "seccomp.security.alpha.kubernetes.io/pod";
+const SECCOMP_CONTAINER_ANNOTATION: &str = "container.seccomp.security.alpha.kubernetes.io/";
+
+/// What the standards before v1.19 looked at: annotations, for the field was not there yet.
+pub fn seccomp_annotations(pod: &Value) -> Vec<String> {
+    let keys = containers(pod)
+        .map(|container| format!("{SECCOMP_CONTAINER_ANNOTATION}{}", container.text("name")))
+        .chain([SECCOMP_POD_ANNOTATION.to_owned()]);
+    let annotations = &pod["metadata"]["annotations"];
+    let bad = keys.filter(|key| {
+        let profile = annotations.text(key);
+        let allowed = matches!(profile, "runtime/default" | "docker/default") || profile.starts_with("localhost/");
+        annotations.has(key) && !allowed
+    });
+    let mut found: Vec<String> = bad.map(|key| format!("{key}={:?}", annotations.text(&key))).collect();
+    found.sort_unstable();
+    found.dedup();
+    match found.is_empty() {
+        true => found,
+        false => vec![format!(
+            "forbidden {} {}",
+            counted("annotation", &found),
+            found.join(", ")
+        )],
+    }
+}
+
+fn is_bad_seccomp(context: &Value) -> bool {
+    context.has("seccompProfile") && !matches!(context["seccompProfile"].text("type"), "RuntimeDefault" | "Localhost")
+}
+
 pub fn unconfined_seccomp(pod: &Value) -> Vec<String> {
-    let is_bad = |context: &Value| {
-        !matches!(
-            context["seccompProfile"].text("type"),
-            "" | "RuntimeDefault" | "Localhost"
-        )
-    };
-    let what = "must not set securityContext.seccompProfile.type to \"Unconfined\"";
-    set_by(pod, is_bad, what)
+    let bad = contexts(pod).filter(|context| is_bad_seccomp(context));
+    let types = quoted_once(bad.map(|context| context["seccompProfile"].text("type")));
+    let what = format!("must not set securityContext.seccompProfile.type to {types}");
+    set_by(pod, is_bad_seccomp, &what)
 }
 
 pub fn seccomp(pod: &Value) -> Vec<String> {
@@ -226,6 +288,19 @@ pub fn sysctls(pod: &Value, standard: Standard) -> Vec<String> {
     used.filter(|name| !safe(name)).map(str::to_owned).collect()
 }
 
+pub fn unmasked_proc(pod: &Value) -> Vec<String> {
+    let of = |container: &Value| container["securityContext"]["procMount"].clone();
+    let bad: Vec<&Value> = containers(pod)
+        .filter(|container| of(container).as_str().is_some_and(|mount| mount != "Default"))
+        .collect();
+    let types = quoted_once(
+        bad.iter()
+            .map(|container| container["securityContext"].text("procMount")),
+    );
+    let what = format!("must not set securityContext.procMount to {types}");
+    named(bad.into_iter(), &what)
+}
+
 pub fn host_process(pod: &Value) -> Vec<String> {
     let is_bad = |context: &Value| context["windowsOptions"].flag("hostProcess");
     set_by(
@@ -239,6 +314,10 @@ pub fn restricted_volumes(pod: &Value) -> Vec<String> {
     let used = pod["spec"].list("volumes").iter().map(|volume| {
         let fields = volume.as_object().into_iter().flatten();
         let sources = fields.map(|(field, _)| field.as_str()).filter(|field| *field != "name");
+        let mut sources = sources.peekable();
+        if sources.peek().is_none() {
+            return (volume, vec!["unknown"]);
+        }
         let bad = sources.filter(|source| !RESTRICTED_VOLUMES.contains(source));
         (volume, bad.collect())
     });
@@ -257,11 +336,8 @@ pub fn restricted_volumes(pod: &Value) -> Vec<String> {
 pub fn run_as_non_root(pod: &Value) -> Vec<String> {
     let of_pod = &pod["spec"]["securityContext"]["runAsNonRoot"];
     let of = |container: &Value| container["securityContext"]["runAsNonRoot"].clone();
-    let refused = containers(pod).filter(|container| of(container) == false);
-    let mut found = named(refused, "must not set securityContext.runAsNonRoot=false");
-    if *of_pod == false && containers(pod).any(|container| of(container).is_null()) {
-        found.insert(0, "pod must not set securityContext.runAsNonRoot=false".to_owned());
-    }
+    let is_bad = |context: &Value| context["runAsNonRoot"] == false;
+    let found = set_by(pod, is_bad, "must not set securityContext.runAsNonRoot=false");
     if !found.is_empty() || *of_pod == true {
         return found;
     }

@@ -107,7 +107,7 @@ impl Default for Standard {
 impl Standard {
     /// Whether the standard is that of a version or of a later one.
     pub fn since(self, minor: u32) -> bool {
-        self.minor.is_none_or(|own| own >= minor)
+        self.minor.map_or(minor != u32::MAX, |own| own >= minor)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Who breaks a rule, in upstream's words.
 
+use std::collections::BTreeSet;
+
 use api::{Fields, Value};
 
 pub fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
@@ -25,15 +27,39 @@ pub fn quoted(names: &[&str]) -> String {
     quoted.join(", ")
 }
 
-/// The pod and its containers whose security context is bad, each with what it must do or not do.
+/// The pod and its containers whose security context is bad, with what they must do or not do.
 pub fn set_by(pod: &Value, is_bad: impl Fn(&Value) -> bool, what: &str) -> Vec<String> {
+    let setters = setters(pod, is_bad);
+    match setters.is_empty() {
+        true => Vec::new(),
+        false => vec![format!("{} {what}", setters.join(" and "))],
+    }
+}
+
+/// `pod` and `containers "a", "b"`, as far as their security context is bad.
+pub fn setters(pod: &Value, is_bad: impl Fn(&Value) -> bool) -> Vec<String> {
     let mut found = Vec::new();
     if is_bad(&pod["spec"]["securityContext"]) {
-        found.push(format!("pod {what}"));
+        found.push("pod".to_owned());
     }
     let bad = containers(pod).filter(|container| is_bad(&container["securityContext"]));
-    found.extend(named(bad, what));
+    let names: Vec<&str> = bad.map(|container| container.text("name")).collect();
+    if !names.is_empty() {
+        found.push(plural("container", &names));
+    }
     found
+}
+
+/// The security contexts of the pod and of its containers.
+pub fn contexts(pod: &Value) -> impl Iterator<Item = &Value> {
+    std::iter::once(&pod["spec"]["securityContext"])
+        .chain(containers(pod).map(|container| &container["securityContext"]))
+}
+
+/// The values without repetition, in order and in quotes.
+pub fn quoted_once<'a>(values: impl Iterator<Item = &'a str>) -> String {
+    let values: BTreeSet<&str> = values.collect();
+    quoted(&values.into_iter().collect::<Vec<_>>())
 }
 
 /// Who uses what: names of containers or volumes, and what they all use, each once and in order.
