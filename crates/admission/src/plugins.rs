@@ -26,7 +26,7 @@ use crate::{Chain, Plugin, policy, webhook};
 /// What plugins need besides the request.
 #[derive(Clone)]
 pub struct Settings {
-    /// Asked whether a user may use a signer.
+    /// Asked whether a user may use a signer, and a node an audience of tokens.
     pub authorizer: Arc<dyn Authorizer>,
 }
 
@@ -43,7 +43,7 @@ pub static TABLE: &[Row] = &[
     Row::on("LimitRanger", |_| Box::new(limit_ranger::LimitRanger)),
     Row::on("ServiceAccount", |_| Box::new(service_account::ServiceAccount::default())),
     // Upstream leaves this one off, but every installer switches it on with the Node authorizer.
-    Row::on("NodeRestriction", |_| Box::new(node_restriction::NodeRestriction)),
+    Row::on("NodeRestriction", |settings| Box::new(node_restriction::NodeRestriction(settings.authorizer.clone()))),
     Row::on("TaintNodesByCondition", |_| Box::new(taint_nodes::TaintNodesByCondition)),
     Row::on("Priority", |_| Box::new(priority::Priority)),
     Row::on("DefaultTolerationSeconds", |_| Box::new(default_toleration_seconds::DefaultTolerationSeconds)),

@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::pem::Pem;
 use x509_parser::prelude::FromDer;
+use x509_parser::x509::X509Name;
 
 use crate::{Attributes, Lookup, Operation, Plugin};
 
@@ -114,17 +115,28 @@ fn may(authorizer: &dyn Authorizer, attributes: &Attributes, verb: &str, signer:
 
 /// The organisations of a request, which is PEM text in base64.
 fn organisations(request: &str) -> Option<Vec<String>> {
+    of_subject(request, |subject| {
+        let groups = subject.iter_organization();
+        groups
+            .filter_map(|group| group.as_str().ok())
+            .map(str::to_owned)
+            .collect()
+    })
+}
+
+/// The common name of a request, empty where it has none.
+pub fn common_name(request: &str) -> Option<String> {
+    of_subject(request, |subject| {
+        let name = subject.iter_common_name().next().and_then(|name| name.as_str().ok());
+        name.unwrap_or_default().to_owned()
+    })
+}
+
+fn of_subject<T>(request: &str, read: impl Fn(&X509Name<'_>) -> T) -> Option<T> {
     let pem = STANDARD.decode(request).ok()?;
     let block = Pem::iter_from_buffer(&pem).next()?.ok()?;
     let (_, parsed) = X509CertificationRequest::from_der(&block.contents).ok()?;
-    let subject = &parsed.certification_request_info.subject;
-    Some(
-        subject
-            .iter_organization()
-            .filter_map(|group| group.as_str().ok())
-            .map(str::to_owned)
-            .collect(),
-    )
+    Some(read(&parsed.certification_request_info.subject))
 }
 
 #[cfg(test)]

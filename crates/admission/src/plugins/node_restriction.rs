@@ -1,5 +1,10 @@
 //! Holds a kubelet to its own node and the pods bound to it, where the authorizer cannot see the object.
 
+mod references;
+
+use std::sync::Arc;
+
+use api::kinds::certificate_signing_request::CERTIFICATE_SIGNING_REQUEST;
 use api::kinds::csi_node::CSI_NODE;
 use api::kinds::lease::LEASE;
 use api::kinds::node::NODE;
@@ -9,11 +14,15 @@ use api::kinds::resource_slice::RESOURCE_SLICE;
 use api::kinds::service_account::SERVICE_ACCOUNT;
 use api::{Error, Fields, Value};
 use async_trait::async_trait;
+use auth::{Attributes as Question, Authorizer, Decision};
 
+use super::certificates::common_name;
 use crate::{Attributes, Lookup, Operation, Plugin};
 
-pub struct NodeRestriction;
+pub struct NodeRestriction(pub Arc<dyn Authorizer>);
 
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 const MIRROR_POD: &str = "kubernetes.io/config.mirror";
 const NODE_LEASES: &str = "kube-node-lease";
 /// The labels in Kubernetes' own domains that a kubelet may set on its node.
@@ -56,7 +65,7 @@ impl Plugin for NodeRestriction {
         } else if attributes.concerns(&PERSISTENT_VOLUME_CLAIM) {
             decide_claim_status(node, attributes)
         } else if attributes.is(&SERVICE_ACCOUNT, "token") && attributes.operation == Operation::Create {
-            decide_token(node, attributes, lookup)
+            decide_token(node, attributes, lookup, self.0.as_ref())
         } else if attributes.concerns(&LEASE) && attributes.namespace != NODE_LEASES {
             Err(format!(
                 "can only access leases in the {NODE_LEASES:?} system namespace"
@@ -67,6 +76,8 @@ impl Plugin for NodeRestriction {
             decide_own_name(node, attributes, "CSINode")
         } else if attributes.concerns(&RESOURCE_SLICE) {
             decide_slice(node, attributes)
+        } else if attributes.concerns(&CERTIFICATE_SIGNING_REQUEST) && attributes.operation == Operation::Create {
+            decide_certificate(node, attributes)
         } else {
             Ok(())
         };
@@ -97,6 +108,9 @@ fn decide_pod(node: &str, attributes: &Attributes, lookup: &dyn Lookup) -> Resul
             }
             if old["status"]["resourceClaimStatuses"] != new["status"]["resourceClaimStatuses"] {
                 return Err(format!("node {node:?} cannot update resource claim statues"));
+            }
+            if old["status"]["extendedResourceClaimStatus"] != new["status"]["extendedResourceClaimStatus"] {
+                return Err(format!("node {node:?} cannot update extended resource claim status"));
             }
             Ok(())
         }
@@ -161,7 +175,11 @@ fn decide_mirror_pod(node: &str, attributes: &Attributes, lookup: &dyn Lookup) -
     if claimed != actual {
         return Err(format!("node {node} UID mismatch: expected {claimed} got {actual}"));
     }
-    Ok(())
+    // A kubelet sees everything that its pods refer to, so that it could help itself to any Secret by such a pod.
+    match references::referenced_resource(&attributes.object) {
+        Some(resource) => Err(format!("node {node:?} can not create pods that reference {resource}")),
+        None => Ok(()),
+    }
 }
 
 fn decide_node(node: &str, attributes: &Attributes) -> Result<(), String> {
@@ -237,7 +255,12 @@ fn decide_claim_status(node: &str, attributes: &Attributes) -> Result<(), String
 }
 
 /// A kubelet gets tokens only for the pods that it runs.
-fn decide_token(node: &str, attributes: &Attributes, lookup: &dyn Lookup) -> Result<(), String> {
+fn decide_token(
+    node: &str,
+    attributes: &Attributes,
+    lookup: &dyn Lookup,
+    authorizer: &dyn Authorizer,
+) -> Result<(), String> {
     let bound = &attributes.object["spec"]["boundObjectRef"];
     let (name, uid) = (bound.text("name"), bound.text("uid"));
     if bound.text("apiVersion") != "v1" || bound.text("kind") != "Pod" || name.is_empty() {
@@ -258,7 +281,49 @@ fn decide_token(node: &str, attributes: &Attributes, lookup: &dyn Lookup) -> Res
     if pod["spec"].text("nodeName") != node {
         return Err("node requested token bound to a pod scheduled on a different node".to_owned());
     }
-    Ok(())
+    decide_audience(&pod, attributes, lookup, authorizer)
+}
+
+/// A token is for an audience that a volume of the pod names, or that somebody allowed the node by a role.
+fn decide_audience(
+    pod: &Value,
+    attributes: &Attributes,
+    lookup: &dyn Lookup,
+    authorizer: &dyn Authorizer,
+) -> Result<(), String> {
+    let audience = match attributes.object["spec"].list("audiences") {
+        [] => "",
+        [audience] => audience.as_str().unwrap_or_default(),
+        _ => return Err("node may only request 0 or 1 audiences".to_owned()),
+    };
+    if references::needs_audience(pod, audience, lookup) {
+        return Ok(());
+    }
+    let verb = "request-serviceaccounts-token-audience";
+    let question = Question {
+        version: "v1",
+        ..Question::resource(&attributes.user, verb, "", audience).named(&attributes.namespace, &attributes.name)
+    };
+    match authorizer.authorize(&question) {
+        Decision::Allow(_) => Ok(()),
+        _ => Err(format!(
+            "audience {audience:?} not found in pod spec volume, {} is not authorized to request tokens for this audience",
+            attributes.user.name
+        )),
+    }
+}
+
+/// A kubelet asks for certificates of its own node only.
+fn decide_certificate(node: &str, attributes: &Attributes) -> Result<(), String> {
+    let spec = &attributes.object["spec"];
+    if ![CLIENT_SIGNER, SERVING_SIGNER].contains(&spec.text("signerName")) {
+        return Ok(());
+    }
+    let subject = common_name(spec.text("request")).ok_or("unable to parse csr")?;
+    match subject.strip_prefix("system:node:") == Some(node) {
+        true => Ok(()),
+        false => Err(format!("can only create a node CSR with CN=system:node:{node}")),
+    }
 }
 
 fn decide_own_name(node: &str, attributes: &Attributes, kind: &str) -> Result<(), String> {
@@ -290,23 +355,51 @@ fn decide_slice(node: &str, attributes: &Attributes) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use api::kinds::csi_driver::CSI_DRIVER;
     use auth::User;
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
     use expect_test::{Expect, expect};
     use serde_json::json;
 
     use super::*;
     use crate::testing::{Cluster, create, pod, run, update};
 
+    /// A role lets nodes ask for tokens of the audience "vault".
+    struct AudienceRole;
+
+    impl Authorizer for AudienceRole {
+        fn authorize(&self, question: &Question) -> Decision {
+            let asked = (question.verb, question.resource, question.namespace, question.name);
+            match asked == ("request-serviceaccounts-token-audience", "vault", "default", "robot") {
+                true => Decision::Allow(String::new()),
+                false => Decision::NoOpinion(String::new()),
+            }
+        }
+    }
+
     fn check(attributes: Attributes, expect: Expect) {
         let pods = [("web", "one"), ("other", "two")].map(|(name, node)| {
             let metadata = json!({"name": name, "namespace": "default", "uid": format!("{name}-uid")});
-            (&POD, json!({"metadata": metadata, "spec": {"nodeName": node}}))
+            let token = json!({"serviceAccountToken": {"audience": "bank"}});
+            let volumes = json!([
+                {"name": "api", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}, token]}},
+                {"name": "data", "csi": {"driver": "driver.example"}},
+            ]);
+            (
+                &POD,
+                json!({"metadata": metadata, "spec": {"nodeName": node, "volumes": volumes}}),
+            )
         });
+        let driver = json!({"metadata": {"name": "driver.example"}, "spec": {"tokenRequests": [{"audience": "disk"}]}});
+        let node = json!({"metadata": {"name": "one", "uid": "one-uid"}});
+        let objects = pods.into_iter().chain([(&CSI_DRIVER, driver), (&NODE, node)]).collect();
         let attributes = Attributes {
             user: User::system("system:node:one", &["system:nodes"]),
             ..attributes
         };
-        let shown = match run(&NodeRestriction, attributes, &Cluster(pods.into_iter().collect())) {
+        let plugin = NodeRestriction(Arc::new(AudienceRole));
+        let shown = match run(&plugin, attributes, &Cluster(objects)) {
             Ok(_) => "fine".to_owned(),
             Err(why) => why,
         };
@@ -371,11 +464,101 @@ mod tests {
             }
         };
         check(token("web"), expect!["fine"]);
+        let for_audiences = |audiences: Value| {
+            let mut attributes = token("web");
+            attributes.object["spec"]["audiences"] = audiences;
+            attributes
+        };
+        check(for_audiences(json!(["bank"])), expect!["fine"]);
+        check(for_audiences(json!(["disk"])), expect!["fine"]);
+        check(for_audiences(json!(["vault"])), expect!["fine"]);
+        check(
+            for_audiences(json!(["other-cluster"])),
+            expect![[
+                r#"serviceaccounts "robot" is forbidden: audience "other-cluster" not found in pod spec volume, system:node:one is not authorized to request tokens for this audience"#
+            ]],
+        );
+        check(
+            for_audiences(json!(["bank", "disk"])),
+            expect![[r#"serviceaccounts "robot" is forbidden: node may only request 0 or 1 audiences"#]],
+        );
         check(
             token("other"),
             expect![[
                 r#"serviceaccounts "robot" is forbidden: node requested token bound to a pod scheduled on a different node"#
             ]],
         );
+    }
+
+    fn mirror(spec: Value) -> Attributes {
+        let owner = json!({"apiVersion": "v1", "kind": "Node", "name": "one", "uid": "one-uid", "controller": true});
+        let metadata = json!({
+            "name": "web", "namespace": "default", "ownerReferences": [owner],
+            "annotations": {MIRROR_POD: "hash"},
+        });
+        let mut spec = spec;
+        spec["nodeName"] = json!("one");
+        create(&POD, json!({"metadata": metadata, "spec": spec}))
+    }
+
+    #[test]
+    fn mirror_pods_refer_to_nothing() {
+        let volume = |source: &str, value: Value| json!({"volumes": [{"name": "v", source: value}]});
+        check(mirror(volume("hostPath", json!({"path": "/etc"}))), expect!["fine"]);
+        let refused = |spec: Value, resource: &str| {
+            let expected =
+                format!("pods \"web\" is forbidden: node \"one\" can not create pods that reference {resource}");
+            let shown = run(
+                &NodeRestriction(Arc::new(AudienceRole)),
+                Attributes {
+                    user: User::system("system:node:one", &["system:nodes"]),
+                    ..mirror(spec)
+                },
+                &Cluster(vec![(&NODE, json!({"metadata": {"name": "one", "uid": "one-uid"}}))]),
+            );
+            assert_eq!(shown.unwrap_err(), expected);
+        };
+        refused(json!({"serviceAccountName": "admin"}), "serviceaccounts");
+        refused(json!({"imagePullSecrets": [{"name": "s"}]}), "secrets");
+        refused(volume("secret", json!({"secretName": "s"})), "secrets");
+        let env = json!([{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}}]);
+        refused(json!({"initContainers": [{"name": "i", "env": env}]}), "configmaps");
+        refused(json!({"resourceClaims": [{"name": "gpu"}]}), "resourceclaims");
+        refused(volume("csi", json!({"driver": "d"})), "csidrivers (via CSI volumes)");
+        refused(
+            volume("persistentVolumeClaim", json!({"claimName": "c"})),
+            "persistentvolumeclaims",
+        );
+        refused(
+            volume("ephemeral", json!({})),
+            "persistentvolumeclaims (via ephemeral volumes)",
+        );
+        let token = json!({"sources": [{"serviceAccountToken": {"path": "t"}}]});
+        refused(volume("projected", token), "serviceaccounts (via projected volumes)");
+    }
+
+    #[test]
+    fn a_kubelet_asks_for_certificates_of_its_own_node() {
+        let request = |signer: &str, name: &str| {
+            let mut parameters = rcgen::CertificateParams::default();
+            parameters.distinguished_name.push(rcgen::DnType::CommonName, name);
+            let key = rcgen::KeyPair::generate().unwrap();
+            let pem = parameters.serialize_request(&key).unwrap().pem().unwrap();
+            let spec = json!({"signerName": signer, "request": STANDARD.encode(pem)});
+            create(
+                &CERTIFICATE_SIGNING_REQUEST,
+                json!({"metadata": {"name": "csr"}, "spec": spec}),
+            )
+        };
+        check(request(SERVING_SIGNER, "system:node:one"), expect!["fine"]);
+        check(request("example.com/own", "system:node:two"), expect!["fine"]);
+        for signer in [CLIENT_SIGNER, SERVING_SIGNER] {
+            check(
+                request(signer, "system:node:two"),
+                expect![[
+                    r#"certificatesigningrequests.certificates.k8s.io "csr" is forbidden: can only create a node CSR with CN=system:node:one"#
+                ]],
+            );
+        }
     }
 }

@@ -360,3 +360,29 @@ fn a_namespace_says_that_it_goes_when_it_goes() {
         ]],
     );
 }
+
+#[test]
+fn neither_an_update_nor_a_status_makes_a_mirror_pod_or_unconfines_it() {
+    const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/main";
+    let with = |annotations: Value| {
+        let mut pod = pod(json!({}));
+        pod["metadata"]["annotations"] = annotations;
+        created(&super::pod::POD, pod)
+    };
+    let old = with(json!({APP_ARMOR: "runtime/default"}));
+    let new = with(json!({APP_ARMOR: "unconfined", "kubernetes.io/config.mirror": "hash", "note": "free"}));
+    let expected = expect![[r#"
+        metadata.annotations[container.apparmor.security.beta.kubernetes.io/main]: Forbidden: may not remove or update AppArmor annotations
+        metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not add mirror pod annotation"#]];
+    let rules = super::pod::POD.rules;
+    let texts = |problems: Vec<FieldError>| problems.iter().map(FieldError::to_string).collect::<Vec<_>>();
+    let of_status = texts(rules.validate_status_update(&new, &old));
+    assert!(texts(rules.validate_update(&new, &old)).ends_with(&of_status));
+    show(rules.validate_status_update(&new, &old), expected);
+    show(
+        rules.validate_status_update(&with(json!({})), &with(json!({"kubernetes.io/config.mirror": "hash"}))),
+        expect![
+            "metadata.annotations[kubernetes.io/config.mirror]: Forbidden: may not remove or update mirror pod annotation"
+        ],
+    );
+}

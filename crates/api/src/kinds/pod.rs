@@ -139,20 +139,14 @@ impl Rules for PodRules {
     fn validate_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         validate_pod_update(&new["spec"], &old["spec"], &Path::new("spec"), &mut problems);
-        let (new, old) = (&new["metadata"]["annotations"], &old["metadata"]["annotations"]);
-        if new[MIRROR] != old[MIRROR] {
-            let path = Path::new("metadata").child("annotations").key(MIRROR);
-            let detail = match old.has(MIRROR) {
-                true => "may not remove or update mirror pod annotation",
-                false => "may not add mirror pod annotation",
-            };
-            problems.forbidden(&path, "", detail);
-        }
+        validate_annotations_update(new, old, &mut problems);
         problems.into_vec()
     }
 
     fn validate_status_update(&self, new: &Value, old: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
+        // A node that could make a mirror pod of a pod would take its Secrets from the view of the authorizer.
+        validate_annotations_update(new, old, &mut problems);
         let (spec, path) = (&new["spec"], Path::new("status"));
         if spec.text("nodeName") != old["spec"].text("nodeName") {
             problems.forbidden(&path, "nodeName", "may not be changed directly");
@@ -250,6 +244,31 @@ const APP_ARMOR: &str = "container.apparmor.security.beta.kubernetes.io/";
 
 /// Marks the pod that stands for one a kubelet was given by a file.
 const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// Annotations that the node reads as if they were fields of the spec, which do not change either.
+fn validate_annotations_update(new: &Value, old: &Value, problems: &mut Problems) {
+    let path = Path::new("metadata").child("annotations");
+    let (of_new, of_old) = (&new["metadata"]["annotations"], &old["metadata"]["annotations"]);
+    let keys = |pod: &'_ Value| -> Vec<String> {
+        let entries = pod["metadata"].entries("annotations");
+        entries.map(|(key, _)| key.clone()).collect()
+    };
+    let changed = keys(old).into_iter().filter(|key| of_new[key] != of_old[key]);
+    let added = keys(new).into_iter().filter(|key| !of_old.has(key));
+    for (keys, act) in [
+        (changed.collect::<Vec<_>>(), "remove or update"),
+        (added.collect(), "add"),
+    ] {
+        for key in keys {
+            let what = match key.as_str() {
+                MIRROR => "mirror pod annotation",
+                key if key.starts_with(APP_ARMOR) => "AppArmor annotations",
+                _ => continue,
+            };
+            problems.forbidden(&path.key(&key), "", format!("may not {act} {what}"));
+        }
+    }
+}
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// A token is some account's; a pod without one can only be a mirror pod.

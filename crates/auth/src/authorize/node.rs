@@ -9,7 +9,8 @@ use parking_lot::RwLock;
 use super::rbac::Rule;
 use super::{Attributes, Authorizer, Decision};
 use crate::bootstrap;
-use graph::{Graph, Kind};
+use graph::Graph;
+pub use graph::{Kind, pod_references};
 
 /// Decides for users that are nodes, and has no opinion on others.
 pub struct NodeAuthorizer {

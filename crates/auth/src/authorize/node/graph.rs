@@ -1,5 +1,6 @@
 //! Which objects belong to which node, through its pods.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
 use api::{Fields, Value};
@@ -109,14 +110,23 @@ fn key(kind: Kind, namespace: &str, name: &str) -> Key {
     (kind, namespace.into(), name.into())
 }
 
-/// What a pod refers to. A mirror pod refers to nothing: its kubelet made it, and could otherwise help itself to any
+/// What a pod leads to. A mirror pod leads to nothing: its kubelet made it, and could otherwise help itself to any
 /// secret.
 fn pod_targets(pod: &Value) -> Vec<Key> {
-    let spec = &pod["spec"];
     if pod["metadata"]["annotations"].has("kubernetes.io/config.mirror") {
         return Vec::new();
     }
     let namespace = pod["metadata"].text("namespace");
+    let references = pod_references(pod).into_iter();
+    let mut targets: Vec<Key> = references.map(|(kind, name)| key(kind, namespace, &name)).collect();
+    targets.sort_unstable_by(|a, b| (a.0 as u8, &a.2).cmp(&(b.0 as u8, &b.2)));
+    targets.dedup();
+    targets
+}
+
+/// The objects of its namespace that a pod refers to by name.
+pub fn pod_references(pod: &Value) -> Vec<(Kind, Cow<'_, str>)> {
+    let spec = &pod["spec"];
     let mut found: Vec<(Kind, &str)> = vec![(Kind::ServiceAccount, spec.text("serviceAccountName"))];
     for secret in spec.list("imagePullSecrets") {
         found.push((Kind::Secret, secret.text("name")));
@@ -129,11 +139,6 @@ fn pod_targets(pod: &Value) -> Vec<Key> {
     for volume in spec.list("volumes") {
         source_targets(volume, &mut found);
     }
-    let ephemeral = spec.list("volumes").iter().filter(|volume| volume.has("ephemeral"));
-    let generated: Vec<String> = ephemeral
-        .map(|volume| format!("{}-{}", pod["metadata"].text("name"), volume.text("name")))
-        .collect();
-    found.extend(generated.iter().map(|claim| (Kind::Claim, claim.as_str())));
     for claim in spec.list("resourceClaims") {
         found.push((Kind::ResourceClaim, claim.text("resourceClaimName")));
     }
@@ -141,10 +146,13 @@ fn pod_targets(pod: &Value) -> Vec<Key> {
         found.push((Kind::ResourceClaim, claim.text("resourceClaimName")));
     }
     let named = found.into_iter().filter(|(_, name)| !name.is_empty());
-    let mut targets: Vec<Key> = named.map(|(kind, name)| key(kind, namespace, name)).collect();
-    targets.sort_unstable_by(|a, b| (a.0 as u8, &a.2).cmp(&(b.0 as u8, &b.2)));
-    targets.dedup();
-    targets
+    let named = named.map(|(kind, name)| (kind, Cow::Borrowed(name)));
+    let ephemeral = spec.list("volumes").iter().filter(|volume| volume.has("ephemeral"));
+    let generated = ephemeral.map(|volume| {
+        let claim = format!("{}-{}", pod["metadata"].text("name"), volume.text("name"));
+        (Kind::Claim, Cow::Owned(claim))
+    });
+    named.chain(generated).collect()
 }
 
 fn container_targets<'a>(container: &'a Value, found: &mut Vec<(Kind, &'a str)>) {
