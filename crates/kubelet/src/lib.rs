@@ -11,6 +11,7 @@
 mod cgroup;
 mod container;
 mod eviction;
+mod features;
 #[doc(hidden)]
 pub mod fuzzing;
 mod host_ports;

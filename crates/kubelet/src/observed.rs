@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use cri::v1;
+use serde::{Deserialize, Serialize};
 
 use crate::container::labels;
 use crate::moment::Moment;
@@ -41,6 +42,18 @@ pub struct Instance {
     pub image_ref: String,
     /// Of the spec it was made from.
     pub hash: String,
+    /// Who its first process was started as; none where the runtime does not say.
+    pub user: Option<LinuxUser>,
+}
+
+/// A user with all groups, the primary one among them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct LinuxUser {
+    pub uid: i64,
+    pub gid: i64,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub supplemental_groups: Vec<i64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -165,7 +178,16 @@ impl Instance {
                 .get(labels::CONTAINER_HASH)
                 .cloned()
                 .unwrap_or_default(),
+            user: status.user.as_ref().and_then(|user| user.linux.as_ref()).map(user),
         }
+    }
+}
+
+fn user(user: &v1::LinuxContainerUser) -> LinuxUser {
+    LinuxUser {
+        uid: user.uid,
+        gid: user.gid,
+        supplemental_groups: user.supplemental_groups.clone(),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::container::dns::{ClusterDns, Resolver};
 use crate::container::resources;
 use crate::container::services::Service;
 use crate::eviction::{Measurements, Places};
+use crate::features::{Known, RuntimeFeatures};
 use crate::host_ports::HostPorts;
 use crate::node::{Machine, Node};
 use crate::objects::follow::Follower;
@@ -62,9 +63,12 @@ impl Kubelet {
         }
         make_directories(&options)?;
         let version = options.runtime.version(v1::VersionRequest::default());
-        let (version, found) = tokio::join!(version, inventory::take(&*options.runtime));
+        let status = options.runtime.status(v1::StatusRequest::default());
+        let (version, status, found) = tokio::join!(version, status, inventory::take(&*options.runtime));
         let version = version.map_err(KubeletError::Runtime)?;
         let found = found.map_err(KubeletError::Runtime)?;
+        let features = Arc::new(RuntimeFeatures::default());
+        features.put(status.as_ref().map(Known::of).unwrap_or_default());
         let machine = Machine::detect(&Measurements::take(&Places::on(&options.root_dir)));
         let events = EventRecorder::start(options.client.clone(), "kubelet", &options.node_name);
         let mut tasks = JoinSet::new();
@@ -76,7 +80,12 @@ impl Kubelet {
                     pods.nudge(uid);
                 }
             };
-            let shared = share(&options, &machine, &version, &events, services, Arc::new(notify));
+            let surroundings = Surroundings {
+                host_ips: options.node_ips.iter().map(ToString::to_string).collect(),
+                runtime_name: version.runtime_name.clone(),
+                features: features.clone(),
+            };
+            let shared = share(&options, &machine, surroundings, &events, services, Arc::new(notify));
             Pods::new(Arc::new(shared), found)
         });
         let shared = pods.shared().clone();
@@ -89,7 +98,7 @@ impl Kubelet {
             options.root_dir.clone(),
         ));
         tasks.spawn(rotation::keep(shared.clone(), options.container_logs));
-        let node = Node::new(options.clone(), machine, &version, events);
+        let node = Node::new(options.clone(), machine, &version, events, features);
         tasks.spawn(node.run());
         let server = Arc::new(Server::new(shared, cache));
         if let Some(serving) = &options.server {
@@ -123,7 +132,7 @@ fn make_directories(options: &KubeletOptions) -> Result<(), KubeletError> {
 fn share(
     options: &KubeletOptions,
     machine: &Machine,
-    version: &v1::VersionResponse,
+    around: Surroundings,
     events: &EventRecorder,
     services: Arc<Cache<Service>>,
     notify: crate::objects::follow::Notify,
@@ -145,10 +154,7 @@ fn share(
         },
         host_resolver: Resolver::parse(&resolver),
         node_name: options.node_name.clone(),
-        around: Surroundings {
-            host_ips: options.node_ips.iter().map(ToString::to_string).collect(),
-            runtime_name: version.runtime_name.clone(),
-        },
+        around,
         machine: resources::Machine::detect(i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX)),
         allocatable: RwLock::new(machine.allocatable(options.max_pods, &options.eviction_hard)),
         held: Mutex::default(),

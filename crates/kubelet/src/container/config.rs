@@ -21,6 +21,8 @@ pub struct ContainerContext {
     pub image_user: ImageUser,
     pub environment: Environment,
     pub machine: Machine,
+    /// Whether the runtime can make a mount read-only with everything below it.
+    pub supports_recursive_read_only: bool,
     /// Where each volume is on the host.
     pub volumes: BTreeMap<String, PathBuf>,
     /// The volumes that are images.
@@ -104,7 +106,7 @@ fn volume_mount(
     context: &ContainerContext,
 ) -> Result<v1::Mount, String> {
     if let Some(image) = context.volume_images.get(&mount.name) {
-        return Ok(image_mount(index, mount, image, context));
+        return image_mount(index, mount, image, context);
     }
     let volume = context.volumes.get(&mount.name);
     let host_path = context.subpaths.get(&index).or(volume).ok_or_else(|| {
@@ -117,30 +119,39 @@ fn volume_mount(
         Some("Bidirectional") => v1::MountPropagation::PropagationBidirectional,
         Some(other) => return Err(format!("invalid MountPropagation mode: {other:?}")),
     };
-    if mount.recursive_read_only.as_deref() == Some("Enabled") {
-        return Err("recursiveReadOnly: Enabled is not supported by this node".to_owned());
-    }
     Ok(v1::Mount {
         container_path: absolute(&mount.mount_path),
         host_path: host_path.to_string_lossy().into_owned(),
         readonly: mount.read_only,
+        recursive_read_only: recursive_read_only(mount, context)?,
         propagation: propagation.into(),
         ..v1::Mount::default()
     })
 }
 
 /// An image's files are mounted by the runtime, for reading only.
-fn image_mount(index: usize, mount: &VolumeMount, image: &str, context: &ContainerContext) -> v1::Mount {
-    v1::Mount {
+fn image_mount(
+    index: usize,
+    mount: &VolumeMount,
+    image: &str,
+    context: &ContainerContext,
+) -> Result<v1::Mount, String> {
+    Ok(v1::Mount {
         container_path: absolute(&mount.mount_path),
         readonly: true,
+        recursive_read_only: recursive_read_only(mount, context)?,
         image: Some(v1::ImageSpec {
             image: image.to_owned(),
             ..v1::ImageSpec::default()
         }),
         image_sub_path: context.image_subpaths.get(&index).cloned().unwrap_or_default(),
         ..v1::Mount::default()
-    }
+    })
+}
+
+fn recursive_read_only(mount: &VolumeMount, context: &ContainerContext) -> Result<bool, String> {
+    let resolved = mount.is_recursive_read_only(context.supports_recursive_read_only);
+    resolved.map_err(|error| format!("failed to resolve recursive read-only mode: {error}"))
 }
 
 /// A relative path stands for one below the root.

@@ -5,15 +5,17 @@ mod machine;
 mod object;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use client::{EventRecorder, EventType, ObjectReference, Patch};
-use cri::{Runtime, v1};
+use cri::v1;
 use network::Cidr;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::eviction::{Measurements, Places, Pressure, Shortage};
+use crate::features::{Known, RuntimeFeatures};
 use crate::limits;
 use crate::moment::Moment;
 use crate::options::KubeletOptions;
@@ -29,6 +31,8 @@ pub struct Node {
     options: KubeletOptions,
     events: EventRecorder,
     facts: Facts,
+    /// What the pods are told of the runtime.
+    features: Arc<RuntimeFeatures>,
     reported_at: Moment,
     /// When something was last short.
     pressed_at: BTreeMap<Pressure, Moment>,
@@ -65,6 +69,7 @@ impl Node {
         machine: Machine,
         runtime: &v1::VersionResponse,
         events: EventRecorder,
+        features: Arc<RuntimeFeatures>,
     ) -> Node {
         let facts = Facts {
             name: options.node_name.clone(),
@@ -81,6 +86,7 @@ impl Node {
             options,
             events,
             facts,
+            features,
             reported_at: Moment::default(),
             pressed_at: BTreeMap::new(),
             pod_cidrs: Vec::new(),
@@ -137,7 +143,14 @@ impl Node {
 
     /// Finds out how the node is.
     async fn observe(&mut self) {
-        self.facts.unready = unready(&*self.options.runtime).await;
+        match self.options.runtime.status(v1::StatusRequest::default()).await {
+            Ok(status) => {
+                self.facts.unready = unready(&status);
+                self.facts.runtime = Known::of(&status);
+                self.features.put(self.facts.runtime.clone());
+            }
+            Err(error) => self.facts.unready = Some(format!("container runtime is down: {error}")),
+        }
         let measured = Measurements::take(&Places::find(&*self.options.runtime, &self.options.root_dir).await);
         let shortages = self.options.eviction_hard.shortages(&measured);
         self.tell_pressure(&shortages);
@@ -299,11 +312,8 @@ impl Node {
 }
 
 /// Why the runtime cannot run pods, if it cannot.
-async fn unready(runtime: &dyn Runtime) -> Option<String> {
-    let status = match runtime.status(v1::StatusRequest::default()).await {
-        Ok(answer) => answer.status.unwrap_or_default(),
-        Err(error) => return Some(format!("container runtime is down: {error}")),
-    };
+fn unready(answer: &v1::StatusResponse) -> Option<String> {
+    let status = answer.status.clone().unwrap_or_default();
     let wrong = |kind: &str, title: &str| {
         let condition = status.conditions.iter().find(|condition| condition.r#type == kind);
         match condition {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::machine::Machine;
 use crate::eviction::{Pressure, Shortage, Thresholds};
+use crate::features::{HandlerFeatures, Known};
 use crate::limits;
 use crate::moment::Moment;
 
@@ -30,6 +31,7 @@ pub struct Facts {
     /// Why the node cannot run pods, if it cannot.
     pub unready: Option<String>,
     pub images: Vec<Image>,
+    pub runtime: Known,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,7 +92,29 @@ pub fn status(facts: &Facts, known: &[KnownCondition], now: Moment) -> Value {
             "architecture": facts.machine.architecture,
         },
         "images": facts.images.iter().map(image).collect::<Vec<_>>(),
+        "runtimeHandlers": runtime_handlers(&facts.runtime),
+        "features": features(&facts.runtime),
     })
+}
+
+fn runtime_handlers(runtime: &Known) -> Vec<Value> {
+    let handler = |(name, features): (&String, &HandlerFeatures)| {
+        let mut handler = json!({"features": {
+            "recursiveReadOnlyMounts": features.recursive_read_only_mounts,
+            "userNamespaces": features.user_namespaces,
+        }});
+        // The default handler has no name, and an empty one is not stored.
+        if !name.is_empty() {
+            handler["name"] = json!(name);
+        }
+        handler
+    };
+    runtime.handlers.iter().map(handler).collect()
+}
+
+fn features(runtime: &Known) -> Value {
+    let policy = runtime.supplemental_groups_policy;
+    policy.map_or(Value::Null, |policy| json!({"supplementalGroupsPolicy": policy}))
 }
 
 fn conditions(facts: &Facts, known: &[KnownCondition], now: Moment) -> Vec<Value> {
@@ -148,7 +172,10 @@ pub fn patch(current: &Value, wanted: &Value) -> Option<Value> {
             "capacity" | "allocatable" => contains(before, value),
             "conditions" => same_conditions(before, value),
             // An empty list is not stored.
-            "images" => before == value || (before.is_null() && value.as_array().is_some_and(Vec::is_empty)),
+            "images" | "runtimeHandlers" => {
+                before == value || (before.is_null() && value.as_array().is_some_and(Vec::is_empty))
+            }
+            "features" => before == value,
             _ => contains(before, value),
         };
         if !same {
@@ -248,6 +275,32 @@ mod tests {
         let fields: Vec<&String> = patch["status"].as_object().unwrap().keys().collect();
         assert_eq!(fields, ["conditions"]);
         assert_eq!(patch["status"]["conditions"][3]["reason"], "KubeletNotReady");
+    }
+
+    #[test]
+    fn a_node_says_what_its_runtime_can_do_where_the_runtime_says() {
+        let now = Moment(1_700_000_000_000);
+        let old = status(&facts(), &[], now);
+        assert_eq!((&old["runtimeHandlers"], &old["features"]), (&json!([]), &Value::Null));
+        let mut stored = old.clone();
+        stored.as_object_mut().unwrap().remove("runtimeHandlers");
+        assert_eq!(patch(&stored, &old), None, "an empty list is not stored");
+
+        let features = HandlerFeatures {
+            user_namespaces: true,
+            ..HandlerFeatures::default()
+        };
+        let mut new = facts();
+        new.runtime = Known {
+            handlers: [(String::new(), features), ("kata".to_owned(), features)].into(),
+            supplemental_groups_policy: Some(true),
+        };
+        let new = status(&new, &[], now);
+        let patch = patch(&stored, &new).unwrap();
+        let features = json!({"recursiveReadOnlyMounts": false, "userNamespaces": true});
+        let handlers = json!([{"features": features}, {"name": "kata", "features": features}]);
+        assert_eq!(patch["status"]["runtimeHandlers"], handlers);
+        assert_eq!(patch["status"]["features"], json!({"supplementalGroupsPolicy": true}));
     }
 
     #[test]

@@ -135,6 +135,34 @@ pub struct VolumeMount {
     pub mount_propagation: Option<String>,
 }
 
+impl VolumeMount {
+    /// Whether everything below the mount is to be read-only too, on a runtime that can or cannot do that.
+    pub fn is_recursive_read_only(&self, supported: bool) -> Result<bool, String> {
+        let refused = |why: &str| {
+            let name = &self.name;
+            Err(format!(
+                "volume {name:?} requested recursive read-only mode, but it is {why}"
+            ))
+        };
+        let mode = match self.recursive_read_only.as_deref() {
+            None | Some("Disabled") => return Ok(false),
+            Some(mode) => mode,
+        };
+        if !self.read_only {
+            return refused("not read-only");
+        }
+        if let Some(propagation) = self.mount_propagation.as_deref().filter(|mode| *mode != "None") {
+            return refused(&format!("not compatible with propagation {propagation:?}"));
+        }
+        match (mode, supported) {
+            ("IfPossible", _) => Ok(supported),
+            ("Enabled", true) => Ok(true),
+            ("Enabled", false) => refused("not supported by the runtime"),
+            (other, _) => Err(format!("unknown recursive read-only mode {other:?}")),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VolumeDevice {
@@ -328,6 +356,37 @@ fn go_json(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn recursive_read_only_mounts_need_a_read_only_mount_that_stays_private() {
+        let check = |mount: &str, supported: bool| {
+            let mount: VolumeMount = serde_saphyr::from_str(mount).unwrap();
+            mount.is_recursive_read_only(supported)
+        };
+        let refused = |why: &str| {
+            Err(format!(
+                "volume \"v\" requested recursive read-only mode, but it is {why}"
+            ))
+        };
+        assert_eq!(check("{name: v, readOnly: true}", true), Ok(false));
+        assert_eq!(check("{name: v, recursiveReadOnly: Disabled}", true), Ok(false));
+        let possible = "{name: v, readOnly: true, recursiveReadOnly: IfPossible, mountPropagation: None}";
+        assert_eq!((check(possible, true), check(possible, false)), (Ok(true), Ok(false)));
+        let enabled = "{name: v, readOnly: true, recursiveReadOnly: Enabled}";
+        assert_eq!(check(enabled, true), Ok(true));
+        assert_eq!(check(enabled, false), refused("not supported by the runtime"));
+        assert_eq!(
+            check("{name: v, recursiveReadOnly: IfPossible}", true),
+            refused("not read-only")
+        );
+        assert_eq!(
+            check(
+                "{name: v, readOnly: true, recursiveReadOnly: Enabled, mountPropagation: HostToContainer}",
+                true
+            ),
+            refused("not compatible with propagation \"HostToContainer\"")
+        );
+    }
 
     #[test]
     fn hashes_are_upstreams() {

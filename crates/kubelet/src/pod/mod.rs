@@ -184,6 +184,7 @@ pub struct KnownContainer {
     pub last_state: KnownState,
     /// What it runs with.
     pub resources: Option<Resources>,
+    pub user: Option<crate::status::ContainerUser>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

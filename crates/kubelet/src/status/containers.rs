@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{ContainerStatus, MountStatus, PodStatus, Running, Surroundings, Terminated, Waiting};
+use super::{ContainerStatus, ContainerUser, MountStatus, PodStatus, Running, Surroundings, Terminated, Waiting};
 use crate::limits;
 use crate::moment::Moment;
 use crate::observed::{Instance, State};
 use crate::plan::{Image, PodView};
 use crate::pod::resources::Compute;
-use crate::pod::{Container, ContainerKind, KnownContainer, Resources};
+use crate::pod::{Container, ContainerKind, KnownContainer, Resources, VolumeMount};
 
 pub(super) fn fill(status: &mut PodStatus, view: PodView<'_>, around: &Surroundings, now: Moment) {
     for (kind, container) in view.pod.all_containers() {
@@ -29,7 +29,7 @@ fn of(
     now: Moment,
 ) -> ContainerStatus {
     let Some(instance) = view.observed.latest(&container.name) else {
-        return without_instance(view, container, now);
+        return without_instance(view, container, around, now);
     };
     let id = |instance: &Instance| format!("{}://{}", around.runtime_name, instance.id);
     let mut status = ContainerStatus {
@@ -41,7 +41,8 @@ fn of(
             .clone(),
         image_id: instance.image_ref.clone(),
         container_id: id(instance),
-        volume_mounts: mounts(container),
+        volume_mounts: mounts(container, around),
+        user: instance.user.clone().map(|linux| ContainerUser { linux }),
         allocated_resources: allocated(kind, container),
         resources: current_resources(view, kind, container, instance),
         ..ContainerStatus::default()
@@ -110,11 +111,11 @@ fn current_resources(
 }
 
 /// A container the runtime does not know: not made yet, or forgotten since.
-fn without_instance(view: PodView<'_>, container: &Container, now: Moment) -> ContainerStatus {
+fn without_instance(view: PodView<'_>, container: &Container, around: &Surroundings, now: Moment) -> ContainerStatus {
     let mut status = ContainerStatus {
         name: container.name.clone(),
         image: container.image.clone(),
-        volume_mounts: mounts(container),
+        volume_mounts: mounts(container, around),
         ..ContainerStatus::default()
     };
     let known = view.pod.known_container(&container.name);
@@ -126,6 +127,7 @@ fn without_instance(view: PodView<'_>, container: &Container, now: Moment) -> Co
             status.image_id.clone_from(&known.image_id);
             status.container_id.clone_from(&known.container_id);
             status.ready = known.ready;
+            status.user.clone_from(&known.user);
             status.last_state.terminated = known.last_state.terminated.clone();
             status.state.terminated = Some(ended.clone());
             return status;
@@ -215,12 +217,18 @@ fn terminated(instance: &Instance, container_id: String) -> Option<Terminated> {
     })
 }
 
-fn mounts(container: &Container) -> Vec<MountStatus> {
-    let status = |mount: &crate::pod::VolumeMount| MountStatus {
+fn mounts(container: &Container, around: &Surroundings) -> Vec<MountStatus> {
+    let supported = || around.features.recursive_read_only_mounts("");
+    // What cannot be resolved keeps the container from starting, and is told there.
+    let mode = |mount: &VolumeMount| match mount.is_recursive_read_only(supported()) {
+        Ok(true) => "Enabled",
+        Ok(false) | Err(_) => "Disabled",
+    };
+    let status = |mount: &VolumeMount| MountStatus {
         name: mount.name.clone(),
         mount_path: mount.mount_path.clone(),
         read_only: mount.read_only,
-        recursive_read_only: mount.read_only.then(|| "Disabled".to_owned()),
+        recursive_read_only: mount.read_only.then(|| mode(mount).to_owned()),
     };
     container.volume_mounts.iter().map(status).collect()
 }

@@ -11,10 +11,13 @@ mod phase;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::features::RuntimeFeatures;
 use crate::moment::Moment;
+use crate::observed::LinuxUser;
 use crate::plan::{PodView, Stop};
 use crate::pod::{KnownCondition, Resources, resources};
 pub use phase::Phase;
@@ -26,6 +29,7 @@ pub struct Surroundings {
     pub host_ips: Vec<String>,
     /// The scheme of container IDs, such as `containerd`.
     pub runtime_name: String,
+    pub features: Arc<RuntimeFeatures>,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -101,6 +105,15 @@ pub struct ContainerStatus {
     pub resources: Option<Resources>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub volume_mounts: Vec<MountStatus>,
+    /// Who its first process was started as; none where the runtime does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<ContainerUser>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ContainerUser {
+    pub linux: LinuxUser,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

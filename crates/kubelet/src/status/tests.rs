@@ -4,12 +4,15 @@ use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
 use super::{Surroundings, compute, patch};
+use crate::features::{HandlerFeatures, Known};
+use crate::observed::LinuxUser;
 use crate::testing::{NOW, Scene};
 
 fn around() -> Surroundings {
     Surroundings {
         host_ips: vec!["192.0.2.1".to_owned()],
         runtime_name: "karve".to_owned(),
+        ..Surroundings::default()
     }
 }
 
@@ -365,4 +368,54 @@ fn a_resize_that_is_over_is_no_longer_told() {
         .filter(|condition| condition["$patch"] == "delete")
         .collect();
     assert_eq!(deleted, [&json!({"type": "PodResizeInProgress", "$patch": "delete"})]);
+}
+
+#[test]
+fn recursive_read_only_mounts_are_reported_as_what_the_runtime_makes_of_them() {
+    let scene = Scene::parse(
+        r#"
+pod: {spec: {containers: [{name: web, volumeMounts: [
+  {name: a, mountPath: /a, readOnly: true, recursiveReadOnly: IfPossible},
+  {name: b, mountPath: /b, readOnly: true, recursiveReadOnly: Enabled},
+  {name: c, mountPath: /c, readOnly: true},
+  {name: d, mountPath: /d}]}]}}
+"#,
+    );
+    let modes = |around: &Surroundings| {
+        let status = compute(scene.view(), around, &[], NOW);
+        let mounts = status.container_statuses[0].volume_mounts.iter();
+        mounts
+            .map(|mount| mount.recursive_read_only.clone().unwrap_or_default())
+            .collect::<Vec<_>>()
+    };
+    let able = around();
+    let features = HandlerFeatures {
+        recursive_read_only_mounts: true,
+        ..HandlerFeatures::default()
+    };
+    able.features.put(Known {
+        handlers: [(String::new(), features)].into(),
+        ..Known::default()
+    });
+    assert_eq!(modes(&able), ["Enabled", "Enabled", "Disabled", ""]);
+    assert_eq!(modes(&around()), ["Disabled", "Disabled", "Disabled", ""]);
+}
+
+#[test]
+fn a_container_shows_who_it_runs_as_where_the_runtime_says() {
+    let yaml =
+        "pod: {spec: {containers: [{name: web}]}}\nsandboxes: [{id: s}]\ncontainers: [{name: web, state: running}]";
+    let mut scene = Scene::parse(yaml);
+    let user = |scene: &Scene| {
+        let status = compute(scene.view(), &around(), &[], NOW);
+        serde_json::to_value(&status.container_statuses[0]).unwrap()["user"].clone()
+    };
+    assert_eq!(user(&scene), Value::Null);
+    scene.observed.containers[0].user = Some(LinuxUser {
+        uid: 1000,
+        gid: 0,
+        supplemental_groups: vec![0, 60000],
+    });
+    let expected = json!({"linux": {"uid": 1000, "gid": 0, "supplementalGroups": [0, 60000]}});
+    assert_eq!(user(&scene), expected);
 }

@@ -224,6 +224,7 @@ impl Worker {
     /// Plans until nothing is decided about the pod as a whole any more.
     fn plan(&mut self, now: Moment) -> Plan {
         self.hold_ports();
+        self.require_features();
         loop {
             let plan = plan::plan(self.view(), now);
             match plan.actions.first() {
@@ -250,6 +251,20 @@ impl Worker {
                 reason: "NodePorts".to_owned(),
                 message: "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
                     .to_owned(),
+            };
+            self.announce_stop(&stop);
+            self.progress.stop = Some(stop);
+        }
+    }
+
+    /// Turns a pod away that asks the runtime for what it cannot give.
+    fn require_features(&mut self) {
+        let policy = self.pod.spec.security_context.supplemental_groups_policy.as_deref();
+        let strict = policy == Some("Strict") && !self.shared.around.features.supplemental_groups_policy();
+        if strict && self.observed.is_empty() && !self.view().is_ending() {
+            let stop = Stop::Rejected {
+                reason: "SupplementalGroupsPolicyNotSupported".to_owned(),
+                message: "SupplementalGroupsPolicy=Strict is not supported in this node".to_owned(),
             };
             self.announce_stop(&stop);
             self.progress.stop = Some(stop);

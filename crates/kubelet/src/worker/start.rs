@@ -143,6 +143,7 @@ async fn context(
         image_user: start.image.user.clone(),
         environment,
         machine: shared.machine,
+        supports_recursive_read_only: shared.around.features.recursive_read_only_mounts(""),
         volumes: start.volumes.places.clone(),
         volume_images: start.volumes.images.clone(),
         target_id: start.target_id.clone(),

@@ -38,6 +38,7 @@ scenarios! {
     logs_are_read_and_followed,
     commands_run_over_websockets,
     an_unsupported_volume_is_refused_by_name,
+    what_an_old_runtime_cannot_do_is_refused_with_a_reason,
 }
 
 /// A pod that does nothing until it is told to end.
@@ -492,4 +493,41 @@ async fn an_unsupported_volume_is_refused_by_name(node: Arc<TestNode>) {
     .await;
     node.delete("nfs", 1);
     node.wait_gone("nfs").await;
+}
+
+/// This containerd is older than the messages by which a runtime says that it can do these.
+async fn what_an_old_runtime_cannot_do_is_refused_with_a_reason(node: Arc<TestNode>) {
+    let mut strict = sleeper();
+    strict["securityContext"] = json!({"supplementalGroups": [4], "supplementalGroupsPolicy": "Strict"});
+    node.create_pod("strict", strict);
+    let pod = node.wait_for("strict", "rejected", phase_is("Failed")).await;
+    assert_eq!(pod["status"]["reason"], "SupplementalGroupsPolicyNotSupported");
+    assert_eq!(
+        pod["status"]["message"],
+        "Pod was rejected: SupplementalGroupsPolicy=Strict is not supported in this node"
+    );
+
+    let with_mode = |mode: &str| {
+        let mut spec = sleeper();
+        spec["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
+        spec["containers"][0]["volumeMounts"] =
+            json!([{"name": "v", "mountPath": "/v", "readOnly": true, "recursiveReadOnly": mode}]);
+        spec
+    };
+    node.create_pod("rro", with_mode("Enabled"));
+    let waits = |pod: &Value| !pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"].is_null();
+    let pod = node.wait_for("rro", "waiting", waits).await;
+    let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"];
+    assert_eq!(waiting["reason"], "CreateContainerConfigError");
+    assert_eq!(
+        waiting["message"],
+        "failed to resolve recursive read-only mode: volume \"v\" requested recursive read-only mode, but it is not \
+         supported by the runtime"
+    );
+    node.create_pod("maybe", with_mode("IfPossible"));
+    let pod = node.wait_for("maybe", "ready", is_ready).await;
+    let mount = &pod["status"]["containerStatuses"][0]["volumeMounts"][0];
+    assert_eq!(mount["recursiveReadOnly"], "Disabled");
+    node.delete("rro", 0);
+    node.delete("maybe", 0);
 }

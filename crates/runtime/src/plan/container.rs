@@ -326,6 +326,7 @@ fn pod_files(mounts: &[Mount], readonly: bool) -> Vec<PodFile> {
 fn image_mount(mount: &v1::Mount, image: &str, input: &ContainerInput<'_>) -> Result<Mount, PlanError> {
     let layers = input.volume_images.get(image).filter(|layers| !layers.is_empty());
     let layers = layers.ok_or_else(|| PlanError::Invalid(format!("image {image:?} has no files to mount")))?;
+    check_recursive_read_only(mount)?;
     Ok(Mount {
         source: input.layers_dir.clone(),
         target: Path::new("/").join(&mount.container_path),
@@ -337,10 +338,28 @@ fn image_mount(mount: &v1::Mount, image: &str, input: &ContainerInput<'_>) -> Re
     })
 }
 
-fn mount(mount: &v1::Mount) -> Result<Mount, PlanError> {
-    if mount.recursive_read_only && !mount.readonly {
-        return Err(PlanError::Invalid("recursive_read_only requires readonly".to_owned()));
+/// A mount that is read-only to its depth must stay so: what the host mounts below it later would not be.
+fn check_recursive_read_only(mount: &v1::Mount) -> Result<(), PlanError> {
+    if !mount.recursive_read_only {
+        return Ok(());
     }
+    let refused = |needs: &str| {
+        let path = &mount.container_path;
+        Err(PlanError::Invalid(format!(
+            "recursive read-only mount at {path:?} must {needs}"
+        )))
+    };
+    if !mount.readonly {
+        return refused("be read-only");
+    }
+    if mount.propagation() != MountPropagation::PropagationPrivate {
+        return refused("have private propagation");
+    }
+    Ok(())
+}
+
+fn mount(mount: &v1::Mount) -> Result<Mount, PlanError> {
+    check_recursive_read_only(mount)?;
     Ok(Mount {
         source: PathBuf::from(&mount.host_path),
         target: Path::new("/").join(&mount.container_path),

@@ -234,3 +234,37 @@ fn an_image_can_be_a_volume() {
     assert_eq!(mounted.sub_path, Path::new("etc"));
     assert!(planned("unknown").is_err());
 }
+
+#[test]
+fn a_recursively_read_only_mount_is_read_only_and_private() {
+    let check = |readonly: bool, propagation: MountPropagation| {
+        let mount = v1::Mount {
+            container_path: "/data".into(),
+            host_path: "/srv/data".into(),
+            readonly,
+            recursive_read_only: true,
+            propagation: propagation.into(),
+            ..Default::default()
+        };
+        let config = ContainerConfig {
+            mounts: vec![mount],
+            ..Default::default()
+        };
+        plan(&config, &image()).map(|spec| spec.mounts[0].recursive_readonly)
+    };
+    let refused = |needs: &str| {
+        let message = format!("recursive read-only mount at \"/data\" must {needs}");
+        Err(PlanError::Invalid(message))
+    };
+    assert_eq!(check(true, MountPropagation::PropagationPrivate), Ok(true));
+    assert_eq!(
+        check(false, MountPropagation::PropagationPrivate),
+        refused("be read-only")
+    );
+    for propagation in [
+        MountPropagation::PropagationHostToContainer,
+        MountPropagation::PropagationBidirectional,
+    ] {
+        assert_eq!(check(true, propagation), refused("have private propagation"));
+    }
+}
