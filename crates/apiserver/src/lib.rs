@@ -60,7 +60,7 @@ pub use connect::KubeletDialer;
 pub use fairness::{MAX_READS_IN_FLIGHT, MAX_WRITES_IN_FLIGHT};
 pub use gate::{AuthorizationMode, Gate, GateOptions};
 pub use nonresource::GIT_VERSION;
-pub use server::{ServingTls, serve};
+pub use server::{ServingTls, serve, serve_within};
 pub use transport::InProcess;
 
 /// The root of all keys, as upstream lays them out.

@@ -1,20 +1,21 @@
 //! Connections: TLS, HTTP/1.1 and HTTP/2, and a shutdown that lets running requests finish.
 
-use std::convert::Infallible;
+use std::hash::{BuildHasher, Hash, RandomState};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use http::Request;
+use http::header::AUTHORIZATION;
+use http::{Request, StatusCode};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::GracefulShutdown;
 use rustls::RootCertStore;
 use rustls::server::{ServerConfig, WebPkiClientVerifier};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serving::{Connection, ConnectionLimits, Connections, HANDSHAKE_TIMEOUT, http_server};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -26,13 +27,6 @@ use crate::pipeline::Peer;
 use crate::stall::{PATIENCE, PatientStream};
 use crate::{ApiServer, gate};
 
-/// The 64 KB that HTTP/2 begins with stall watches.
-const STREAM_WINDOW: u32 = 1 << 20;
-const CONNECTION_WINDOW: u32 = 32 << 20;
-const MAX_STREAMS: u32 = 2000;
-
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Accepting fails when the process is out of file handles; trying again at once would only burn time.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -66,22 +60,43 @@ pub async fn serve(
     server: Arc<ApiServer>,
     listener: TcpListener,
     tls: Arc<ServerConfig>,
+    stop: watch::Receiver<bool>,
+) -> io::Result<()> {
+    serve_within(ConnectionLimits::default(), server, listener, tls, stop).await
+}
+
+/// The same with other bounds on connections.
+pub async fn serve_within(
+    limits: ConnectionLimits,
+    server: Arc<ApiServer>,
+    listener: TcpListener,
+    tls: Arc<ServerConfig>,
     mut stop: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let acceptor = TlsAcceptor::from(tls);
     let graceful = GracefulShutdown::new();
+    let connections = Connections::new(limits);
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = stop.wait_for(|stop| *stop) => break,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, address)) => {
+                let Some(place) = connections.admit(address.ip()) else {
+                    debug!(%address, "refused a connection: too many are open");
+                    continue;
+                };
                 let watcher = graceful.watcher();
                 let (server, acceptor) = (server.clone(), acceptor.clone());
                 tokio::spawn(async move {
-                    if let Err(error) = connection(server, acceptor, stream, watcher).await {
-                        debug!(%error, "a connection ended");
+                    let place = Arc::new(place);
+                    let ended = tokio::select! {
+                        ended = connection(server, acceptor, stream, watcher, place.clone()) => ended,
+                        () = place.ended() => Err("it made room for others: its client did not identify itself".into()),
+                    };
+                    if let Err(error) = ended {
+                        debug!(%address, %error, "a connection ended");
                     }
                 });
             }
@@ -102,6 +117,7 @@ async fn connection(
     acceptor: TlsAcceptor,
     stream: TcpStream,
     watcher: hyper_util::server::graceful::Watcher,
+    place: Arc<Connection>,
 ) -> Result<(), BoxError> {
     stream.set_nodelay(true)?;
     let accepting = acceptor.accept(PatientStream::new(stream, PATIENCE));
@@ -113,30 +129,39 @@ async fn connection(
         }
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let peer = Peer::Tls {
-        certificate: certificate.and_then(|certificate| gate::client_certificate(certificate)),
-    };
+    let certificate = certificate.and_then(|certificate| gate::client_certificate(certificate));
+    if let Some(certificate) = &certificate
+        && !place.identify(hash_of(&certificate.user.name))
+    {
+        return Err(format!("user {:?} has too many connections", certificate.user.name).into());
+    }
+    let peer = Peer::Tls { certificate };
     let service = service_fn(move |request: Request<Incoming>| {
-        let (server, peer) = (server.clone(), peer.clone());
+        let (server, peer, place) = (server.clone(), peer.clone(), place.clone());
         async move {
+            let token = match place.is_identified() {
+                true => None,
+                false => request.headers().get(AUTHORIZATION).map(hash_of),
+            };
             let request = request.map(|body| body.map_err(BoxError::from).boxed_unsync());
-            Ok::<_, Infallible>(server.handle(request, peer).await)
+            let response = server.handle(request, peer).await;
+            if let Some(token) = token
+                && response.status() != StatusCode::UNAUTHORIZED
+                && !place.identify(token)
+            {
+                return Err("a token has too many connections");
+            }
+            Ok(response)
         }
     });
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_streams(MAX_STREAMS)
-        .keep_alive_interval(Some(Duration::from_secs(30)));
-    let connection = builder
+    let connection = http_server()
         .serve_connection_with_upgrades(TokioIo::new(stream), service)
         .into_owned();
     watcher.watch(connection).await
+}
+
+/// Tells clients apart without keeping their names or tokens; the key is another one in every process.
+fn hash_of(client: &(impl Hash + ?Sized)) -> u64 {
+    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+    KEY.hash_one(client)
 }

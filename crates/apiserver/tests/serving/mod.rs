@@ -9,6 +9,7 @@ use rcgen::{CertificateParams, KeyPair};
 use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::{PrivateKeyDer, ServerName};
 use serde_json::json;
+use serving::ConnectionLimits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -30,6 +31,10 @@ struct Serving {
 
 impl Serving {
     async fn start(cluster: &Cluster) -> Serving {
+        Serving::start_within(ConnectionLimits::default(), cluster).await
+    }
+
+    async fn start_within(limits: ConnectionLimits, cluster: &Cluster) -> Serving {
         let key = KeyPair::generate().expect("a key");
         let certificate = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
         let certificate = certificate.self_signed(&key).expect("a certificate");
@@ -53,7 +58,13 @@ impl Serving {
         Serving {
             address,
             connector: TlsConnector::from(Arc::new(client)),
-            task: tokio::spawn(apiserver::serve(cluster.server(), listener, tls, stopped)),
+            task: tokio::spawn(apiserver::serve_within(
+                limits,
+                cluster.server(),
+                listener,
+                tls,
+                stopped,
+            )),
             stop,
         }
     }
@@ -120,4 +131,66 @@ async fn shutdown_lets_a_running_request_finish_and_takes_no_new_ones() {
         TcpStream::connect(serving.address).await.is_err(),
         "nobody listens any more"
     );
+}
+
+/// Sends a request with a header of so many bytes, and returns the first line of the answer.
+async fn status_line_with_header(serving: &Serving, name: &str, bytes: usize) -> String {
+    let mut stream = serving.connect().await;
+    let head = format!(
+        "GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{name}: {}\r\n\r\n",
+        "a".repeat(bytes)
+    );
+    // The server may answer, and close, before it has read everything.
+    let _ = stream.write_all(head.as_bytes()).await;
+    let answer = read_all(&mut stream).await;
+    answer.lines().next().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_are_as_large_as_upstream_takes_them_and_no_larger() {
+    let cluster = Cluster::start().await;
+    let serving = Serving::start(&cluster).await;
+    let fits = status_line_with_header(&serving, "x-large", 1_000_000).await;
+    assert_eq!(fits, "HTTP/1.1 200 OK");
+    let too_large = status_line_with_header(&serving, "x-large", 1_200_000).await;
+    assert!(
+        too_large.is_empty() || too_large.starts_with("HTTP/1.1 431"),
+        "{too_large}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_headers_are_read_over_http2_too() {
+    let cluster = Cluster::start().await;
+    let serving = Serving::start(&cluster).await;
+    let stream = hyper_util::rt::TokioIo::new(serving.connect().await);
+    let (mut sender, connection) = hyper::client::conn::http2::handshake(hyper_util::rt::TokioExecutor::new(), stream)
+        .await
+        .expect("a connection");
+    tokio::spawn(connection);
+    let request = http::Request::get("https://localhost/livez")
+        .header("x-large", "a".repeat(100_000))
+        .body(http_body_util::Empty::<bytes::Bytes>::new())
+        .expect("a request");
+    let answered = timeout(PATIENCE, sender.send_request(request)).await.expect("in time");
+    assert_eq!(answered.expect("an answer").status(), StatusCode::OK);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_connections_of_unknown_clients_make_room_for_new_ones() {
+    let cluster = Cluster::start().await;
+    let limits = ConnectionLimits {
+        unidentified_on_loopback: 2,
+        ..ConnectionLimits::default()
+    };
+    let serving = Serving::start_within(limits, &cluster).await;
+    let mut oldest = serving.connect().await;
+    let _idle = serving.connect().await;
+    assert!(
+        status_line_with_header(&serving, "x-small", 1)
+            .await
+            .starts_with("HTTP/1.1 200"),
+        "a new client is served"
+    );
+    assert_eq!(read_all(&mut oldest).await, "", "the oldest connection was closed");
 }
