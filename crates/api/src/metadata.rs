@@ -190,14 +190,14 @@ fn validate_owner_references(metadata: &Value, path: &Path) -> Vec<FieldError> {
     let mut controller: Option<String> = None;
     let mut told = 0;
     for owner in metadata.list("ownerReferences") {
-        if owner
-            .text("apiVersion")
-            .rsplit('/')
-            .next()
-            .unwrap_or_default()
-            .is_empty()
-        {
-            let value = owner.text("apiVersion");
+        let value = owner.text("apiVersion");
+        // More than a group and a version is no version at all.
+        let version = match value.split_once('/') {
+            Some((_, version)) if version.contains('/') => "",
+            Some((_, version)) => version,
+            None => value,
+        };
+        if version.is_empty() {
             problems.push(FieldError::invalid(
                 &path.child("apiVersion"),
                 value,
@@ -382,6 +382,19 @@ mod tests {
                 metadata.ownerReferences.uid: Invalid value: "": must not be empty
                 metadata.finalizers: Invalid value: ["orphan","foregroundDeletion"]: finalizer orphan and foregroundDeletion cannot be both set"#]],
         );
+    }
+
+    #[test]
+    fn an_owner_has_a_version_with_at_most_one_slash() {
+        for wrong in ["a/b/c", "a/", "/", "a//", "apps/v1/x"] {
+            let owner = json!({"apiVersion": wrong, "kind": "ReplicaSet", "name": "r", "uid": "1"});
+            let metadata = json!({"name": "one", "ownerReferences": [owner]});
+            let problems = validate_metadata(&NODE, &json!({ "metadata": metadata }));
+            let problems: Vec<String> = problems.iter().map(FieldError::to_string).collect();
+            let expected =
+                format!("metadata.ownerReferences.apiVersion: Invalid value: {wrong:?}: version must not be empty");
+            assert_eq!(problems, [expected]);
+        }
     }
 
     #[test]

@@ -54,7 +54,18 @@ impl Reconcile for Controller {
         let Some(node) = node else {
             return Ok(Plan::nothing());
         };
-        let Some(live) = self.read_live(&node).await? else {
+        // References can be wrong for ever: to a kind that nobody serves, to a version that is none, or from an object
+        // outside of namespaces into one. Asking again would not help; the monitor asks when a new kind appears.
+        let Some(resource) = self.resource_of(&node).filter(|resource| is_in_reach(resource, &node)) else {
+            tracing::debug!(
+                kind = node.kind,
+                api_version = node.api_version,
+                name = node.name,
+                "an owner reference leads nowhere; remove it from the objects that have it"
+            );
+            return Ok(Plan::nothing());
+        };
+        let Some(live) = self.read_live(resource, &node).await? else {
             // What was only known from its dependents, or whose deletion the watch has yet to tell, is gone.
             let touched = self.graph.lock().remove(&node.uid);
             self.enqueue(touched);
@@ -73,14 +84,7 @@ impl Controller {
     }
 
     /// The object as the server has it, unless it is gone or another has taken its name.
-    async fn read_live(&self, node: &Node) -> client::Result<Option<Value>> {
-        let Some(resource) = self.resource_of(node) else {
-            // A kind that nobody serves: nothing can be said about it.
-            return Err(client::Error::Api(api::Error::new(
-                api::Reason::ServiceUnavailable,
-                format!("kind {} of {} is not served", node.kind, node.api_version),
-            )));
-        };
+    async fn read_live(&self, resource: &'static Resource, node: &Node) -> client::Result<Option<Value>> {
         let api = self.client.resource(resource).in_namespace(node.namespace.clone());
         match api.get::<Value>(&node.name).await {
             Ok(live) if live["metadata"]["uid"] == node.uid.as_str() => Ok(Some(live)),
@@ -122,6 +126,7 @@ impl Controller {
         })
     }
 
+    /// What is known of an owner.
     async fn owner_state(&self, of: &ObjectMeta, owner: &api::OwnerReference) -> client::Result<OwnerState> {
         let resource = self.monitor.resource(&owner.api_version, &owner.kind);
         let Some(resource) = resource.filter(|resource| !resource.namespaced || !of.namespace.is_empty()) else {
@@ -144,4 +149,9 @@ impl Controller {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Whether an object can be looked up: one in a namespace needs to have one.
+fn is_in_reach(resource: &Resource, node: &Node) -> bool {
+    !resource.namespaced || !node.namespace.is_empty()
 }

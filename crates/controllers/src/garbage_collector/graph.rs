@@ -64,6 +64,12 @@ impl Graph {
         self.nodes.get(uid).cloned()
     }
 
+    /// Those that only their dependents tell of.
+    pub fn unobserved(&self) -> Vec<String> {
+        let unobserved = self.nodes.values().filter(|node| !node.is_observed());
+        unobserved.map(|node| node.uid.clone()).collect()
+    }
+
     /// The observed objects that name this one as an owner.
     pub fn dependents(&self, uid: &str) -> Vec<Node> {
         let uids = self.dependents.get(uid).into_iter().flatten();

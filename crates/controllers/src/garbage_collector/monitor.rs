@@ -79,7 +79,12 @@ impl Monitor {
 
     /// The resource of a kind, in whichever version it is followed.
     pub fn resource(&self, api_version: &str, kind: &str) -> Option<&'static Resource> {
-        let group = api_version.split_once('/').map_or("", |(group, _)| group);
+        let group = match api_version.split_once('/') {
+            // No version has a slash in it.
+            Some((_, version)) if version.contains('/') => return None,
+            Some((group, _)) => group,
+            None => "",
+        };
         let resources = self.resources.read();
         let found = resources
             .iter()
@@ -114,10 +119,16 @@ impl Follower {
                 enqueue(&self.queue, touched);
             }
         }
+        let mut is_any_new = false;
         for (id, resource) in wanted {
             if !self.running.contains_key(&id) {
                 self.running.insert(id, self.start(resource));
+                is_any_new = true;
             }
+        }
+        // An owner of a kind that nobody knew can be looked up now.
+        if is_any_new {
+            enqueue(&self.queue, self.graph.lock().unobserved());
         }
     }
 
@@ -198,5 +209,73 @@ impl Object for Meta {
 
     fn resource_version(&self) -> &str {
         &self.metadata.resource_version
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::kinds::config_map::CONFIG_MAP;
+    use api::kinds::pod::POD;
+    use async_trait::async_trait;
+    use client::{Body, Transport, TransportError, Upgrade};
+    use http::{Request, Response};
+
+    use super::*;
+
+    /// A server that never answers.
+    struct Silent;
+
+    #[async_trait]
+    impl Transport for Silent {
+        async fn send(&self, _: Request<Bytes>) -> Result<Response<Body>, TransportError> {
+            std::future::pending().await
+        }
+
+        async fn upgrade(&self, _: Request<Bytes>) -> Result<Upgrade, TransportError> {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test]
+    async fn owners_of_unknown_kinds_are_looked_for_when_a_kind_appears() {
+        let owner = OwnerReference {
+            api_version: "test.dev/v1".to_owned(),
+            kind: "Thing".to_owned(),
+            name: "thing".to_owned(),
+            uid: "thing".to_owned(),
+            ..OwnerReference::default()
+        };
+        let metadata = ObjectMeta {
+            uid: "map".to_owned(),
+            owner_references: vec![owner],
+            ..ObjectMeta::default()
+        };
+        let mut follower = Follower {
+            client: Client::new(Arc::new(Silent)),
+            graph: Arc::default(),
+            queue: Arc::new(WorkQueue::default()),
+            running: HashMap::new(),
+        };
+        follower.follow(&[&CONFIG_MAP]);
+        follower.graph.lock().set(Node::of(&CONFIG_MAP, &metadata));
+        follower.follow(&[&CONFIG_MAP]);
+        assert_eq!(follower.queue.len(), 0, "nothing is new");
+        follower.follow(&[&CONFIG_MAP, &POD]);
+        assert_eq!(follower.queue.next().await.name(), "thing");
+    }
+
+    #[test]
+    fn a_version_that_is_none_belongs_to_no_kind() {
+        let monitor = Monitor {
+            resources: Arc::new(RwLock::new(vec![&POD, &api::kinds::replica_set::REPLICA_SET])),
+            task: tokio::runtime::Builder::new_current_thread()
+                .build()
+                .expect("a runtime")
+                .spawn(std::future::pending::<()>())
+                .abort_handle(),
+        };
+        let is_known = |api_version: &str, kind: &str| monitor.resource(api_version, kind).is_some();
+        assert!(is_known("v1", "Pod") && is_known("apps/v1", "ReplicaSet"));
+        assert!(!is_known("apps/v1/x", "ReplicaSet") && !is_known("/v1/x", "Pod") && !is_known("apps/v1", "Thing"));
     }
 }

@@ -9,8 +9,9 @@ use apiserver::{
     ApiServer, AuthorizationMode, ClusterFacts, GateOptions, InProcess, Options, ServiceNetwork, Services,
 };
 use auth::User;
-use client::{Client, ListOptions, Patch, Transport};
+use client::{Client, ListOptions, Patch, QueueMetrics, Transport};
 use controllers::{ControllersOptions, Settings};
+use metrics::Page;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -20,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Cluster {
     pub client: Client,
+    queues: Arc<QueueMetrics>,
     server: Arc<ApiServer>,
     controllers: JoinHandle<()>,
 }
@@ -78,6 +80,7 @@ impl Cluster {
         let client = Client::new(by(User::system("test", &["system:masters"])));
         let manager = by(User::system("system:kube-controller-manager", &[]));
         let (accounts, wrap) = (server.clone(), way.clone());
+        let queues: Arc<QueueMetrics> = Arc::default();
         let controllers = tokio::spawn(controllers::run(ControllersOptions {
             client: Client::new(way(manager)),
             accounts: Some(Arc::new(move |name| {
@@ -91,13 +94,23 @@ impl Cluster {
                 ..Settings::default()
             },
             disabled: Vec::new(),
-            queues: Arc::default(),
+            queues: queues.clone(),
         }));
         Cluster {
+            queues,
             client: client.named("test"),
             server,
             controllers,
         }
+    }
+
+    /// How often something in a controller's queue has been tried again.
+    pub fn retries(&self, queue: &str) -> u64 {
+        let mut text = String::new();
+        self.queues.write(&mut text);
+        let line = format!("workqueue_retries_total{{name=\"{queue}\"}} ");
+        let found = text.lines().find_map(|found| found.strip_prefix(&line));
+        found.expect("the queue has a line").parse().expect("a number")
     }
 
     pub async fn stop(self) {
