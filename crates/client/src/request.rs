@@ -36,7 +36,8 @@ impl Api {
         }
     }
 
-    /// Narrows the calls to one namespace; an empty one means all of them, or none for cluster-scoped resources.
+    /// Narrows the calls to one namespace; an empty one means all of them. Cluster-scoped resources have none, whatever is
+    /// given: a server finds nothing at such a path, and nothing must not be taken for an object that is gone.
     pub fn in_namespace(mut self, namespace: impl Into<String>) -> Api {
         self.namespace = namespace.into();
         self
@@ -128,7 +129,8 @@ impl Api {
 
     /// The URL path of the collection or of the named object, with the subresource.
     pub fn path(&self, name: &str) -> String {
-        let namespace = (!self.namespace.is_empty()).then_some(self.namespace.as_str());
+        let is_narrowed = self.resource.namespaced && !self.namespace.is_empty();
+        let namespace = is_narrowed.then_some(self.namespace.as_str());
         let mut path = self.resource.path(namespace, None);
         for segment in [name, self.subresource] {
             if !segment.is_empty() {
@@ -170,3 +172,19 @@ impl Api {
 }
 
 const JSON: &str = "application/json";
+
+#[cfg(test)]
+mod tests {
+    use api::kinds::config_map::CONFIG_MAP;
+    use api::kinds::node::NODE;
+
+    use crate::fake::Fake;
+
+    #[test]
+    fn only_namespaced_resources_have_a_namespace_in_their_path() {
+        let client = Fake::default().client();
+        let path = |resource| client.resource(resource).in_namespace("team").path("x");
+        assert_eq!(path(&CONFIG_MAP), "/api/v1/namespaces/team/configmaps/x");
+        assert_eq!(path(&NODE), "/api/v1/nodes/x");
+    }
+}
