@@ -120,21 +120,17 @@ fn has(values: &[Box<str>], wanted: &str) -> bool {
     values.iter().any(|value| **value == *"*" || **value == *wanted)
 }
 
-/// `pods`, `pods/log`, `*` for all, `*/scale` for a subresource of all.
+/// `pods`, `pods/log`, `*` for all, `*/scale` for a subresource of all. What is asked for is compared as one text, so that
+/// a review may name `pods/log` as a resource.
 fn resource_matches(rule: &str, resource: &str, subresource: &str) -> bool {
-    if rule == "*" {
-        return true;
-    }
-    match (rule.split_once('/'), subresource) {
-        (None, "") => rule == resource,
-        (None, _) => false,
-        (Some((of, below)), _) => (of == "*" || of == resource) && !subresource.is_empty() && below == subresource,
+    let below = |resource: &str| rule.strip_prefix(resource).and_then(|below| below.strip_prefix('/'));
+    match subresource {
+        _ if rule == "*" => true,
+        "" => rule == resource,
+        subresource => below(resource) == Some(subresource) || below("*") == Some(subresource),
     }
 }
 
 fn url_matches(rule: &str, path: &str) -> bool {
-    match rule.strip_suffix('*') {
-        Some(prefix) => path.starts_with(prefix),
-        None => rule == path,
-    }
+    rule == path || rule.ends_with('*') && path.starts_with(rule.trim_end_matches('*'))
 }
