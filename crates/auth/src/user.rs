@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use api::names;
+
 /// Who makes a request. Names are opaque; only these prefixes and groups have a meaning.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
@@ -71,7 +73,10 @@ impl User {
 
     /// The namespace and name of the service account this user is, if it is one.
     pub fn as_service_account(&self) -> Option<(&str, &str)> {
-        self.name.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')
+        let (namespace, name) = self.name.strip_prefix(SERVICE_ACCOUNT_PREFIX)?.split_once(':')?;
+        let is_valid =
+            names::dns1123_label(namespace, false).is_empty() && names::dns1123_subdomain(name, false).is_empty();
+        is_valid.then_some((namespace, name))
     }
 }
 
