@@ -154,8 +154,11 @@ kube-apiserver_upstream() {
   local flags
   apiserver_flags
   if [[ $(fact store etcd) == embedded ]]; then
-    launch store "$(fact karve)" etcd --data-dir "$dir/karve" --listen-client-urls http://127.0.0.1:2389
-    flags+=(--etcd-servers=http://127.0.0.1:2389)
+    launch store "$(fact karve)" etcd --data-dir "$dir/karve" --listen-client-urls https://127.0.0.1:2389
+    local pki=$dir/karve/pki
+    wait_for 30 "the store's client certificate" test -s "$pki/etcd-client.crt"
+    flags+=(--etcd-servers=https://127.0.0.1:2389 --etcd-cafile="$pki/etcd-ca.crt"
+      --etcd-certfile="$pki/etcd-client.crt" --etcd-keyfile="$pki/etcd-client.key")
   fi
   launch kube-apiserver "$bin/kube-apiserver" "${flags[@]}" \
     --kubelet-preferred-address-types=InternalIP \

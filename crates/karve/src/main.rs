@@ -115,9 +115,9 @@ enum Command {
     /// Example: karve runtime --listen unix:///run/karve.sock --pod-cidr 10.244.0.0/24
     Runtime(component::runtime::RuntimeArgs),
 
-    /// Run the embedded store alone, behind etcd's API
+    /// Run the embedded store alone, behind etcd's API, for clients with a certificate
     ///
-    /// Example: karve etcd --data-dir /tmp/one --listen-client-urls http://127.0.0.1:2379
+    /// Example: karve etcd --data-dir /tmp/one --listen-client-urls https://127.0.0.1:2379
     Etcd(component::etcd::EtcdArgs),
 
     /// Sleep until a signal comes, as containers of the built-in image do by default

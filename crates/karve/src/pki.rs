@@ -43,6 +43,11 @@ impl Authority {
         Authority::open_named(layout, "front-proxy-ca", "front-proxy-ca")
     }
 
+    /// The authority of the store and of those who may use it.
+    pub fn open_etcd(layout: &Layout) -> Result<Authority> {
+        Authority::open_named(layout, "etcd-ca", "etcd-ca")
+    }
+
     fn open_named(layout: &Layout, file: &str, common_name: &str) -> Result<Authority> {
         let path = |extension: &str| layout.pki().join(format!("{file}.{extension}"));
         let (certificate, key) = (path("crt"), path("key"));

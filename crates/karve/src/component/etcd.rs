@@ -1,6 +1,6 @@
 //! `karve etcd`: the embedded store alone, behind etcd's API for any API server.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,26 +13,32 @@ use store::serve::{Server, serve};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
-use crate::layout::{Layout, read};
-use crate::pki::Identity;
+use crate::layout::{Layout, read, write_private};
+use crate::pki::{Authority, Identity};
 use crate::stop;
 use crate::tls::{self, Clients};
 
-/// Flags of etcd that mean something to a single member.
+/// Flags of etcd that mean something to a single member. Whoever reaches the store can change everything, so clients show
+/// certificates of an authority that signs for nothing else; one is made in the data directory, together with a client's
+/// certificate for API servers.
 #[derive(Args, Clone, Debug)]
 pub struct EtcdArgs {
-    /// Where clients are answered; others than those on this machine only with https and --trusted-ca-file
-    #[arg(long, value_delimiter = ',', default_value = "http://127.0.0.1:2379")]
+    /// Where clients are answered
+    #[arg(long, value_delimiter = ',', default_value = "https://127.0.0.1:2379")]
     listen_client_urls: Vec<String>,
-    /// The certificate shown to clients of https addresses, PEM
+    /// The certificate shown to clients, PEM [default: one of the authority in the data directory]
     #[arg(long, requires = "key_file")]
     cert_file: Option<PathBuf>,
     /// Its key, PEM
     #[arg(long, requires = "cert_file")]
     key_file: Option<PathBuf>,
-    /// The authority of clients' certificates, PEM; clients without one are refused
-    #[arg(long, requires = "cert_file")]
+    /// The authority of clients' certificates, PEM [default: that in the data directory]
+    #[arg(long)]
     trusted_ca_file: Option<PathBuf>,
+    /// Refuse clients without a certificate; can be switched off for addresses of this machine alone, which everyone on it
+    /// can then change the cluster by
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
+    client_cert_auth: bool,
 }
 
 /// An address and whether it is encrypted.
@@ -43,11 +49,14 @@ struct Place {
 }
 
 pub async fn run(layout: &Layout, args: EtcdArgs) -> Result<()> {
-    let knows_clients = args.trusted_ca_file.is_some();
-    let places = args.listen_client_urls.iter().map(|url| place(url, knows_clients));
+    let places = args.listen_client_urls.iter();
+    let places = places.map(|url| place(url, args.client_cert_auth));
     let places = places.collect::<Result<Vec<Place>>>()?;
-    let encryption = encryption(&args)?;
     layout.create()?;
+    let encryption = match places.iter().any(|place| place.secure) {
+        true => Some(encryption(layout, &args, &places)?),
+        false => None,
+    };
     let opened = store::embedded::open(&layout.store(), store::embedded::Options::default()).await;
     let store = opened.with_context(|| format!("cannot open the store in {}", layout.store().display()))?;
     // The store holds JSON, as our own API server left it; clients of etcd expect what upstream's server writes.
@@ -57,17 +66,17 @@ pub async fn run(layout: &Layout, args: EtcdArgs) -> Result<()> {
         let listener = TcpListener::bind(place.address).await;
         let listener = listener.with_context(|| format!("cannot listen on {}", place.address))?;
         let tls = match place.secure {
-            true => Some(
-                encryption
-                    .clone()
-                    .context("an https address needs --cert-file and --key-file")?,
-            ),
+            true => Some(encryption.clone().context("an https address needs a certificate")?),
             false => None,
         };
         let mut stop = stop::on_signal();
         let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
         serving.spawn(serve(server.clone(), listener, tls, stopped));
         eprintln!("the store of {} answers at {}", layout.name, place.address);
+        if place.secure && args.client_cert_auth {
+            let pki = layout.pki();
+            eprintln!("clients show {}", pki.join("etcd-client.crt").display());
+        }
     }
     while let Some(ended) = serving.join_next().await {
         ended??;
@@ -76,8 +85,7 @@ pub async fn run(layout: &Layout, args: EtcdArgs) -> Result<()> {
     Ok(())
 }
 
-/// Reads an address. Who can reach it could change everything, so that must be this machine alone unless clients are known
-/// by their certificates.
+/// Reads an address. One without encryption, or for clients that nobody knows, must be of this machine alone and asked for.
 fn place(url: &str, knows_clients: bool) -> Result<Place> {
     let (secure, address) = match url.split_once("://") {
         Some(("http", address)) => (false, address),
@@ -89,31 +97,72 @@ fn place(url: &str, knows_clients: bool) -> Result<Place> {
         .parse()
         .with_context(|| format!("--listen-client-urls {url}: needs an address and a port"))?;
     ensure!(
-        (secure && knows_clients) || address.ip().is_loopback(),
-        "--listen-client-urls {url}: use https with --trusted-ca-file, or an address of this machine alone such as \
-         http://127.0.0.1:2379"
+        secure || !knows_clients,
+        "--listen-client-urls {url}: clients cannot show a certificate there; use https, or let everyone on this machine \
+         change the store with --client-cert-auth=false"
+    );
+    ensure!(
+        knows_clients || address.ip().is_loopback(),
+        "--listen-client-urls {url}: without --client-cert-auth only an address of this machine is allowed, such as \
+         127.0.0.1:2379"
     );
     Ok(Place { address, secure })
 }
 
-fn encryption(args: &EtcdArgs) -> Result<Option<Arc<ServerConfig>>> {
-    let (Some(certificate), Some(key)) = (&args.cert_file, &args.key_file) else {
-        return Ok(None);
+/// How clients are told who answers, and how they prove who they are.
+fn encryption(layout: &Layout, args: &EtcdArgs, places: &[Place]) -> Result<Arc<ServerConfig>> {
+    let own = Authority::open_etcd(layout)?;
+    write_client(layout, &own)?;
+    let identity = match (&args.cert_file, &args.key_file) {
+        (Some(certificate), Some(key)) => Identity {
+            certificate_pem: read(certificate)?,
+            key_pem: read(key)?,
+        },
+        _ => {
+            let mut addresses: Vec<IpAddr> = places.iter().map(|place| place.address.ip()).collect();
+            addresses.push(IpAddr::V4(Ipv4Addr::LOCALHOST));
+            addresses.dedup();
+            own.server("etcd", &["localhost", "etcd"], &addresses)?
+        }
     };
-    let identity = Identity {
-        certificate_pem: read(certificate)?,
-        key_pem: read(key)?,
+    let authority = match &args.trusted_ca_file {
+        Some(path) => read(path)?,
+        None => own.certificate_pem,
     };
-    let authority = args.trusted_ca_file.as_deref().map(read).transpose()?;
-    let clients = authority.as_deref().map_or(Clients::Unknown, Clients::MustBeOf);
+    let clients = match args.client_cert_auth {
+        true => Clients::MustBeOf(&authority),
+        false => Clients::Unknown,
+    };
     let mut config = tls::server(&identity, &clients)?;
     config.alpn_protocols = vec![b"h2".to_vec()];
-    Ok(Some(Arc::new(config)))
+    Ok(Arc::new(config))
+}
+
+/// The certificate that an API server shows to this store.
+fn write_client(layout: &Layout, authority: &Authority) -> Result<()> {
+    let client = authority.client("apiserver-etcd-client", &[])?;
+    write_private(&layout.pki().join("etcd-client.key"), client.key_pem.as_bytes())?;
+    write_private(&layout.pki().join("etcd-client.crt"), client.certificate_pem.as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    use clap::Parser;
+    use rustls::pki_types::ServerName;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+    use tokio_rustls::TlsConnector;
+
     use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        args: EtcdArgs,
+    }
 
     #[test]
     fn only_this_machine_is_answered_without_knowing_who_asks() {
@@ -121,14 +170,82 @@ mod tests {
         assert_eq!(local.address.to_string(), "127.0.0.1:2379");
         assert!(place("https://127.0.0.1:2379", false).unwrap().secure);
         assert!(place("https://10.0.0.1:2379", true).unwrap().secure);
-        assert!(place("https://10.0.0.1:2379", false).is_err());
-        for refused in [
-            "http://10.0.0.1:2379",
-            "http://0.0.0.0:2379",
-            "10.0.0.1:2379",
-            "http://127.0.0.1",
+        for (refused, knows_clients) in [
+            ("http://127.0.0.1:2379", true),
+            ("http://10.0.0.1:2379", true),
+            ("http://10.0.0.1:2379", false),
+            ("https://10.0.0.1:2379", false),
+            ("https://0.0.0.0:2379", false),
+            ("10.0.0.1:2379", true),
+            ("https://127.0.0.1", true),
         ] {
-            assert!(place(refused, true).is_err(), "{refused}");
+            assert!(place(refused, knows_clients).is_err(), "{refused} {knows_clients}");
         }
+    }
+
+    #[test]
+    fn by_default_clients_must_show_a_certificate() {
+        let args = Command::parse_from(["etcd"]).args;
+        assert!(args.client_cert_auth);
+        let places = args.listen_client_urls.iter().map(|url| place(url, true));
+        assert!(places.map(Result::unwrap).all(|place| place.secure));
+    }
+
+    /// A server as the command makes it by default, and those who try to reach it.
+    #[tokio::test]
+    async fn the_store_opens_for_the_certificate_in_the_data_directory_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout {
+            name: "test".to_owned(),
+            root: dir.path().to_owned(),
+        };
+        layout.create().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let places = [Place { address, secure: true }];
+        let tls = encryption(&layout, &Command::parse_from(["etcd"]).args, &places).unwrap();
+        let server = Server::new(store::memory::open(), Arc::new(EtcdCodec));
+        let serving = tokio::spawn(serve(server, listener, Some(tls), std::future::pending()));
+
+        let pki = |file: &str| layout.pki().join(file);
+        for private in ["etcd-ca.key", "etcd-client.key", "etcd-client.crt"] {
+            let mode = std::fs::metadata(pki(private)).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o600, "{private}");
+        }
+        let known = Identity {
+            certificate_pem: read(&pki("etcd-client.crt")).unwrap(),
+            key_pem: read(&pki("etcd-client.key")).unwrap(),
+        };
+        assert!(
+            is_answered(address, &layout, Some(&known)).await,
+            "the client that is known"
+        );
+        assert!(!is_answered(address, &layout, None).await, "nobody in particular");
+        // The cluster's administrator is one for the API server, not for the store.
+        let cluster = Authority::open(&layout).unwrap();
+        let admin = cluster.client("kubernetes-admin", &["system:masters"]).unwrap();
+        assert!(
+            !is_answered(address, &layout, Some(&admin)).await,
+            "another authority's"
+        );
+        serving.abort();
+    }
+
+    /// Whether the server says anything to a client who shows this.
+    async fn is_answered(address: SocketAddr, layout: &Layout, client: Option<&Identity>) -> bool {
+        let authority = read(&layout.pki().join("etcd-ca.crt")).unwrap();
+        let mut config = Arc::unwrap_or_clone(tls::client(Some(&authority), client).unwrap());
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let stream = TcpStream::connect(address).await.unwrap();
+        let name = ServerName::IpAddress(address.ip().into());
+        let Ok(mut stream) = TlsConnector::from(Arc::new(config)).connect(name, stream).await else {
+            return false;
+        };
+        // A refusal of the certificate comes with the first bytes that are read.
+        let _ = stream
+            .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0")
+            .await;
+        let read = tokio::time::timeout(Duration::from_secs(10), stream.read_u8()).await;
+        read.expect("an answer or an end").is_ok()
     }
 }
