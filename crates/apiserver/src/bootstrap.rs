@@ -75,7 +75,7 @@ impl Registry {
                 let served = self.served(seed.resource)?;
                 let namespace = seed.value["metadata"]["namespace"].as_str().unwrap_or_default();
                 let name = seed.value["metadata"]["name"].as_str().unwrap_or_default();
-                let key = self.key(served, namespace, name);
+                let key = self.key(served, namespace, name)?;
                 if snapshot.get(&key).is_none() {
                     let mut value = self.prepare_seed(served, seed.value.clone(), namespace)?;
                     let claims = self

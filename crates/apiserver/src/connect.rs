@@ -10,7 +10,7 @@ mod target;
 use std::sync::Arc;
 
 use api::{Error, Path, Problems, Reason, Resource};
-use auth::User;
+use auth::{Decision, User};
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, LOCATION, UPGRADE};
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri};
@@ -23,10 +23,12 @@ pub use dial::{Connection, KubeletDialer, tls_as};
 use target::Target;
 pub use target::percent_encode;
 
-use crate::ApiServer;
 use crate::body::{self, Body, BoxError, RequestBody};
-use crate::registry::{self, Served};
+use crate::registry;
 use crate::request::{Query, RequestInfo};
+use crate::resolve::ResourceRequest;
+use crate::verbs::method_not_allowed;
+use crate::{ApiServer, gate};
 
 /// Headers that belong to one connection or to our own gate and are never passed on.
 const NOT_FORWARDED: &[&str] = &[
@@ -41,34 +43,37 @@ const NOT_FORWARDED: &[&str] = &[
 /// How much of a kubelet's explanation is read.
 const MAX_EXPLANATION: usize = 64 * 1024;
 
-pub fn is_connect(served: &Served, info: &RequestInfo) -> bool {
-    let subresource = info.subresource.as_str();
-    match served.resource.plural {
-        "pods" => matches!(subresource, "log" | "exec" | "attach" | "portforward" | "proxy"),
-        "nodes" | "services" => subresource == "proxy",
+pub fn is_connect(request: &ResourceRequest<'_>) -> bool {
+    let subresource = request.info().subresource.as_str();
+    let resource = request.served().resource;
+    match (resource.group, resource.plural) {
+        ("", "pods") => matches!(subresource, "log" | "exec" | "attach" | "portforward" | "proxy"),
+        ("", "nodes" | "services") => subresource == "proxy",
         _ => false,
     }
 }
 
 pub async fn run(
     server: &Arc<ApiServer>,
-    served: &Arc<Served>,
-    info: &RequestInfo,
+    resource: &ResourceRequest<'_>,
     user: &Arc<User>,
+    query: &Query,
     mut request: Request<RequestBody>,
 ) -> Result<Response<Body>, Error> {
-    let query = Query::parse(request.uri().query().unwrap_or_default());
+    let (served, info) = (resource.served(), resource.info());
+    check_method(resource, request.method())?;
     // Reading logs is an ordinary read, which admission is not asked about.
     if info.subresource != "log" {
-        server.registry.admit_connect(served, info, user, &query).await?;
+        server.registry.admit_connect(resource, user, query).await?;
     }
+    require_create(server, resource, user)?;
     if let Some(redirect) = to_directory(info, &request) {
         return Ok(redirect);
     }
     if info.subresource == "log" {
-        check_log_options(&info.name, &query)?;
+        check_log_options(&info.name, query)?;
     }
-    let found = Target::find(server, served, info, &query, request.uri().query().unwrap_or_default()).await?;
+    let found = Target::find(server, served, info, query, request.uri().query().unwrap_or_default()).await?;
     let Some(target) = found else {
         let mut nothing = Response::new(body::empty());
         *nothing.status_mut() = StatusCode::NO_CONTENT;
@@ -105,12 +110,39 @@ pub async fn run(
     response.headers_mut().remove(CONNECTION);
     response.headers_mut().remove("transfer-encoding");
     if info.subresource == "proxy" {
-        let prefix = proxy_prefix(parts.uri.path(), &info.rest);
-        let answered = rewrite::answer(response, prefix).await;
+        let answered = rewrite::answer(response, &info.path_before_rest()).await;
         return answered.map_err(|error| Error::internal(error.to_string()));
     }
     let (parts, body) = response.into_parts();
     Ok(Response::from_parts(parts, body.map_err(BoxError::from).boxed_unsync()))
+}
+
+/// Whatever else a connection is made by, nothing answers.
+fn check_method(resource: &ResourceRequest<'_>, method: &Method) -> Result<(), Error> {
+    let info = resource.info();
+    let subresource = resource.served().resource.subresource(&info.subresource);
+    let verbs = subresource.map_or(&[][..], |subresource| subresource.verbs);
+    let is_known = verbs.iter().any(|verb| verb.as_str() == info.verb);
+    let is_question = info.subresource == "proxy" && *method == Method::OPTIONS;
+    match is_known || is_question {
+        true => Ok(()),
+        false => Err(method_not_allowed()),
+    }
+}
+
+/// WebSockets begin with GET, which would let everyone run commands who may read. Whoever connects to a pod needs the
+/// right to create, by whichever method.
+fn require_create(server: &ApiServer, resource: &ResourceRequest<'_>, user: &User) -> Result<(), Error> {
+    let info = resource.info();
+    if !matches!(info.subresource.as_str(), "exec" | "attach" | "portforward") || info.verb == "create" {
+        return Ok(());
+    }
+    match gate::decide_verb(&server.gate, &server.registry, user, resource, "create") {
+        Decision::Allow(_) => Ok(()),
+        Decision::Deny(reason) | Decision::NoOpinion(reason) => {
+            Err(Error::forbidden(resource.served().resource, &info.name, reason))
+        }
+    }
 }
 
 static LOG_OPTIONS: Resource = Resource::namespaced("", "v1", "PodLogOptions", "", "");
@@ -146,8 +178,7 @@ fn check_log_options(pod: &str, query: &Query) -> Result<(), Error> {
 
 /// A proxied root without its slash would make every relative link of the page wrong.
 fn to_directory(info: &RequestInfo, request: &Request<RequestBody>) -> Option<Response<Body>> {
-    let path = request.uri().path();
-    let is_root = info.subresource == "proxy" && info.rest.is_empty() && !path.ends_with('/');
+    let is_root = info.subresource == "proxy" && info.rest.is_empty() && !info.path.ends_with('/');
     let is_visit = matches!(*request.method(), Method::GET | Method::HEAD);
     if !is_root || !is_visit || request.headers().contains_key(UPGRADE) {
         return None;
@@ -159,14 +190,9 @@ fn to_directory(info: &RequestInfo, request: &Request<RequestBody>) -> Option<Re
         .unwrap_or_default();
     let mut response = Response::new(body::empty());
     *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
-    let location = format!("{path}/{query}").parse().ok()?;
+    let location = format!("{}/{query}", info.path_before_rest()).parse().ok()?;
     response.headers_mut().insert(LOCATION, location);
     Some(response)
-}
-
-/// The part of a request's path that names the proxy and not what is behind it.
-fn proxy_prefix<'a>(path: &'a str, rest: &str) -> &'a str {
-    path.strip_suffix(rest).unwrap_or(path).trim_end_matches('/')
 }
 
 /// Joins both sides when the other one agreed to switch protocols; otherwise gives the client's side back.

@@ -27,8 +27,10 @@ pub fn request(data: &[u8]) {
     let (path, query) = url.split_once('?').unwrap_or((url, ""));
     let query = Query::parse(query);
     for method in METHODS {
-        let info = RequestInfo::parse(&method, path, &query);
-        assert!(info.is_resource || info.resource.is_empty());
+        if let Ok(info) = RequestInfo::parse(&method, path, &query) {
+            assert!(info.is_resource || info.resource.is_empty());
+            assert!(!info.namespace.contains('/') && !info.name.contains('/'));
+        }
     }
     let _ = query.text("continue").map(Continuation::decode);
     let mut headers = HeaderMap::new();

@@ -3,6 +3,7 @@
 //! Decisions are made in `auth`; this module brings them the request, and the state of the cluster as it changes.
 
 mod follow;
+mod impersonate;
 
 use std::sync::{Arc, OnceLock};
 
@@ -15,17 +16,24 @@ use auth::{Attributes, Authenticators, Authorizer, Authorizers, Credentials, Dec
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
 use serde_json::json;
-use tracing::debug;
+use tracing::{debug, warn};
 
 use crate::escalation::Escalation;
 use crate::pipeline::{ClientCertificate, Peer};
 use crate::registry::{Registry, equal_to};
 use crate::request::{Query, RequestInfo};
+use crate::resolve::{Resolved, ResourceRequest, is_path_segment};
 
 pub use follow::follow;
+pub use impersonate::impersonate;
 
 /// Where the key set is served, for those who check tokens themselves.
 const KEY_SET_PATH: &str = "/openid/v1/jwks";
+
+/// A copy of the whole store, secrets and all. No right to read paths gives it away: it takes the verb, group and
+/// resource below, which only a rule for everything or one that names them allows.
+pub const BACKUP_PATH: &str = "/debug/karve/backup";
+const BACKUP_PERMISSION: (&str, &str, &str) = ("backup", "karve.dev", "stores");
 
 pub struct GateOptions {
     pub tokens: TokenFile,
@@ -56,6 +64,13 @@ pub struct Gate {
 impl Gate {
     pub fn new(options: GateOptions) -> Gate {
         let (rbac, nodes) = (Arc::new(Rbac::default()), Arc::new(NodeAuthorizer::default()));
+        // Those who need no rights must at least say who they are.
+        let anyone_may = options.authorization.contains(&AuthorizationMode::AlwaysAllow);
+        if anyone_may && options.allow_anonymous {
+            warn!(
+                "anonymous requests are refused because the authorization mode AlwaysAllow would let them do everything"
+            );
+        }
         let mut chain: Vec<Arc<dyn Authorizer>> = vec![Arc::new(PrivilegedGroup)];
         for mode in options.authorization {
             chain.push(match mode {
@@ -67,7 +82,7 @@ impl Gate {
         let authenticators = Authenticators {
             tokens: options.tokens,
             service_accounts: Some(options.service_accounts),
-            allow_anonymous: options.allow_anonymous,
+            allow_anonymous: options.allow_anonymous && !anyone_may,
         };
         Gate {
             authenticators,
@@ -184,10 +199,11 @@ pub fn authenticate(gate: &Gate, registry: &Registry, peer: &Peer, headers: &Hea
         Peer::InProcess(user) => return Ok(user.clone()),
         Peer::Tls { certificate } => certificate.as_ref(),
     };
-    let token = headers
+    // A token that is no text is a wrong one, and whoever shows it is not nobody.
+    let header = headers
         .get(AUTHORIZATION)
-        .and_then(|value| value.to_str().ok())
-        .and_then(bearer);
+        .map(|value| String::from_utf8_lossy(value.as_bytes()));
+    let token = header.as_deref().and_then(bearer);
     let now = schema::time::now().seconds;
     let credentials = Credentials {
         certificate: certified(certificate, token.is_some(), now)?,
@@ -229,62 +245,83 @@ pub fn client_certificate(der: &[u8]) -> Option<ClientCertificate> {
     }
 }
 
-/// A user who may impersonate acts as the one the headers name.
-pub fn impersonate(gate: &Gate, registry: &Registry, user: Arc<User>, headers: &HeaderMap) -> Result<Arc<User>, Error> {
-    let texts = |name: &str| -> Vec<String> {
-        headers
-            .get_all(name)
-            .iter()
-            .filter_map(|value| value.to_str().ok())
-            .map(str::to_owned)
-            .collect()
-    };
-    let (name, groups) = (texts("impersonate-user"), texts("impersonate-group"));
-    let Some(name) = name.first() else {
-        let asks = headers.keys().any(|key| key.as_str().starts_with("impersonate-"));
-        return match asks {
-            true => Err(Error::bad_request(
-                "requested impersonation without naming a user: set Impersonate-User",
-            )),
-            false => Ok(user),
-        };
-    };
-    let account = User::new(name.clone(), &[]);
-    let mut wanted: Vec<(&str, &str, &str)> = match account.as_service_account() {
-        Some((namespace, account)) => vec![("serviceaccounts", namespace, account)],
-        None => vec![("users", "", name.as_str())],
-    };
-    wanted.extend(groups.iter().map(|group| ("groups", "", group.as_str())));
-    for (resource, namespace, name) in wanted {
-        let attributes = Attributes::resource(&user, "impersonate", "", resource).named(namespace, name);
-        require(gate, registry, &attributes)?;
-    }
-    let mut impersonated = match account.as_service_account() {
-        Some((namespace, account)) => User::service_account(namespace, account, ""),
-        None => account,
-    };
-    impersonated.groups.extend(groups);
-    Ok(Arc::new(impersonated.authenticated()))
-}
-
 /// May this user do that?
 pub fn authorize(
     gate: &Gate,
     registry: &Registry,
     user: &User,
-    info: &RequestInfo,
+    (info, resolved): (&RequestInfo, &Resolved<'_>),
     query: &Query,
 ) -> Result<(), Error> {
-    let selector: Option<Selector> = match info.verb {
-        "list" | "watch" | "deletecollection" => query.text("fieldSelector").and_then(|text| parse_fields(text).ok()),
-        _ => None,
+    if info.path == BACKUP_PATH {
+        let backup = Attributes::resource(user, BACKUP_PERMISSION.0, BACKUP_PERMISSION.1, BACKUP_PERMISSION.2);
+        return require(gate, registry, &backup);
+    }
+    let selector = authorized_selector(info, query);
+    // The very place that the registry goes to. Where there is nothing, what the path says: nobody learns more than they
+    // may.
+    let namespace = match resolved {
+        Resolved::Resource(request) => request.authorized_namespace(),
+        Resolved::Path | Resolved::Remote(_) | Resolved::Nothing(_) => &info.namespace,
     };
+    require(gate, registry, &attributes(user, info, namespace, selector.as_ref()))
+}
+
+/// May they do something else to the same objects as well?
+pub fn require_verb(
+    gate: &Gate,
+    registry: &Registry,
+    user: &User,
+    request: &ResourceRequest<'_>,
+    verb: &str,
+) -> Result<(), Error> {
+    require(gate, registry, &attributes_of_verb(user, request, verb))
+}
+
+/// The same as a decision, for those who have words of their own for a refusal.
+pub fn decide_verb(
+    gate: &Gate,
+    registry: &Registry,
+    user: &User,
+    request: &ResourceRequest<'_>,
+    verb: &str,
+) -> Decision {
+    gate.decide(registry, &attributes_of_verb(user, request, verb))
+}
+
+fn attributes_of_verb<'a>(user: &'a User, request: &'a ResourceRequest<'_>, verb: &'a str) -> Attributes<'a> {
+    Attributes {
+        namespace: request.authorized_namespace(),
+        verb,
+        ..attributes_of_path(user, request.info())
+    }
+}
+
+/// What authorization is asked about a whole request.
+fn attributes<'a>(
+    user: &'a User,
+    info: &'a RequestInfo,
+    namespace: &'a str,
+    selector: Option<&'a Selector>,
+) -> Attributes<'a> {
     // A list that is narrowed to one name is as good as a request for that name.
-    let name = match (&selector, info.name.as_str()) {
-        (Some(selector), "") => equal_to(selector, "metadata.name").unwrap_or_default(),
-        (_, name) => name,
+    let name = match (info.verb, selector) {
+        ("list" | "watch", Some(selector)) if info.name.is_empty() => {
+            let name = equal_to(selector, "metadata.name").unwrap_or_default();
+            if is_path_segment(name) { name } else { "" }
+        }
+        _ => &info.name,
     };
-    let attributes = Attributes {
+    Attributes {
+        namespace,
+        name,
+        field_selector: selector,
+        ..attributes_of_path(user, info)
+    }
+}
+
+fn attributes_of_path<'a>(user: &'a User, info: &'a RequestInfo) -> Attributes<'a> {
+    Attributes {
         user,
         verb: info.verb,
         group: &info.group,
@@ -292,12 +329,21 @@ pub fn authorize(
         resource: &info.resource,
         subresource: &info.subresource,
         namespace: &info.namespace,
-        name,
+        name: &info.name,
         path: &info.path,
         is_resource: info.is_resource,
-        field_selector: selector.as_ref(),
-    };
-    require(gate, registry, &attributes)
+        field_selector: None,
+    }
+}
+
+/// The selector that authorizers may go by. Those who put the verb into the path have none.
+fn authorized_selector(info: &RequestInfo, query: &Query) -> Option<Selector> {
+    match info.verb {
+        "list" | "watch" | "deletecollection" if !info.is_verb_in_path => {
+            query.text("fieldSelector").and_then(|text| parse_fields(text).ok())
+        }
+        _ => None,
+    }
 }
 
 fn require(gate: &Gate, registry: &Registry, attributes: &Attributes<'_>) -> Result<(), Error> {
@@ -335,6 +381,24 @@ impl Objects for RegistryObjects<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn gate(authorization: Vec<AuthorizationMode>) -> Gate {
+        Gate::new(GateOptions {
+            tokens: TokenFile::default(),
+            service_accounts: ServiceAccounts::new(vec!["issuer".to_owned()], Vec::new(), None, Vec::new()),
+            key_set_address: None,
+            allow_anonymous: true,
+            authorization,
+        })
+    }
+
+    #[test]
+    fn where_everyone_may_do_everything_nobody_is_anonymous() {
+        use AuthorizationMode::{AlwaysAllow, Node, Rbac};
+        assert!(gate(vec![Node, Rbac]).authenticators.allow_anonymous);
+        assert!(!gate(vec![AlwaysAllow]).authenticators.allow_anonymous);
+        assert!(!gate(vec![Node, Rbac, AlwaysAllow]).authenticators.allow_anonymous);
+    }
 
     #[test]
     fn a_certificate_counts_until_it_expires_however_old_the_connection() {

@@ -32,6 +32,7 @@ pub mod pipeline;
 mod registry;
 mod remarks;
 mod request;
+mod resolve;
 mod respond;
 mod reviews;
 mod server;

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::{Error, Reason, Value};
-use http::{HeaderMap, Response, StatusCode};
+use auth::User;
+use http::{HeaderMap, Request, Response, StatusCode};
 use serde_json::json;
 
-use crate::body::Body;
+use crate::body::{self, Body, RequestBody};
 use crate::metrics::Present;
 use crate::request::{Query, RequestInfo};
 use crate::verbs::not_served;
@@ -28,12 +29,34 @@ pub async fn run(
     server: &Arc<ApiServer>,
     info: &RequestInfo,
     query: &Query,
-    headers: &HeaderMap,
+    user: &User,
+    request: Request<RequestBody>,
 ) -> Result<Response<Body>, Error> {
-    match answer(server, info, query, headers).await {
+    let parts: Vec<&str> = info.parts().collect();
+    if has_stray_slash(info, &parts) {
+        return Ok(page_not_found());
+    }
+    if takes_marks(info, &parts) {
+        return absorb_marks(&body::read(request.into_body()).await?);
+    }
+    if let ["openapi", "v3", document @ ..] = parts.as_slice()
+        && let Some(remote) = server.aggregation.remote_of_document(document)
+    {
+        return aggregation::forward(server, &remote, user, (info, query), request).await;
+    }
+    match answer(server, info.verb, &parts, query, request.headers()).await {
         Err(error) if error == not_served() => Ok(page_not_found()),
         answered => answered,
     }
+}
+
+/// A path is another one with a slash at its end, except where upstream says so.
+fn has_stray_slash(info: &RequestInfo, parts: &[&str]) -> bool {
+    let may_have_one = match parts.first() {
+        None => true,
+        Some(first) => matches!(*first, ".well-known" | "api" | "apis" | "openid" | "version"),
+    };
+    info.path.ends_with('/') && !may_have_one
 }
 
 pub fn page_not_found() -> Response<Body> {
@@ -42,15 +65,15 @@ pub fn page_not_found() -> Response<Body> {
 
 async fn answer(
     server: &Arc<ApiServer>,
-    info: &RequestInfo,
+    verb: &str,
+    parts: &[&str],
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Error> {
-    if !matches!(info.verb, "get" | "head") {
+    if !matches!(verb, "get" | "head") {
         return Err(crate::verbs::method_not_allowed());
     }
-    let segments: Vec<&str> = info.path.split('/').filter(|segment| !segment.is_empty()).collect();
-    match segments.as_slice() {
+    match parts {
         [] => Ok(paths(server)),
         ["version"] => Ok(respond::json(StatusCode::OK, &version_info())),
         [endpoint @ ("healthz" | "livez" | "readyz"), check @ ..] => health::answer(server, endpoint, check, query)
@@ -63,11 +86,7 @@ async fn answer(
         ["apis", group, version] => discovery::resources(server, group, version).ok_or_else(not_served),
         ["openapi", "v3"] => Ok(openapi::index(server).await),
         ["openapi", "v3", rest @ ..] => {
-            let path = rest.join("/");
-            if let Some(answer) = aggregation::document(server, &path, headers).await {
-                return answer;
-            }
-            let own = openapi::document(server, &path, query, headers).await;
+            let own = openapi::document(server, &rest.join("/"), query, headers).await;
             own.ok_or_else(not_served)?
         }
         ["openapi", "v2"] => openapi::v2(server, headers).await,
@@ -188,12 +207,12 @@ fn marks(query: &Query) -> Response<Body> {
 }
 
 /// Whether marks are brought, instead of asked for.
-pub fn takes_marks(info: &RequestInfo) -> bool {
-    info.verb == "post" && info.path.trim_matches('/') == "debug/karve/marks"
+fn takes_marks(info: &RequestInfo, parts: &[&str]) -> bool {
+    info.verb == "post" && parts == ["debug", "karve", "marks"]
 }
 
 /// Marks of a component that runs in a process of its own, for `karve trace` to find all in one place.
-pub fn absorb_marks(body: &[u8]) -> Result<Response<Body>, Error> {
+fn absorb_marks(body: &[u8]) -> Result<Response<Body>, Error> {
     #[derive(serde::Deserialize)]
     struct Brought {
         marks: Vec<trace::Mark>,

@@ -8,7 +8,6 @@ use crate::decode::as_warning;
 use crate::registry::{
     self, FieldValidation, PatchType, Scope, Stored, Tracking, WriteOptions, check_name, invalid_options, invalid_patch,
 };
-use crate::request::RequestInfo;
 use crate::verbs::{Call, forget_revision, warn};
 
 /// How often an apply starts over because the object appeared or vanished in between.
@@ -78,7 +77,7 @@ impl Call<'_> {
             self.check_uid(&mut patched, current)?;
             Ok(patched)
         };
-        let (namespace, name) = (&self.info.namespace, &self.info.name);
+        let (namespace, name) = (self.namespace, &self.info.name);
         let registry = &self.server.registry;
         let stored = registry
             .update(&self.served, namespace, name, scope, &options, &mut change)
@@ -139,7 +138,7 @@ impl Call<'_> {
             ..options.clone()
         };
         let registry = &self.server.registry;
-        let (namespace, name) = (&self.info.namespace, &self.info.name);
+        let (namespace, name) = (self.namespace, &self.info.name);
         if options.validation == FieldValidation::Warn {
             warn(config.warnings());
         }
@@ -197,17 +196,7 @@ impl Call<'_> {
     /// Whether and how an applied configuration becomes a new object.
     fn new_object(&self, mut new: Value) -> Result<Value, Error> {
         let (resource, name) = (self.served.resource, &self.info.name);
-        let create = RequestInfo {
-            verb: "create",
-            ..self.info.clone()
-        };
-        crate::gate::authorize(
-            &self.server.gate,
-            &self.server.registry,
-            &self.user,
-            &create,
-            &self.query,
-        )?;
+        self.require_verb("create")?;
         if let Some(uid) = new["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
             let why =
                 format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");

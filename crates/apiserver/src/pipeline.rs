@@ -16,8 +16,9 @@ use crate::body::{self, Body, RequestBody};
 use crate::fairness::{self, Class};
 use crate::negotiate::{self, Encoding};
 use crate::request::{Query, RequestInfo};
-use crate::verbs::{Call, not_served, with_warnings};
-use crate::{ApiServer, aggregation, gate, remarks, respond};
+use crate::resolve::{Resolved, resolve};
+use crate::verbs::{Call, with_warnings};
+use crate::{ApiServer, aggregation, connect, gate, nonresource, remarks, respond};
 
 const FLOW_SCHEMA: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const PRIORITY_LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
@@ -43,7 +44,10 @@ impl ApiServer {
     pub async fn handle(self: Arc<Self>, request: Request<RequestBody>, peer: Peer) -> Response<Body> {
         let encoding = error_encoding(&request);
         let query = Query::parse(request.uri().query().unwrap_or_default());
-        let info = Arc::new(RequestInfo::parse(request.method(), request.uri().path(), &query));
+        let info = match RequestInfo::parse(request.method(), request.uri().path(), &query) {
+            Ok(info) => Arc::new(info),
+            Err(bad) => return respond::bad_path(&bad),
+        };
         let (begun, long_running) = (Instant::now(), fairness::is_long_running(&info));
         let _in_flight = self.metrics.enter(&info, long_running);
         let server = self.clone();
@@ -94,7 +98,7 @@ impl ApiServer {
         let user = user?;
 
         // A user who may do so acts as somebody else from here on.
-        let user = gate::impersonate(&self.gate, &self.registry, user, &parts.headers)?;
+        let user = gate::impersonate(&self.gate, &self.registry, user, &parts.headers, (info, &query))?;
 
         // Too much at once waits its turn or is turned away before it costs anything.
         let width = fairness::width(info, &query, |info| self.stored_objects(info));
@@ -136,56 +140,41 @@ impl ApiServer {
         query: Query,
         user: Arc<User>,
     ) -> Result<Response<Body>, Error> {
-        let (parts, body) = request.into_parts();
+        // What is it about? Whoever comes after this goes by the one answer.
+        let resolved = resolve(self, info, request.method());
 
         // May this user do that?
-        let authorized = gate::authorize(&self.gate, &self.registry, &user, info, &query);
+        let authorized = gate::authorize(&self.gate, &self.registry, &user, (info, &resolved), &query);
         self.metrics.authorized(authorized.is_ok());
         authorized?;
 
-        // Another server may serve that group and version.
-        if let Some(remote) = self.aggregation.remote_of(&info.path) {
-            return aggregation::forward(self, &remote, &user, Request::from_parts(parts, body)).await;
-        }
+        let resource = match resolved {
+            Resolved::Resource(resource) => resource,
+            Resolved::Nothing(nothing) => return nothing.answer(self, info),
 
-        // Paths that name no resource: discovery, health, OpenAPI, version.
-        if !info.is_resource {
-            if crate::nonresource::takes_marks(info) {
-                return crate::nonresource::absorb_marks(&body::read(body).await?);
+            // Another server serves that group and version.
+            Resolved::Remote(remote) => {
+                return aggregation::forward(self, &remote, &user, (info, &query), request).await;
             }
-            return crate::nonresource::run(self, info, &query, &parts.headers).await;
-        }
 
-        let served = self.registry.find(&info.group, &info.version, &info.resource);
-        let Some(served) = served else {
-            // Groups that nobody serves are no part of the API.
-            return match info.group.is_empty() || crate::discovery::group(self, &info.group).is_some() {
-                true => Err(not_served()),
-                false => Ok(crate::nonresource::page_not_found()),
-            };
+            // Paths that name no resource: discovery, health, OpenAPI, version.
+            Resolved::Path => return nonresource::run(self, info, &query, &user, request).await,
         };
 
         // Connections that switch protocols or stream are passed on to nodes as they are.
-        if crate::connect::is_connect(&served, info) {
-            return crate::connect::run(self, &served, info, &user, Request::from_parts(parts, body)).await;
+        if connect::is_connect(&resource) {
+            return connect::run(self, &resource, &user, &query, request).await;
         }
 
         // Only now is the body read: nobody without rights fills our memory.
+        let (parts, body) = request.into_parts();
         let body = body::read(body).await?;
         self.metrics.body_read(info, body.len());
 
         // Decode, default, mutate, validate, admit and store: see `verbs` and `registry`.
-        Call {
-            server: self,
-            served,
-            info,
-            query,
-            headers: &parts.headers,
-            body,
-            user,
-        }
-        .run()
-        .await
+        Call::new(self, resource, user, (query, &parts.headers, body))
+            .run()
+            .await
     }
 }
 

@@ -1,77 +1,147 @@
 //! What a request asks for, read from its method, path and query.
+//!
+//! The path is percent-decoded here, once and as a whole, before it is taken apart. Nothing after this decodes,
+//! collapses or cleans it again: authorization, fairness, metrics and handlers all see the same parts.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
+mod path;
+mod query;
+#[cfg(test)]
+mod tests;
 
 use http::Method;
+
+pub use path::{encode as encode_path, unescape};
+pub use query::Query;
 
 /// The parts of a URL as the API understands them. For paths that name no resource only `path` and `verb` are set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestInfo {
     pub is_resource: bool,
+    /// The whole path, decoded.
     pub path: String,
     /// `get`, `list`, `watch`, `create`, … for resources; the lower-case method otherwise.
     pub verb: &'static str,
     pub group: String,
     pub version: String,
+    /// The namespace that the path names. Of a Namespace it is the object's own name, so that roles in it can allow to
+    /// read it.
     pub namespace: String,
+    /// Whether the path has the form `namespaces/NAMESPACE/RESOURCE…`, be the namespace empty.
+    pub is_below_namespace: bool,
+    /// Whether the verb stands before the resource, as in `/api/v1/watch/pods`.
+    pub is_verb_in_path: bool,
     pub resource: String,
     pub name: String,
     pub subresource: String,
-    /// What follows the subresource: the path that `proxy` passes on.
+    /// What follows the subresource, cleaned of dots and empty parts and encoded again: the path that `proxy` passes on.
     pub rest: String,
+    /// How many parts of the path stand before the rest.
+    parts_before_rest: usize,
 }
 
-/// The query of a request. Repeated keys keep all values; flags without a value are empty strings.
-#[derive(Clone, Debug, Default)]
-pub struct Query(HashMap<String, Vec<String>>);
-
-impl RequestInfo {
-    pub fn parse(method: &Method, path: &str, query: &Query) -> RequestInfo {
-        let mut info = RequestInfo {
-            path: path.to_owned(),
-            verb: plain_verb(method),
-            ..RequestInfo::default()
-        };
-        let mut segments = path
-            .split('/')
-            .filter(|segment| !segment.is_empty())
-            .map(percent_decode);
-        let (group, version) = match segments.next().as_deref() {
-            Some("api") => (None, segments.next()),
-            Some("apis") => (segments.next(), segments.next()),
-            _ => return info,
-        };
-        let rest: Vec<Cow<'_, str>> = segments.collect();
-        let (Some(version), false) = (version, rest.is_empty()) else {
-            return info;
-        };
-        info.group = group.unwrap_or_default().into_owned();
-        info.version = version.into_owned();
-        info.is_resource = true;
-        info.read_resource(&rest);
-        info.verb = resource_verb(method, &info, query);
-        info
-    }
-
-    /// Reads `[watch/] [namespaces/NS/] RESOURCE [/NAME [/SUBRESOURCE [/REST…]]]`.
-    fn read_resource(&mut self, mut parts: &[Cow<'_, str>]) {
-        if parts.len() >= 3 && parts[0] == "namespaces" && !NAMESPACE_SUBRESOURCES.contains(&&*parts[2]) {
-            self.namespace = parts[1].to_string();
-            parts = &parts[2..];
-        }
-        let part = |at: usize| parts.get(at).map(ToString::to_string).unwrap_or_default();
-        (self.resource, self.name, self.subresource) = (part(0), part(1), part(2));
-        self.rest = parts.get(3..).unwrap_or_default().join("/");
-        if self.group.is_empty() && self.resource == "namespaces" {
-            self.namespace = self.name.clone();
-        }
-    }
+/// Paths that cannot be understood, which are answered before anybody is asked who they are.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadPath {
+    #[error("the path has a percent sign that no two hexadecimal digits follow")]
+    Escape,
+    #[error("unable to determine kind and namespace from url, {0}")]
+    NoResource(String),
 }
 
 const NAMESPACE_SUBRESOURCES: &[&str] = &["status", "finalize"];
 
-fn plain_verb(method: &Method) -> &'static str {
+impl RequestInfo {
+    /// Reads a path as it was sent.
+    pub fn parse(method: &Method, raw_path: &str, query: &Query) -> Result<RequestInfo, BadPath> {
+        let decoded = path::decode(raw_path).ok_or(BadPath::Escape)?;
+        let path = String::from_utf8_lossy(&decoded).into_owned();
+        let mut info = RequestInfo {
+            verb: path_verb(method),
+            ..RequestInfo::default()
+        };
+        info.read(method, &path, query)
+            .map_err(|()| BadPath::NoResource(raw_path.to_owned()))?;
+        if info.parts_before_rest > 0 {
+            info.rest = path::rest(&decoded, info.parts_before_rest);
+        }
+        Ok(RequestInfo { path, ..info })
+    }
+
+    /// Reads `/api/VERSION/…` and `/apis/GROUP/VERSION/…`; all else names no resource.
+    fn read(&mut self, method: &Method, path: &str, query: &Query) -> Result<(), ()> {
+        let parts: Vec<&str> = path::parts(path).collect();
+        let (group, version, before) = match parts.as_slice() {
+            ["api", version, _, ..] => ("", *version, 2),
+            ["apis", group, version, _, ..] => (*group, *version, 3),
+            _ => return Ok(()),
+        };
+        self.is_resource = true;
+        group.clone_into(&mut self.group);
+        version.clone_into(&mut self.version);
+        self.read_resource(method, &parts[before..], before)?;
+        self.narrow_verb(query);
+        Ok(())
+    }
+
+    /// Reads `[watch/] [namespaces/NS/] RESOURCE [/NAME [/SUBRESOURCE [/REST…]]]`, of which `before` parts are read.
+    fn read_resource(&mut self, method: &Method, mut parts: &[&str], mut before: usize) -> Result<(), ()> {
+        self.verb = match (parts[0], parts.len()) {
+            ("watch" | "proxy", 1) => return Err(()),
+            (prefix @ ("watch" | "proxy"), _) => {
+                self.is_verb_in_path = true;
+                (parts, before) = (&parts[1..], before + 1);
+                if prefix == "watch" { "watch" } else { "proxy" }
+            }
+            _ => resource_verb(method),
+        };
+        if parts[0] == "namespaces" && parts.len() > 1 {
+            parts[1].clone_into(&mut self.namespace);
+            if parts.len() > 2 && !NAMESPACE_SUBRESOURCES.contains(&parts[2]) {
+                self.is_below_namespace = true;
+                (parts, before) = (&parts[2..], before + 2);
+            }
+        }
+        let part = |at: usize| parts.get(at).copied().unwrap_or_default().to_owned();
+        (self.resource, self.name) = (part(0), part(1));
+        if self.verb != "proxy" {
+            self.subresource = part(2);
+        }
+        if parts.len() >= 3 {
+            self.parts_before_rest = before + 3;
+        }
+        Ok(())
+    }
+
+    /// A read of no object in particular is a list or a watch, and a deletion one of all.
+    fn narrow_verb(&mut self, query: &Query) {
+        if self.name.is_empty() {
+            self.verb = match self.verb {
+                "get" if query.flag("watch") => "watch",
+                "get" => "list",
+                "delete" => "deletecollection",
+                verb => verb,
+            };
+        }
+    }
+
+    /// The parts of the path between slashes; one at its end counts for nothing.
+    pub fn parts(&self) -> impl Iterator<Item = &str> {
+        path::parts(&self.path)
+    }
+
+    /// Whether anything follows the subresource.
+    pub fn has_rest(&self) -> bool {
+        self.parts_before_rest > 0 && self.parts().count() > self.parts_before_rest
+    }
+
+    /// The part of a proxied request's path that names the proxy and not what is behind it, encoded.
+    pub fn path_before_rest(&self) -> String {
+        let parts: Vec<&str> = self.parts().take(self.parts_before_rest).collect();
+        encode_path(format!("/{}", parts.join("/")).as_bytes())
+    }
+}
+
+fn path_verb(method: &Method) -> &'static str {
     match *method {
         Method::GET => "get",
         Method::HEAD => "head",
@@ -79,126 +149,21 @@ fn plain_verb(method: &Method) -> &'static str {
         Method::PUT => "put",
         Method::PATCH => "patch",
         Method::DELETE => "delete",
-        _ => "options",
-    }
-}
-
-fn resource_verb(method: &Method, info: &RequestInfo, query: &Query) -> &'static str {
-    match *method {
-        Method::GET | Method::HEAD if query.flag("watch") && info.subresource.is_empty() => "watch",
-        Method::GET | Method::HEAD if info.name.is_empty() => "list",
-        Method::GET | Method::HEAD => "get",
-        Method::POST => "create",
-        Method::PUT => "update",
-        Method::PATCH => "patch",
-        Method::DELETE if info.name.is_empty() => "deletecollection",
-        Method::DELETE => "delete",
+        Method::OPTIONS => "options",
+        Method::TRACE => "trace",
+        Method::CONNECT => "connect",
+        // No rule but one for all verbs names such a method.
         _ => "",
     }
 }
 
-impl Query {
-    pub fn parse(query: &str) -> Query {
-        let mut values: HashMap<String, Vec<String>> = HashMap::new();
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            values.entry(form_decode(key)).or_default().push(form_decode(value));
-        }
-        Query(values)
-    }
-
-    pub fn first(&self, key: &str) -> Option<&str> {
-        self.0.get(key)?.first().map(String::as_str)
-    }
-
-    /// A parameter that counts only when it is not empty.
-    pub fn text(&self, key: &str) -> Option<&str> {
-        self.first(key).filter(|value| !value.is_empty())
-    }
-
-    pub fn all(&self, key: &str) -> &[String] {
-        self.0.get(key).map_or(&[], Vec::as_slice)
-    }
-
-    /// `?watch`, `?watch=1` and `?watch=true` all set a flag.
-    pub fn flag(&self, key: &str) -> bool {
-        self.first(key)
-            .is_some_and(|value| !matches!(value, "0" | "false" | "False" | "f" | "F" | "FALSE"))
-    }
-}
-
-fn form_decode(text: &str) -> String {
-    percent_decode(&text.replace('+', " ")).into_owned()
-}
-
-fn percent_decode(text: &str) -> Cow<'_, str> {
-    if !text.contains('%') {
-        return Cow::Borrowed(text);
-    }
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let hex = (bytes[at] == b'%').then(|| text.get(at + 1..at + 3)).flatten();
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                decoded.push(byte);
-                at += 3;
-            }
-            None => {
-                decoded.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    Cow::Owned(String::from_utf8_lossy(&decoded).into_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check(method: Method, url: &str, expected: &str) {
-        let (path, query) = url.split_once('?').unwrap_or((url, ""));
-        let info = RequestInfo::parse(&method, path, &Query::parse(query));
-        let found = format!(
-            "{} {}/{} ns={} {}/{} sub={} rest={}",
-            info.verb, info.group, info.version, info.namespace, info.resource, info.name, info.subresource, info.rest
-        );
-        assert_eq!(found, expected, "{url}");
-    }
-
-    #[test]
-    fn paths_become_verbs_and_names() {
-        check(Method::GET, "/api/v1/pods", "list /v1 ns= pods/ sub= rest=");
-        check(Method::GET, "/api/v1/pods?watch=1", "watch /v1 ns= pods/ sub= rest=");
-        check(Method::GET, "/api/v1/pods?watch=false", "list /v1 ns= pods/ sub= rest=");
-        check(
-            Method::GET,
-            "/api/v1/namespaces/a",
-            "get /v1 ns=a namespaces/a sub= rest=",
-        );
-        check(
-            Method::PUT,
-            "/api/v1/namespaces/a/finalize",
-            "update /v1 ns=a namespaces/a sub=finalize rest=",
-        );
-        check(
-            Method::POST,
-            "/api/v1/namespaces/a/pods",
-            "create /v1 ns=a pods/ sub= rest=",
-        );
-        check(
-            Method::DELETE,
-            "/apis/apps/v1/namespaces/a/deployments",
-            "deletecollection apps/v1 ns=a deployments/ sub= rest=",
-        );
-        check(
-            Method::GET,
-            "/api/v1/namespaces/a/pods/p:80/proxy/x/y%20z",
-            "get /v1 ns=a pods/p:80 sub=proxy rest=x/y z",
-        );
-        check(Method::GET, "/healthz/", "get / ns= / sub= rest=");
-        check(Method::GET, "/apis/apps/v1", "get / ns= / sub= rest=");
+fn resource_verb(method: &Method) -> &'static str {
+    match *method {
+        Method::GET | Method::HEAD => "get",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "",
     }
 }

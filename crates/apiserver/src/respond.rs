@@ -12,6 +12,7 @@ use store::Revision;
 use crate::body::{self, Body};
 use crate::negotiate::{Encoding, Shape, Wanted};
 use crate::registry::Served;
+use crate::request::BadPath;
 use crate::table::{self, IncludeObject};
 use crate::watch::{Change, Format, Transition};
 
@@ -47,6 +48,17 @@ pub fn bytes(code: StatusCode, media_type: &'static str, bytes: impl Into<Bytes>
 /// Plain text, for people and for probes.
 pub fn text(code: StatusCode, text: impl Into<String>) -> Response<Body> {
     bytes(code, "text/plain; charset=utf-8", text.into())
+}
+
+/// The answer to a path that cannot be read, before anybody is asked who they are.
+pub fn bad_path(bad: &BadPath) -> Response<Body> {
+    match bad {
+        BadPath::Escape => text(StatusCode::BAD_REQUEST, "400 Bad Request"),
+        BadPath::NoResource(path) => {
+            let message = format!("Internal Server Error: {path:?}: failed to create RequestInfo: {bad}\n");
+            text(StatusCode::INTERNAL_SERVER_ERROR, message)
+        }
+    }
 }
 
 /// A failure as a Status object.

@@ -39,7 +39,7 @@ fn review(call: &Call<'_>, plural: &str) -> Result<Response<Body>, Error> {
     let options = call.write_options()?;
     let (mut value, unknown) = decode::object(call.expected()?, call.headers, &call.body, options.validation)?;
     warn(unknown);
-    check_namespace(&mut value, call.served.resource, &call.info.namespace)?;
+    check_namespace(&mut value, call.served.resource, call.namespace)?;
     if plural.ends_with("accessreviews") {
         check_access(plural, &value)?;
     }

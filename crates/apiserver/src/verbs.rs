@@ -11,7 +11,6 @@ use http::{HeaderMap, Response, StatusCode};
 use http_body_util::{BodyExt, StreamBody};
 use serde_json::json;
 
-use crate::ApiServer;
 use crate::body::Body;
 use crate::decode::{self, Expected, Form};
 use crate::negotiate::{self, Encoding};
@@ -20,9 +19,11 @@ use crate::registry::{
     forgotten_managers, list_metadata,
 };
 use crate::request::{Query, RequestInfo};
+use crate::resolve::ResourceRequest;
 use crate::respond::{self, FrameEncoder, Presenter};
 use crate::table::IncludeObject;
 use crate::watch::{WatchRequest, stream};
+use crate::{ApiServer, gate};
 
 /// Upstream ends watches after a random time between this and twice this, so that clients spread over servers.
 const MIN_WATCH: Duration = Duration::from_secs(1800);
@@ -30,15 +31,37 @@ const MIN_WATCH: Duration = Duration::from_secs(1800);
 /// One request for a resource, with all that its handler may look at.
 pub struct Call<'a> {
     pub server: &'a Arc<ApiServer>,
+    request: ResourceRequest<'a>,
     pub served: Arc<Served>,
     pub info: &'a RequestInfo,
+    /// Where the objects are; see [`ResourceRequest::namespace`].
+    pub namespace: &'a str,
     pub query: Query,
     pub headers: &'a HeaderMap,
     pub body: Bytes,
     pub user: Arc<User>,
 }
 
-impl Call<'_> {
+impl<'a> Call<'a> {
+    pub fn new(
+        server: &'a Arc<ApiServer>,
+        request: ResourceRequest<'a>,
+        user: Arc<User>,
+        (query, headers, body): (Query, &'a HeaderMap, Bytes),
+    ) -> Call<'a> {
+        Call {
+            server,
+            served: request.served().clone(),
+            info: request.info(),
+            namespace: request.namespace(),
+            request,
+            query,
+            headers,
+            body,
+            user,
+        }
+    }
+
     pub async fn run(&self) -> Result<Response<Body>, Error> {
         let response = match (self.info.verb, self.info.subresource.as_str()) {
             (verb, "") => {
@@ -67,8 +90,6 @@ impl Call<'_> {
             return Err(not_served());
         }
         let known = resource.verbs.iter().any(|allowed: &Verb| allowed.as_str() == verb);
-        let needs_namespace =
-            resource.namespaced && self.info.namespace.is_empty() && !matches!(verb, "list" | "watch");
         if let Some(custom) = &self.served.custom
             && verb == "create"
             && custom.definition.deleting
@@ -83,7 +104,7 @@ impl Call<'_> {
             "update" | "patch" => self.info.name.is_empty(),
             _ => false,
         };
-        match known && !needs_namespace && !misnamed {
+        match known && !misnamed {
             true => Ok(()),
             false => Err(method_not_allowed()),
         }
@@ -110,7 +131,7 @@ impl Call<'_> {
         let stored = self
             .server
             .registry
-            .get(&self.served, &self.info.namespace, &self.info.name)
+            .get(&self.served, self.namespace, &self.info.name)
             .await?;
         self.presenter()?.stored(StatusCode::OK, &stored.bytes, stored.revision)
     }
@@ -175,7 +196,7 @@ impl Call<'_> {
         let stored = self
             .server
             .registry
-            .create(&self.served, &self.info.namespace, value, &options)
+            .create(&self.served, self.namespace, value, &options)
             .await?;
         self.presenter()?
             .stored(StatusCode::CREATED, &stored.bytes, stored.revision)
@@ -185,7 +206,7 @@ impl Call<'_> {
         let options = self.write_options()?;
         let (mut value, unknown) = decode::object(self.expected()?, self.headers, &self.body, options.validation)?;
         warn(unknown);
-        let (namespace, name) = (&self.info.namespace, &self.info.name);
+        let (namespace, name) = (self.namespace, &self.info.name);
         check_namespace(&mut value, self.served.resource, namespace)?;
         named(&value, name)?;
         if decode::forgets_managers(self.headers, &self.body, &value) {
@@ -199,6 +220,8 @@ impl Call<'_> {
         let creates = scope == Scope::Main && self.served.resource.rules.create_on_update();
         let (code, stored) = match updated {
             Err(error) if error.reason == Reason::NotFound && creates => {
+                // Whoever may only update creates nothing.
+                self.require_verb("create")?;
                 let mut value = value;
                 check_name(&mut value, name)?;
                 forget_revision(&mut value);
@@ -208,6 +231,17 @@ impl Call<'_> {
             updated => (StatusCode::OK, updated?),
         };
         self.presenter()?.stored(code, &stored.bytes, stored.revision)
+    }
+
+    /// Refuses those who may not do this to the object as well.
+    pub fn require_verb(&self, verb: &str) -> Result<(), Error> {
+        gate::require_verb(
+            &self.server.gate,
+            &self.server.registry,
+            &self.user,
+            &self.request,
+            verb,
+        )
     }
 
     async fn delete(&self) -> Result<Response<Body>, Error> {
@@ -220,7 +254,7 @@ impl Call<'_> {
         }
         let mut options = WriteOptions::parse(self.user.clone(), &Query::default())?;
         options.dry_run = delete.is_dry_run();
-        let (namespace, name) = (&self.info.namespace, &self.info.name);
+        let (namespace, name) = (self.namespace, &self.info.name);
         match self
             .server
             .registry
@@ -262,7 +296,7 @@ impl Call<'_> {
         for value in self.served.decode_all(&page.entries)? {
             let name = value["metadata"]["name"].as_str().unwrap_or_default();
             match registry
-                .delete(&self.served, &self.info.namespace, name, &delete, &options)
+                .delete(&self.served, self.namespace, name, &delete, &options)
                 .await
             {
                 Ok(_) => items.push(value),
@@ -291,7 +325,7 @@ impl Call<'_> {
         ListRequest::parse(
             &self.server.registry,
             &self.served,
-            &info.namespace,
+            self.namespace,
             &info.name,
             &self.query,
         )

@@ -160,12 +160,14 @@ impl Controller {
     /// What the server serves, asked of itself.
     async fn ask(&self, remote: &Remote) -> Result<Seen, String> {
         let path = format!("/apis/{}", remote.group_version());
-        let resources = forward::ask(&self.server, remote, &path).await.map_err(|error| {
-            let url = format!("https://{}:{}{path}", remote.host(), remote.port);
-            format!("failing or missing response from {url}: {error}")
-        })?;
+        let resources = forward::ask(&self.server, remote, &forward::availability_user(), &path)
+            .await
+            .map_err(|error| {
+                let url = format!("https://{}:{}{path}", remote.host(), remote.port);
+                format!("failing or missing response from {url}: {error}")
+            })?;
         // Servers without OpenAPI are served all the same.
-        let index = forward::ask(&self.server, remote, "/openapi/v3")
+        let index = forward::ask(&self.server, remote, &forward::document_user(), "/openapi/v3")
             .await
             .unwrap_or_default();
         let document = &index["paths"][format!("apis/{}", remote.group_version())];

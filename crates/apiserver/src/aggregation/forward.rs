@@ -8,13 +8,14 @@ use auth::User;
 use bytes::Bytes;
 use client::ServiceResolver;
 use http::header::{ACCEPT, CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use tokio::time::timeout;
 
 use super::table::Remote;
 use crate::body::{self, Body, BoxError, RequestBody};
 use crate::connect::{self, Connection};
+use crate::request::{Query, RequestInfo, encode_path};
 use crate::{ApiServer, respond};
 
 /// How long a server may take to say what it serves, and how much it may say.
@@ -26,6 +27,7 @@ pub async fn forward(
     server: &Arc<ApiServer>,
     remote: &Remote,
     user: &User,
+    (info, query): (&RequestInfo, &Query),
     mut request: Request<RequestBody>,
 ) -> Result<Response<Body>, Error> {
     if !remote.seen().available {
@@ -41,7 +43,7 @@ pub async fn forward(
     let (parts, body) = request.into_parts();
     let mut outgoing = Request::new(Full::new(body::read(body).await?));
     *outgoing.method_mut() = parts.method;
-    *outgoing.uri_mut() = connect::uri(parts.uri.path(), parts.uri.query().unwrap_or_default())?;
+    *outgoing.uri_mut() = address(info, query)?;
     let mut headers = parts.headers;
     strip_claims(&mut headers);
     connect::copy_headers(&headers, outgoing.headers_mut(), wants_upgrade);
@@ -59,27 +61,20 @@ pub async fn forward(
     Ok(Response::from_parts(parts, body.map_err(BoxError::from).boxed_unsync()))
 }
 
-/// The version-3 OpenAPI document below `/openapi/v3/` that another server has, if it is another's.
-pub async fn document(
-    server: &Arc<ApiServer>,
-    path: &str,
-    headers: &HeaderMap,
-) -> Option<Result<Response<Body>, Error>> {
-    let remote = server.aggregation.remote_of(path)?;
-    let mut request = Request::new(body::empty());
-    *request.uri_mut() = connect::uri(&format!("/openapi/v3/{path}"), "").ok()?;
-    *request.headers_mut() = headers.clone();
-    Some(forward(server, &remote, &own_user(), request).await)
+/// The path and query that authorization has seen, written anew: never the text that the client sent, which another
+/// server might read in another way.
+fn address(info: &RequestInfo, query: &Query) -> Result<Uri, Error> {
+    connect::uri(&encode_path(info.path.as_bytes()), &query.encode())
 }
 
-/// Reads JSON from another server in this server's own name.
-pub async fn ask(server: &ApiServer, remote: &Remote, path: &str) -> Result<Value, String> {
+/// Reads JSON from another server in one of this server's own names.
+pub async fn ask(server: &ApiServer, remote: &Remote, user: &User, path: &str) -> Result<Value, String> {
     let exchange = async {
         let mut request = Request::new(Full::new(Bytes::new()));
         *request.uri_mut() = path.parse().map_err(|_| format!("invalid path {path:?}"))?;
         let json = HeaderValue::from_static("application/json");
         request.headers_mut().insert(ACCEPT, json);
-        prepare(request.headers_mut(), remote, &own_user()).map_err(|error| error.message)?;
+        prepare(request.headers_mut(), remote, user).map_err(|error| error.message)?;
         let connection = dial(server, remote).await?;
         let response = connect::send(connection, request)
             .await
@@ -97,8 +92,14 @@ pub async fn ask(server: &ApiServer, remote: &Remote, path: &str) -> Result<Valu
     }
 }
 
-fn own_user() -> User {
+/// Who asks whether a server is available.
+pub fn availability_user() -> User {
     User::system("system:kube-aggregator", &["system:masters"])
+}
+
+/// Who asks for OpenAPI documents. It has no rights of its own.
+pub fn document_user() -> User {
+    User::new("system:aggregator", &[])
 }
 
 async fn dial(server: &ApiServer, remote: &Remote) -> Result<Connection, String> {
@@ -127,7 +128,11 @@ fn strip_claims(headers: &mut HeaderMap) {
 fn prepare(headers: &mut HeaderMap, remote: &Remote, user: &User) -> Result<(), Error> {
     let mut add = |name: &str, value: &str| -> Result<(), Error> {
         let name = HeaderName::from_bytes(name.as_bytes()).map_err(Error::internal)?;
-        headers.append(name, HeaderValue::from_str(value).map_err(Error::internal)?);
+        // Names of users need not be ASCII.
+        headers.append(
+            name,
+            HeaderValue::from_bytes(value.as_bytes()).map_err(Error::internal)?,
+        );
         Ok(())
     };
     add(HOST.as_str(), &remote.host())?;
@@ -157,6 +162,32 @@ fn unreachable(remote: &Remote, error: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The parts that authorization was asked about are those that the other server will find.
+    #[test]
+    fn what_is_passed_on_reads_as_it_was_authorized() {
+        for raw in [
+            "/apis/g.io/v1/namespaces/a%2Fsecrets/x",
+            "/apis/g.io/v1/namespaces/a%2F..%2Fb/secrets",
+            "/apis/g.io/v1/namespaces/a/%2e%2e/secrets?x=1&watch=1;y=%zz",
+            "/apis/g.io/v1/namespaces/a/secrets/%3Fwatch=1%23",
+            "/apis/g.io/v1/namespaces/a%252Fb/secrets/%25",
+        ] {
+            let (path, query) = raw.split_once('?').unwrap_or((raw, ""));
+            let query = Query::parse(query);
+            let seen = RequestInfo::parse(&http::Method::GET, path, &query).expect("a path");
+            let passed = address(&seen, &query).expect("an address");
+            let found = Query::parse(passed.query().unwrap_or_default());
+            let found = RequestInfo::parse(&http::Method::GET, passed.path(), &found);
+            assert_eq!(found, Ok(seen), "{raw} became {passed}");
+            assert!(!passed.path().contains("%2F"), "{passed}");
+        }
+    }
+
+    #[test]
+    fn documents_are_asked_for_by_somebody_without_rights() {
+        assert_eq!(document_user().groups, [""; 0]);
+    }
 
     #[test]
     fn a_client_cannot_claim_to_be_somebody_else() {

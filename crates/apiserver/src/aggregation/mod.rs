@@ -17,9 +17,10 @@ use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::bootstrap::Seed;
+use crate::request::RequestInfo;
 
 pub use controller::follow;
-pub use forward::{document, forward};
+pub use forward::forward;
 pub use local::seeds;
 pub use table::{Remote, Table};
 
@@ -67,12 +68,19 @@ impl Aggregation {
         self.table.load_full()
     }
 
-    /// The server that answers for a path, if it is not this one.
-    pub fn remote_of(&self, path: &str) -> Option<Arc<Remote>> {
-        let mut segments = path.split('/').filter(|segment| !segment.is_empty());
-        let (apis, group, version) = (segments.next()?, segments.next()?, segments.next()?);
-        match apis {
-            "apis" => self.table.load().find(group, version),
+    /// The server that answers for a request, if it is not this one.
+    pub fn remote_of(&self, info: &RequestInfo) -> Option<Arc<Remote>> {
+        let mut parts = info.parts();
+        match (parts.next()?, parts.next()?, parts.next()?) {
+            ("apis", group, version) => self.table.load().find(group, version),
+            _ => None,
+        }
+    }
+
+    /// The same for what is named below `/openapi/v3/`.
+    pub fn remote_of_document(&self, parts: &[&str]) -> Option<Arc<Remote>> {
+        match parts {
+            ["apis", group, version] => self.table.load().find(group, version),
             _ => None,
         }
     }

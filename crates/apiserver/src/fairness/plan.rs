@@ -317,7 +317,7 @@ mod tests {
 
     fn check(user: User, method: Method, url: &str, expected: &str) {
         let (path, query) = url.split_once('?').unwrap_or((url, ""));
-        let info = RequestInfo::parse(&method, path, &Query::parse(query));
+        let info = RequestInfo::parse(&method, path, &Query::parse(query)).expect("a path");
         let plan = plan();
         let schema = plan.schemas.iter().find(|schema| schema.matches(&user, &info)).unwrap();
         assert_eq!(
@@ -386,7 +386,7 @@ mod tests {
     fn a_flow_is_a_user_or_a_namespace_of_a_schema() {
         let plan = plan();
         let flow = |user: &str, path: &str| {
-            let info = RequestInfo::parse(&Method::GET, path, &Query::default());
+            let info = RequestInfo::parse(&Method::GET, path, &Query::default()).expect("a path");
             plan.classify(&User::system(user, &[]), &info).unwrap().flow
         };
         let (one, other) = ("/api/v1/namespaces/a/pods", "/api/v1/namespaces/b/pods");
@@ -409,7 +409,7 @@ mod tests {
             }] },
         });
         let plan = Plan::new(vec![serde_json::from_value(schema).unwrap()], Vec::new());
-        let info = RequestInfo::parse(&Method::GET, "/version", &Query::default());
+        let info = RequestInfo::parse(&Method::GET, "/version", &Query::default()).expect("a path");
         assert!(plan.classify(&User::anonymous(), &info).is_none());
     }
 }

@@ -30,7 +30,7 @@ mod tests {
 
     fn check(method: Method, query: &str, stored: usize, wanted: usize) {
         let query = Query::parse(query);
-        let info = RequestInfo::parse(&method, "/api/v1/namespaces/default/pods", &query);
+        let info = RequestInfo::parse(&method, "/api/v1/namespaces/default/pods", &query).expect("a path");
         assert_eq!(
             width(&info, &query, |_| stored),
             wanted,

@@ -399,7 +399,7 @@ mod tests {
     use crate::request::Query;
 
     fn info(method: Method, path: &str) -> RequestInfo {
-        RequestInfo::parse(&method, path, &Query::default())
+        RequestInfo::parse(&method, path, &Query::default()).expect("a path")
     }
 
     fn answer(code: u16, body: Body) -> Response<Body> {

@@ -58,7 +58,7 @@ impl Registry {
         for companion in companions {
             let served = self.served(companion.resource)?;
             let object = companion.object;
-            let key = self.key(served, text(&object, "namespace"), text(&object, "name"));
+            let key = self.key(served, text(&object, "namespace"), text(&object, "name"))?;
             let mod_revision = text(&object, "resourceVersion").parse().map_err(Error::internal)?;
             transaction.compares.push(Compare::Unchanged {
                 key: key.clone(),

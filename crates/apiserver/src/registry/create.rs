@@ -58,7 +58,8 @@ impl Registry {
         self.complete(served, &mut value)?;
         // Before admission: what plugins add is not the client's.
         managers::track(served, None, &mut value, Scope::Main, options);
-        let mut attributes = self.attributes(served, Operation::Create, options, namespace);
+        let given_name = text(&value, "name").to_owned();
+        let mut attributes = self.attributes(served, Operation::Create, options, (namespace, &given_name));
         attributes.object = value;
         self.admission.mutate(&mut attributes, &self.lookup()).await?;
         // After admission, because what the server derives (a pod's class of service) follows from what plugins set.
@@ -131,7 +132,7 @@ impl Registry {
         options: &WriteOptions,
     ) -> Result<Stored, Error> {
         let mut turn = None;
-        let key = self.key(served, namespace, name);
+        let key = self.key(served, namespace, name)?;
         let ttl = (served.resource.storage == "events").then_some(EVENT_TTL);
         for _ in 0..MAX_CONFLICT_RETRIES {
             let snapshot = self.store.snapshot();

@@ -11,7 +11,7 @@ use store::{Compare, Outcome, Transaction, Write};
 
 use super::create::mark_of;
 use super::metadata::{self, text};
-use super::options::{dry_run, invalid_options, parse_int};
+use super::options::{dry_run_problem, invalid_options, parse_int};
 use super::{MAX_CONFLICT_RETRIES, Registry, Served, Stored, WriteOptions, store_error};
 use crate::request::Query;
 
@@ -46,10 +46,10 @@ impl DeleteOptions {
     /// The options of a request without a body; where there is one, the query says nothing.
     pub fn of_query(query: &Query) -> Result<DeleteOptions, Error> {
         let seconds = query.text("gracePeriodSeconds").map(parse_int).transpose()?;
-        let orphan = query.text("orphanDependents");
+        let orphan = query.first("orphanDependents");
         Ok(DeleteOptions {
             grace_period_seconds: seconds,
-            propagation_policy: query.text("propagationPolicy").map(str::to_owned),
+            propagation_policy: query.first("propagationPolicy").map(str::to_owned),
             orphan_dependents: orphan.map(|_| query.flag("orphanDependents")),
             dry_run: query.all("dryRun").to_vec(),
             preconditions: None,
@@ -59,17 +59,20 @@ impl DeleteOptions {
     pub fn check(&self) -> Result<(), Error> {
         let path = Path::new("propagationPolicy");
         let policy = self.propagation_policy.as_deref();
-        let problem = match policy {
-            Some(policy) if self.orphan_dependents.is_some() => {
-                let detail = "orphanDependents and deletionPropagation cannot be both set";
-                FieldError::invalid(&path, policy, detail)
-            }
-            None | Some("" | "Foreground" | "Background" | "Orphan") => {
-                return dry_run("delete", &self.dry_run).map(drop);
-            }
-            Some(other) => FieldError::not_supported(&path, other, &["Foreground", "Background", "Orphan", "nil"]),
-        };
-        Err(invalid_options("delete", vec![problem]))
+        let mut problems = Vec::new();
+        if let (Some(policy), true) = (policy, self.orphan_dependents.is_some()) {
+            let detail = "orphanDependents and deletionPropagation cannot be both set";
+            problems.push(FieldError::invalid(&path, policy, detail));
+        }
+        if let Some(other) = policy.filter(|policy| !matches!(*policy, "Foreground" | "Background" | "Orphan")) {
+            let supported = ["Foreground", "Background", "Orphan", "nil"];
+            problems.push(FieldError::not_supported(&path, other, &supported));
+        }
+        problems.extend(dry_run_problem(&self.dry_run));
+        match problems.is_empty() {
+            true => Ok(()),
+            false => Err(invalid_options("delete", problems)),
+        }
     }
 
     /// Whether it is left to the kind what becomes of dependents.
@@ -101,7 +104,7 @@ impl DeleteOptions {
     }
 
     pub fn is_dry_run(&self) -> bool {
-        self.dry_run.iter().any(|value| value == "All")
+        !self.dry_run.is_empty()
     }
 
     /// The finalizers an object has while it waits for its dependents.
@@ -137,8 +140,7 @@ impl Registry {
             let stored = self.get(served, namespace, name).await?;
             let current = stored.value(served)?;
             check_preconditions(served, name, &current, delete)?;
-            let mut attributes = self.attributes(served, Operation::Delete, options, namespace);
-            name.clone_into(&mut attributes.name);
+            let mut attributes = self.attributes(served, Operation::Delete, options, (namespace, name));
             attributes.old_object = current;
             delete.describe(&mut attributes.options);
             if !options.admitted {
@@ -184,7 +186,7 @@ impl Registry {
         if dry_run {
             return Ok(Some(Deleted::Gone(stored.clone())));
         }
-        let key = self.key(served, namespace, name);
+        let key = self.key(served, namespace, name)?;
         let mut transaction = Transaction {
             compares: vec![Compare::Unchanged {
                 key: key.clone(),
@@ -228,7 +230,7 @@ impl Registry {
                 revision: stored.revision,
             })));
         }
-        let key = self.key(served, namespace, name);
+        let key = self.key(served, namespace, name)?;
         let transaction = Transaction {
             compares: vec![Compare::Unchanged {
                 key: key.clone(),

@@ -68,7 +68,7 @@ impl ListRequest {
             .map_err(|error| Error::bad_request(error.to_string()))?;
         check_fields(served, &fields)?;
         check_options(query)?;
-        let (key, exact_key) = key_range(registry, served, namespace, name, &fields);
+        let (key, exact_key) = key_range(registry, served, namespace, name, &fields)?;
         if exact_key {
             fields
                 .requirements
@@ -401,7 +401,13 @@ fn has_own_fields(resource: &Resource) -> bool {
 }
 
 /// The keys a request covers: one object when it is named, else its namespace or all of them.
-fn key_range(registry: &Registry, served: &Served, namespace: &str, name: &str, fields: &Selector) -> (String, bool) {
+fn key_range(
+    registry: &Registry,
+    served: &Served,
+    namespace: &str,
+    name: &str,
+    fields: &Selector,
+) -> Result<(String, bool), Error> {
     let named = if name.is_empty() {
         equal_to(fields, "metadata.name").unwrap_or_default()
     } else {
@@ -412,9 +418,9 @@ fn key_range(registry: &Registry, served: &Served, namespace: &str, name: &str, 
         false => namespace,
     };
     match (served.resource.namespaced, within, named) {
-        (true, "", _) | (false, _, "") => (served.prefix.clone(), false),
-        (true, namespace, "") => (format!("{}{namespace}/", served.prefix), false),
-        (_, namespace, name) => (registry.key(served, namespace, name).to_string(), true),
+        (true, "", _) | (false, "", "") => Ok((served.prefix.clone(), false)),
+        (true, namespace, "") => Ok((format!("{}{namespace}/", served.prefix), false)),
+        (_, namespace, name) => Ok((registry.key(served, namespace, name)?.to_string(), true)),
     }
 }
 

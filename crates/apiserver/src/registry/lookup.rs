@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use admission::{Attributes, Operation};
+use api::kinds::namespace::NAMESPACE;
 use api::{Error, Resource, Value};
 use async_trait::async_trait;
 use auth::User;
@@ -13,7 +14,8 @@ use parking_lot::RwLock;
 use serde_json::json;
 use store::{Entry, Revision};
 
-use crate::request::{Query, RequestInfo};
+use crate::request::Query;
+use crate::resolve::ResourceRequest;
 use crate::verbs::Call;
 
 use super::{Registry, Served, Stored, WriteOptions};
@@ -67,14 +69,14 @@ impl Registry {
     /// Asks admission whether a user may connect to an object.
     pub async fn admit_connect(
         &self,
-        served: &Served,
-        info: &RequestInfo,
+        request: &ResourceRequest<'_>,
         user: &Arc<User>,
         query: &Query,
     ) -> Result<(), Error> {
+        let (served, info) = (request.served(), request.info());
         let options = WriteOptions::internal(user.clone());
-        let mut attributes = self.attributes(served, Operation::Connect, &options, &info.namespace);
-        attributes.name.clone_from(&info.name);
+        let place = (request.namespace(), info.name.as_str());
+        let mut attributes = self.attributes(served, Operation::Connect, &options, place);
         attributes.subresource.clone_from(&info.subresource);
         attributes.object = connect_options(served.resource, &info.subresource, query);
         self.admission.mutate(&mut attributes, &self.lookup()).await?;
@@ -84,8 +86,7 @@ impl Registry {
     /// Asks admission about a subresource whose body is an object of another kind than the resource; what came of it.
     pub async fn admit_part(&self, call: &Call<'_>, part: Part<'_>, options: &WriteOptions) -> Result<Value, Error> {
         let info = call.info;
-        let mut attributes = self.attributes(&call.served, part.operation, options, &info.namespace);
-        part.name.clone_into(&mut attributes.name);
+        let mut attributes = self.attributes(&call.served, part.operation, options, (call.namespace, part.name));
         attributes.subresource.clone_from(&info.subresource);
         attributes.object = part.object;
         attributes.old_object = part.old_object;
@@ -103,15 +104,20 @@ impl Registry {
         served: &Served,
         operation: Operation,
         options: &WriteOptions,
-        namespace: &str,
+        (namespace, name): (&str, &str),
     ) -> Attributes {
+        // Namespaces are in themselves, as those see it whom admission asks.
+        let namespace = match std::ptr::eq(served.resource, &NAMESPACE) {
+            true => name,
+            false => namespace,
+        };
         Attributes {
             user: (*options.user).clone(),
             operation,
             resource: served.resource,
             subresource: String::new(),
             namespace: namespace.to_owned(),
-            name: String::new(),
+            name: name.to_owned(),
             object: Value::Null,
             old_object: Value::Null,
             dry_run: options.dry_run,
@@ -183,13 +189,21 @@ const SOON_TRIES: usize = 75;
 impl admission::Lookup for StoreLookup<'_> {
     fn get(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let served = self.served(resource)?;
-        let entry = self.0.store.snapshot().get(&self.0.key(&served, namespace, name))?;
+        let entry = self
+            .0
+            .store
+            .snapshot()
+            .get(&self.0.key(&served, namespace, name).ok()?)?;
         self.0.decoded.get(&served, entry)
     }
 
     fn labels(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Value> {
         let served = self.served(resource)?;
-        let entry = self.0.store.snapshot().get(&self.0.key(&served, namespace, name))?;
+        let entry = self
+            .0
+            .store
+            .snapshot()
+            .get(&self.0.key(&served, namespace, name).ok()?)?;
         Some(super::labels_of(&entry.value)?.into_iter().collect())
     }
 

@@ -31,6 +31,7 @@ use crate::custom::{Custom, Customs};
 use ::metrics::Series;
 
 use crate::metrics::{Stock, StoreFigures, StoreMetrics};
+use crate::verbs::not_served;
 use crate::watch::{Follower, Hub, IndexedField, Ring, Topic};
 
 pub use delete::{DeleteOptions, Deleted, check_preconditions};
@@ -141,10 +142,14 @@ impl Registry {
             .ok_or_else(|| Error::internal(format!("{} is not served", resource.qualified())))
     }
 
-    pub fn key(&self, served: &Served, namespace: &str, name: &str) -> Arc<str> {
-        match served.resource.namespaced {
-            true => [&served.prefix, namespace, "/", name].concat().into(),
-            false => [&served.prefix, name].concat().into(),
+    /// Where an object is kept. A namespace that does not fit the resource is an error whoever gives it: an object of the
+    /// cluster must never be reached through the rights in a namespace.
+    pub fn key(&self, served: &Served, namespace: &str, name: &str) -> Result<Arc<str>, Error> {
+        match (served.resource.namespaced, namespace) {
+            (true, "") => Err(Error::bad_request("Namespace parameter required.")),
+            (true, namespace) => Ok([&served.prefix, namespace, "/", name].concat().into()),
+            (false, "") => Ok([&served.prefix, name].concat().into()),
+            (false, _) => Err(not_served()),
         }
     }
 
@@ -172,7 +177,7 @@ impl Registry {
 
     /// One object, at least as new as every write acknowledged before the call.
     pub async fn get(&self, served: &Served, namespace: &str, name: &str) -> Result<Stored, Error> {
-        let key = self.key(served, namespace, name);
+        let key = self.key(served, namespace, name)?;
         let asked = async { Ok(self.store.latest().await?.get(&key)) };
         let entry = served.figures().get.time(asked).await.map_err(store_error)?;
         found(entry, served, name)
@@ -185,7 +190,7 @@ impl Registry {
         namespace: &str,
         name: &str,
     ) -> Result<Stored, Error> {
-        found(snapshot.get(&self.key(served, namespace, name)), served, name)
+        found(snapshot.get(&self.key(served, namespace, name)?), served, name)
     }
 }
 

@@ -126,6 +126,7 @@ impl WriteOptions {
     pub fn of_client(user: Arc<User>, verb: &str, query: &Query, headers: &HeaderMap) -> Result<WriteOptions, Error> {
         let manager = query.first("fieldManager").unwrap_or_default();
         let mut problems = manager_problems(manager);
+        problems.extend(dry_run_problem(query.all("dryRun")));
         let validation = query.first("fieldValidation").unwrap_or_default();
         if !VALIDATIONS.contains(&validation) {
             let path = Path::new("fieldValidation");
@@ -209,21 +210,17 @@ fn agent(headers: &HeaderMap) -> String {
     short
 }
 
-/// `dryRun=All` is the only value there is.
-pub fn dry_run<S: AsRef<str>>(verb: &str, values: &[S]) -> Result<bool, Error> {
-    let values: Vec<&str> = values
-        .iter()
-        .map(AsRef::as_ref)
-        .filter(|value| !value.is_empty())
-        .collect();
-    match values.as_slice() {
-        [] => Ok(false),
-        all if all.iter().all(|value| *value == "All") => Ok(true),
-        other => {
-            let problem = FieldError::not_supported(&Path::new("dryRun"), other.to_vec(), &["All"]);
-            Err(invalid_options(verb, vec![problem]))
-        }
+fn dry_run(verb: &str, values: &[String]) -> Result<bool, Error> {
+    match dry_run_problem(values) {
+        Some(problem) => Err(invalid_options(verb, vec![problem])),
+        None => Ok(!values.is_empty()),
     }
+}
+
+/// `All` is the only value there is. An empty one is none: whoever writes `dryRun=` did not mean to write for real.
+pub fn dry_run_problem(values: &[String]) -> Option<FieldError> {
+    let is_known = values.iter().all(|value| value == "All");
+    (!is_known).then(|| FieldError::not_supported(&Path::new("dryRun"), values.to_vec(), &["All"]))
 }
 
 fn validation(query: &Query) -> Result<FieldValidation, Error> {

@@ -74,7 +74,7 @@ impl Registry {
         let resource = served.resource;
         let old = stored.value(served)?;
         let mut new = change(&old)?;
-        let key = self.key(served, namespace, name);
+        let key = self.key(served, namespace, name)?;
         // A dry run asks no store, and knows the key without its root.
         let shown = match options.dry_run {
             true => key.strip_prefix(&*self.services.root).unwrap_or(&key),
@@ -86,8 +86,7 @@ impl Registry {
         self.complete(served, &mut new)?;
         // Before anything is carried over or added: what the client did not change is not the client's.
         managers::track(served, Some(&old), &mut new, scope, options);
-        let mut attributes = self.attributes(served, Operation::Update, options, namespace);
-        name.clone_into(&mut attributes.name);
+        let mut attributes = self.attributes(served, Operation::Update, options, (namespace, name));
         scope.subresource().clone_into(&mut attributes.subresource);
         attributes.object = new;
         attributes.old_object = old;
@@ -164,7 +163,7 @@ impl Registry {
                 revision: stored.revision,
             }));
         }
-        let key = self.key(served, namespace, name);
+        let key = self.key(served, namespace, name)?;
         let write = match gone {
             true => Write::Delete { key: key.clone() },
             false => Write::Put {

@@ -37,7 +37,7 @@ pub async fn bind(call: &Call<'_>) -> Result<Response<Body>, Error> {
     let node = binding["target"]["name"].as_str().unwrap_or_default();
     let mut change = |pod: &Value| assign(pod, node, &binding);
     let scope = Scope::Subresource("binding");
-    let namespace = &call.info.namespace;
+    let namespace = call.namespace;
     registry
         .update(pods, namespace, named, scope, &options.after_admission(), &mut change)
         .await?;

@@ -15,7 +15,7 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     let mut options = WriteOptions::parse(call.user.clone(), &call.query)?;
     let expected = Expected::named(version_of(&call.body), "Eviction", "policy/v1.Eviction")?;
     let (mut eviction, _) = decode::object(expected, call.headers, &call.body, options.validation)?;
-    check_namespace(&mut eviction, call.served.resource, &call.info.namespace)?;
+    check_namespace(&mut eviction, call.served.resource, call.namespace)?;
     if eviction["metadata"]["name"].as_str().unwrap_or_default() != call.info.name {
         return Err(Error::bad_request("name in URL does not match name in Eviction object"));
     }
@@ -36,7 +36,7 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     if options.dry_run {
         delete.dry_run = vec!["All".to_owned()];
     }
-    let namespace = &call.info.namespace;
+    let namespace = call.namespace;
     let pod = registry.get(&call.served, namespace, name).await?.value(&call.served)?;
     // A pod that is not the one that was meant costs its budget nothing.
     check_preconditions(&call.served, name, &pod, &delete)?;
@@ -105,7 +105,7 @@ async fn mark_target(call: &Call<'_>, pod: &Value, options: &WriteOptions) -> Re
         conditions::set_condition(&mut marked, condition, &now);
         Ok(marked)
     };
-    let (namespace, name) = (&call.info.namespace, &call.info.name);
+    let (namespace, name) = (call.namespace, &call.info.name);
     let registry = &call.server.registry;
     registry
         .update(&call.served, namespace, name, Scope::Status, options, &mut change)
@@ -126,7 +126,7 @@ fn is_free(budget: &Value, pod: &Value) -> bool {
 
 async fn spend_budget(call: &Call<'_>, pod: &Value, options: &WriteOptions) -> Result<(), Error> {
     let registry = &call.server.registry;
-    let namespace = &call.info.namespace;
+    let namespace = call.namespace;
     let budgets = registry
         .lookup()
         .list(&kinds::pod_disruption_budget::POD_DISRUPTION_BUDGET, namespace);

@@ -72,7 +72,7 @@ async fn change_part(call: &Call<'_>, name: &'static str) -> Result<Response<Bod
         (None, None, Some((config, options))) => call.applied(Some(current), config, scope, options),
         (None, None, None) => Ok(current.clone()),
     };
-    let (namespace, object) = (&call.info.namespace, &call.info.name);
+    let (namespace, object) = (call.namespace, &call.info.name);
     let registry = &call.server.registry;
     let stored = registry
         .update(&call.served, namespace, object, scope, &options, &mut change)

@@ -19,7 +19,7 @@ use crate::verbs::{Call, named, warn};
 static SCALE: Resource = Resource::namespaced("autoscaling", "v1", "Scale", "", "");
 
 pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
-    let (namespace, name) = (&call.info.namespace, &call.info.name);
+    let (namespace, name) = (call.namespace, &call.info.name);
     let registry = &call.server.registry;
     if call.info.verb == "get" {
         let parent = registry.get(&call.served, namespace, name).await?.value(&call.served)?;
@@ -68,7 +68,7 @@ async fn write(
     written: Option<&Value>,
     wanted: &(dyn Fn(&Value) -> Result<Value, Error> + Sync),
 ) -> Result<Response<Body>, Error> {
-    let (namespace, name) = (&call.info.namespace, &call.info.name);
+    let (namespace, name) = (call.namespace, &call.info.name);
     let registry = &call.server.registry;
     let mut turns = MAX_TURNS;
     loop {

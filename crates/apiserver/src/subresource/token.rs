@@ -27,7 +27,7 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     let options = call.write_options()?;
     let expected = Expected::named(API_VERSION, "TokenRequest", "authentication/v1.TokenRequest")?;
     let (request, _) = decode::object(expected, call.headers, &call.body, options.validation)?;
-    let (namespace, name) = (&call.info.namespace, &call.info.name);
+    let (namespace, name) = (call.namespace, &call.info.name);
     let account = call
         .server
         .registry
@@ -121,8 +121,8 @@ fn bound_object(call: &Call<'_>, reference: &Value) -> Result<Vec<BoundObject>, 
         text(&reference["uid"]),
     );
     let (kind, resource, namespace) = match kind.as_str() {
-        "Pod" => ("Pod", &kinds::pod::POD, call.info.namespace.as_str()),
-        "Secret" => ("Secret", &kinds::secret::SECRET, call.info.namespace.as_str()),
+        "Pod" => ("Pod", &kinds::pod::POD, call.namespace),
+        "Secret" => ("Secret", &kinds::secret::SECRET, call.namespace),
         "Node" => ("Node", &kinds::node::NODE, ""),
         _ => {
             return Err(Error::bad_request(format!(
@@ -175,7 +175,7 @@ fn invalid(request: &Value, why: &str) -> Error {
 /// A request that names anything names the account that it is made to.
 fn check_identity(call: &Call<'_>, request: &Value) -> Result<(), Error> {
     let metadata = &request["metadata"];
-    let checks = [("name", &call.info.name), ("namespace", &call.info.namespace)];
+    let checks = [("name", call.info.name.as_str()), ("namespace", call.namespace)];
     for (field, wanted) in checks {
         let found = text(&metadata[field]);
         if !found.is_empty() && found != *wanted {

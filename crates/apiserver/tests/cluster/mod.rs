@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use apiserver::{
@@ -15,7 +16,7 @@ use client::{Body, Transport};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use rustls::{ClientConfig, RootCertStore};
-use serde_json::Value;
+use serde_json::{Value, json};
 use store::Store;
 
 /// Nothing here waits longer than this for what should come at once.
@@ -24,6 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub struct Cluster {
     server: Arc<ApiServer>,
     transport: InProcess,
+    granted: AtomicUsize,
 }
 
 pub struct Watch {
@@ -84,7 +86,11 @@ impl Cluster {
         });
         let server = server.await.expect("the server starts");
         let transport = InProcess::new(server.clone(), User::system("admin", &["system:masters"]));
-        Cluster { server, transport }
+        Cluster {
+            server,
+            transport,
+            granted: AtomicUsize::new(0),
+        }
     }
 
     pub fn server(&self) -> Arc<ApiServer> {
@@ -101,10 +107,12 @@ impl Cluster {
         self.asked_by(User::system(&format!("system:node:{name}"), &["system:nodes"]))
     }
 
-    fn asked_by(&self, user: User) -> Cluster {
+    /// The same server asked by anybody.
+    pub fn asked_by(&self, user: User) -> Cluster {
         Cluster {
             server: self.server.clone(),
             transport: InProcess::new(self.server.clone(), user),
+            granted: AtomicUsize::new(0),
         }
     }
 
@@ -173,6 +181,63 @@ impl Cluster {
             .body(Bytes::new())
             .expect("a request");
         json_of(self.transport.send(request).await.expect("an answer")).await
+    }
+
+    /// Gives somebody rights, in one namespace or in the whole cluster, and waits until they count.
+    pub async fn grant(&self, user: &str, namespace: &str, mut rules: Value) {
+        let group = "rbac.authorization.k8s.io";
+        let place = match namespace {
+            "" => format!("/apis/{group}/v1"),
+            namespace => format!("/apis/{group}/v1/namespaces/{namespace}"),
+        };
+        let (kind, roles) = match namespace {
+            "" => ("ClusterRole", "clusterroles"),
+            _ => ("Role", "roles"),
+        };
+        let name = format!("grant-{}", self.granted.fetch_add(1, Ordering::Relaxed));
+        // Something that is asked for below, and that no other role gives.
+        let sign = json!({ "apiGroups": ["test"], "resources": [name], "verbs": ["see"] });
+        rules.as_array_mut().expect("a list of rules").push(sign);
+        let role = json!({ "metadata": { "name": name }, "rules": rules });
+        let (code, answer) = self.post(&format!("{place}/{roles}"), &role).await;
+        assert_eq!(code, StatusCode::CREATED, "{answer}");
+        self.write_binding(user, namespace, kind, &name).await;
+        self.until_allowed(user, namespace, ("see", "test", &name)).await;
+    }
+
+    /// Gives somebody a ClusterRole that there is, and that lets them list pods.
+    pub async fn bind(&self, user: &str, namespace: &str, role: &str) {
+        self.write_binding(user, namespace, "ClusterRole", role).await;
+        self.until_allowed(user, namespace, ("list", "", "pods")).await;
+    }
+
+    /// New rights count after a moment; this waits for it.
+    async fn until_allowed(&self, user: &str, namespace: &str, (verb, group, resource): (&str, &str, &str)) {
+        let attributes = json!({ "namespace": namespace, "verb": verb, "group": group, "resource": resource });
+        let review = json!({ "spec": { "user": user, "resourceAttributes": attributes } });
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        for _ in 0..500 {
+            if self.post(path, &review).await.1["status"]["allowed"] == true {
+                return;
+            }
+            tokio::time::sleep(PATIENCE / 500).await;
+        }
+        panic!("{user} may not {verb} {resource} after {PATIENCE:?}");
+    }
+
+    async fn write_binding(&self, user: &str, namespace: &str, kind: &str, role: &str) {
+        let group = "rbac.authorization.k8s.io";
+        let path = match namespace {
+            "" => format!("/apis/{group}/v1/clusterrolebindings"),
+            namespace => format!("/apis/{group}/v1/namespaces/{namespace}/rolebindings"),
+        };
+        let binding = json!({
+            "metadata": { "generateName": "grant-" },
+            "roleRef": { "apiGroup": group, "kind": kind, "name": role },
+            "subjects": [{ "apiGroup": group, "kind": "User", "name": user }],
+        });
+        let (code, answer) = self.post(&path, &binding).await;
+        assert_eq!(code, StatusCode::CREATED, "{answer}");
     }
 
     /// New rights count after a moment; this waits for it.

@@ -59,6 +59,13 @@ pub async fn established() -> Cluster {
     established_with(&definition()).await
 }
 
+/// The same for objects in namespaces or outside of them.
+pub async fn established_in_scope(scope: &str) -> Cluster {
+    let mut definition = definition();
+    definition["spec"]["scope"] = scope.into();
+    established_with(&definition).await
+}
+
 async fn established_with(definition: &Value) -> Cluster {
     let cluster = Cluster::start().await;
     let (code, answer) = cluster.post(DEFINITIONS, definition).await;

@@ -51,7 +51,7 @@ pub struct ApiServerArgs {
     /// Static tokens: lines of token,user,uid,"group,group"
     #[arg(long)]
     pub token_auth_file: Option<PathBuf>,
-    /// Let requests without credentials in as system:anonymous
+    /// Let requests without credentials in as system:anonymous; never with the authorization mode AlwaysAllow
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     pub anonymous_auth: bool,
     /// Who decides what users may do, in this order: Node, RBAC, AlwaysAllow
