@@ -72,6 +72,8 @@ fn macros_go_over_lists_and_maps() {
     is("[10, 20].transformList(i, v, i * v)", "[0,20]");
     is("cel.bind(x, 2, x * x)", "4");
     is("optional.of(2).optMap(x, x + 1).value()", "3");
+    is("optional.none() == null || optional.of(2) == null", "false");
+    is("optional.of(2) != null", "true");
 }
 
 #[test]

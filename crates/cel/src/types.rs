@@ -107,7 +107,9 @@ impl Type {
             }
             (Type::Map(key, _), Type::Object(_)) => key.accepts(&Type::String, bindings),
             // Whatever may be absent may be null.
-            (Type::Object(_) | Type::Timestamp | Type::Duration | Type::Opaque(_), Type::Null) => true,
+            (Type::Object(_) | Type::Timestamp | Type::Duration | Type::Optional(_) | Type::Opaque(_), Type::Null) => {
+                true
+            }
             (wanted, given) => wanted == given,
         }
     }
