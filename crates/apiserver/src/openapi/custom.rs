@@ -50,7 +50,7 @@ pub fn document(customs: &Customs, group: &str, version: &str) -> Value {
             list: list_name(definition, version),
         };
         schemas.insert(components.list.clone(), list_schema(definition, version));
-        paths::add_with(&mut found, served.resource, components);
+        paths::add_custom(&mut found, served.resource, components);
     }
     json!({
         "openapi": "3.0.0",

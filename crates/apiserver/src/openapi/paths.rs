@@ -21,12 +21,13 @@ const LIST_OPTIONS: [(&str, &str); 8] = [
     ("watch", "boolean"),
 ];
 
-const PATCHES: [&str; 4] = [
+const PATCHES: [&str; 3] = [
     "application/json-patch+json",
     "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
     "application/apply-patch+yaml",
 ];
+/// Only for built-in kinds, whose types say how their lists merge. kubectl chooses by what is offered.
+const STRATEGIC_MERGE: &str = "application/strategic-merge-patch+json";
 
 /// Subresources that switch protocols or pass requests on, and those whose answer is a text.
 const CONNECTS: [&str; 4] = ["attach", "exec", "portforward", "proxy"];
@@ -43,6 +44,8 @@ pub struct Components {
 /// What an operation is about.
 struct Subject<'a> {
     resource: &'a Resource,
+    /// Whether a CustomResourceDefinition defines it.
+    is_custom: bool,
     /// The component of its bodies; without one they are texts.
     component: Option<String>,
     /// The group, version and kind of its bodies.
@@ -63,15 +66,20 @@ pub fn add(paths: &mut Map<String, Value>, resource: &Resource) {
         kind: component(resource.kind),
         list: component(&format!("{}List", resource.kind)),
     };
-    add_with(paths, resource, components);
+    add_with(paths, resource, components, false);
 }
 
-/// The same, with the components that describe the kind.
-pub fn add_with(paths: &mut Map<String, Value>, resource: &Resource, components: Components) {
+/// The same for a custom resource, with the components that describe its kind.
+pub fn add_custom(paths: &mut Map<String, Value>, resource: &Resource, components: Components) {
+    add_with(paths, resource, components, true);
+}
+
+fn add_with(paths: &mut Map<String, Value>, resource: &Resource, components: Components, is_custom: bool) {
     let namespace = resource.namespaced.then_some("{namespace}");
     let kind = (resource.group, resource.version, resource.kind);
     let subject = |component: &str, suffix: &str| Subject {
         resource,
+        is_custom,
         component: Some(component.to_owned()),
         kind,
         part: "",
@@ -132,6 +140,7 @@ fn add_subresource(
         None => parent.component.clone(),
     };
     let subject = |more: &str| Subject {
+        is_custom: parent.is_custom,
         resource: parent.resource,
         component: component.clone(),
         kind: subresource.body.unwrap_or(parent.kind),
@@ -209,7 +218,12 @@ fn operation(subject: &Subject<'_>, method: &str, action: &str) -> Value {
         "post" | "put" => operation["requestBody"] = json!({ "required": true, "content": body }),
         "patch" => {
             let any = json!({ "schema": { "type": "object" } });
-            let content: Map<String, Value> = PATCHES.iter().map(|name| ((*name).to_owned(), any.clone())).collect();
+            let strategic = (!subject.is_custom).then_some(STRATEGIC_MERGE);
+            let content: Map<String, Value> = PATCHES
+                .into_iter()
+                .chain(strategic)
+                .map(|name| (name.to_owned(), any.clone()))
+                .collect();
             operation["requestBody"] = json!({ "required": true, "content": content });
         }
         _ => {}

@@ -155,8 +155,18 @@ impl Types {
 
 /// How lists and maps merge, which clients need to patch them.
 fn annotated(mut property: Value, field: &Field) -> Value {
-    if field.patch.merge {
-        property["x-kubernetes-patch-strategy"] = "merge".into();
+    let strategies = [
+        (field.patch.merge, "merge"),
+        (field.patch.retain_keys, "retainKeys"),
+        (field.patch.replace, "replace"),
+    ];
+    let strategies: Vec<&str> = strategies
+        .iter()
+        .filter(|(is_set, _)| *is_set)
+        .map(|(_, name)| *name)
+        .collect();
+    if !strategies.is_empty() {
+        property["x-kubernetes-patch-strategy"] = strategies.join(",").into();
     }
     if let Some(key) = &field.merge_key {
         property["x-kubernetes-patch-merge-key"] = key.as_ref().into();

@@ -84,3 +84,34 @@ async fn discovery_is_described_too() {
         assert_eq!(cluster.get(path).await.0, StatusCode::OK, "{path}");
     }
 }
+
+/// What clients choose their patches by: kubectl apply sends a strategic merge patch wherever one is offered, and
+/// keeps fields of a union that were set before unless it is told to retain only its own.
+#[tokio::test]
+async fn patches_are_offered_where_they_work() {
+    let cluster = established().await;
+    let (_, _, text) = fetch(&cluster, "/openapi/v3/apis/apps/v1", "application/json").await;
+    let apps: Value = serde_json::from_slice(&text).expect("JSON");
+    let schemas = &apps["components"]["schemas"];
+    let strategy = |ty: &str, field: &str| {
+        let property = &schemas[ty]["properties"][field];
+        property["x-kubernetes-patch-strategy"].clone()
+    };
+    assert_eq!(strategy("io.k8s.api.apps.v1.DeploymentSpec", "strategy"), "retainKeys");
+    assert_eq!(strategy("io.k8s.api.core.v1.PodSpec", "volumes"), "merge,retainKeys");
+    assert_eq!(strategy("io.k8s.api.core.v1.PodSpec", "containers"), "merge");
+    for (path, url) in urls(&cluster).await {
+        let (_, _, text) = fetch(&cluster, &url, "application/json").await;
+        let document: Value = serde_json::from_slice(&text).expect("JSON");
+        let custom = path.starts_with("apis/example.com");
+        let items = document["paths"].as_object().into_iter().flatten();
+        for (item, methods) in items.filter(|(_, methods)| methods.get("patch").is_some()) {
+            let offered = &methods["patch"]["requestBody"]["content"];
+            let strategic = offered.get("application/strategic-merge-patch+json").is_some();
+            assert!(
+                strategic != custom || item.ends_with("/proxy") || item.contains("/proxy/"),
+                "{item}"
+            );
+        }
+    }
+}
