@@ -12,6 +12,7 @@ mod join;
 mod kubeconfig;
 mod layout;
 mod leftovers;
+mod log;
 mod memory;
 mod node;
 mod pki;
@@ -173,10 +174,7 @@ fn main() -> ExitCode {
         arguments.insert(1, program);
     }
     let karve = Karve::parse_from(arguments);
-    tracing_subscriber::fmt()
-        .with_max_level(karve.log)
-        .with_writer(std::io::stderr)
-        .init();
+    log::init(karve.log);
     match run(karve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
