@@ -17,6 +17,7 @@ mod image;
 mod link;
 mod nursery;
 mod plan;
+mod procfs;
 mod protocol;
 mod service;
 mod spec;

@@ -326,16 +326,47 @@ pub fn dup_to(fd: impl AsFd, number: RawFd) -> io::Result<()> {
     check(result.into()).map(drop)
 }
 
-/// Closes every descriptor from `first` on.
-pub fn close_from(first: u32) -> io::Result<()> {
-    // SAFETY: used only by children that own nothing above `first` any more.
-    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) }).map(drop)
+/// Closes every descriptor.
+pub fn close_all() -> io::Result<()> {
+    close_range(0, u32::MAX)
 }
 
-/// Marks every descriptor from `first` on to be closed by exec.
-pub fn close_on_exec_from(first: u32) -> io::Result<()> {
-    // SAFETY: only flags change.
-    check(unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) }).map(drop)
+/// Closes every descriptor above the standard streams but those in `keep`.
+pub fn close_all_but(keep: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut keep: Vec<u32> = keep.iter().map(|fd| fd.as_raw_fd() as u32).collect();
+    keep.sort_unstable();
+    let mut first = 3;
+    for kept in keep.into_iter().filter(|kept| *kept >= 3) {
+        if kept > first {
+            close_range(first, kept - 1)?;
+        }
+        first = kept + 1;
+    }
+    close_range(first, u32::MAX)
+}
+
+fn close_range(first: u32, last: u32) -> io::Result<()> {
+    // SAFETY: used only by children, which never return to the code that owned what is closed here.
+    check(unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) }).map(drop)
+}
+
+/// The working directory as the kernel names it, which for one outside of this process's root is no path.
+pub fn working_directory() -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0_u8; libc::PATH_MAX as usize];
+    // SAFETY: the kernel writes no more than the buffer's length.
+    let length = check(unsafe { libc::syscall(libc::SYS_getcwd, buffer.as_mut_ptr(), buffer.len()) })?;
+    buffer.truncate((length as usize).saturating_sub(1));
+    Ok(buffer)
+}
+
+/// Gives this process a session keyring that it shares with nobody. A kernel without keyrings has none to share.
+pub fn new_session_keyring() -> io::Result<()> {
+    let join = libc::KEYCTL_JOIN_SESSION_KEYRING;
+    // SAFETY: a null name asks for an anonymous keyring.
+    match check(unsafe { libc::syscall(libc::SYS_keyctl, join, std::ptr::null::<libc::c_char>()) }) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOSYS) => Ok(()),
+        result => result.map(drop),
+    }
 }
 
 /// Brings a network interface of this network namespace up.

@@ -36,6 +36,20 @@ pub fn open_itself(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     open_with(root, path, OFlags::PATH | OFlags::NOFOLLOW)
 }
 
+/// Opens a directory of a root that no link may stand for, making it if there is none.
+pub fn ensure_plain_directory(root: BorrowedFd<'_>, name: &str) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdirat(root, name, Mode::from_raw_mode(0o755)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(error) => return Err(error.into()),
+    }
+    open_plain(root, Path::new(name), OFlags::PATH | OFlags::DIRECTORY)
+}
+
+/// Opens a path that leads inside a root without any link.
+pub fn open_plain(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    resolve(root, path, flags, ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS)
+}
+
 /// Reads a file inside a root, of which no more than `limit` bytes are expected.
 pub fn read(root: BorrowedFd<'_>, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     // Opening must not wait for the writer of a pipe that an image may have put there.
@@ -58,15 +72,18 @@ pub fn chmod(fd: &OwnedFd, mode: u32) -> io::Result<()> {
 }
 
 fn open_with(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+    resolve(root, path, flags, ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS)
+}
+
+fn resolve(root: BorrowedFd<'_>, path: &Path, flags: OFlags, how: ResolveFlags) -> io::Result<OwnedFd> {
     // The root itself has no name.
     let path = if path.as_os_str().is_empty() {
         Path::new(".")
     } else {
         path
     };
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     loop {
-        match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), resolve) {
+        match rustix::fs::openat2(root, path, flags | OFlags::CLOEXEC, Mode::empty(), how) {
             // The kernel saw a rename beside the lookup and could not prove it safe.
             Err(Errno::AGAIN | Errno::INTR) => {}
             result => return Ok(result?),

@@ -1,5 +1,7 @@
 //! What the integration tests run as supervisor, and as the built-in image: the part of Karve's binary that this
-//! crate needs, and nothing else.
+//! crate needs, and the attacks that a hostile container would make.
+
+mod attacks;
 
 use std::process::ExitCode;
 
@@ -11,6 +13,8 @@ fn main() -> ExitCode {
             std::thread::park();
         },
         Some("serve") => serve(),
+        Some("attack-exe") => attacks::overwrite_program(),
+        Some("attack-newcomers") => attacks::watch_newcomers(),
         other => {
             eprintln!("the testbed knows no command {other:?}");
             ExitCode::from(2)

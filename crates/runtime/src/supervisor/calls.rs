@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::epoll::EventFlags;
 use rustix::process::Signal;
 
-use super::child::{self, ChildStdio, Launched, Pod};
+use super::child::{self, Launched, Pod};
 use super::connection::{ReplyTo, Role};
 use super::container::{self, Container};
 use super::log::Log;
+use super::stdio::ChildStdio;
 use super::{LaunchKind, Launching, Sandbox, Supervisor, pause};
 use crate::protocol::{Answer, Call, ContainerState, Failure, FailureKind, State, Stdio, VERSION};
 use crate::spec::{ContainerSpec, PidNamespace, Process, SandboxSpec};

@@ -4,7 +4,6 @@
 //! terminal; a channel that ends without a failure means that the program is running, because exec closed it.
 
 use std::convert::Infallible;
-use std::ffi::CString;
 use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,8 +11,10 @@ use std::path::Path;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use super::program::become_program;
 use super::socket::{self, Received};
-use super::{credentials, dev, root};
+use super::stdio::ChildStdio;
+use super::{credentials, root};
 use crate::cgroup::Layout;
 use crate::spec::{ContainerSpec, PidNamespace, Process};
 use crate::sys::{self, Cloned, pid_t};
@@ -23,9 +24,6 @@ const MAX_REPORT_BYTES: usize = 4096;
 
 /// The namespaces of a pod that its containers enter; the others are the containers' own.
 const POD_NAMESPACES: libc::c_int = libc::CLONE_NEWNET | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
-
-/// Where a program is looked for when the environment does not say.
-const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 pub struct Child {
     pub pid: pid_t,
@@ -56,14 +54,6 @@ fn failed(doing: &str, error: impl Display) -> StartError {
     StartError(format!("{doing}: {error}"))
 }
 
-/// The standard streams a child is given; those that are absent are `/dev/null`.
-#[derive(Default)]
-pub struct ChildStdio {
-    pub stdin: Option<OwnedFd>,
-    pub stdout: Option<OwnedFd>,
-    pub stderr: Option<OwnedFd>,
-}
-
 /// What all children of a supervisor need to know of their pod.
 pub struct Pod<'a> {
     pub pause: BorrowedFd<'a>,
@@ -88,9 +78,15 @@ pub fn start(
         PidNamespace::Private => libc::CLONE_NEWNS | libc::CLONE_NEWPID,
         _ => libc::CLONE_NEWNS,
     };
-    launch(namespaces, pod.layout, &spec.cgroup.path, target, |channel| {
-        become_container(spec, pod, &stdio, channel)
-    })
+    let birth = Birth {
+        namespaces,
+        layout: pod.layout,
+        cgroup: &spec.cgroup.path,
+        pid_target: target,
+        namespaces_of: pod.pause,
+        stdio,
+    };
+    launch(birth, |channel| become_container(spec, pod, channel))
 }
 
 /// Starts a further process in a running container, whose first process is behind `init`.
@@ -101,34 +97,46 @@ pub fn exec(
     init: BorrowedFd<'_>,
     stdio: ChildStdio,
 ) -> io::Result<Launched> {
-    let target = (spec.pid != PidNamespace::Host).then_some(init);
-    launch(0, layout, &spec.cgroup.path, target, |channel| {
-        join_container(spec, process, layout, init, &stdio, channel)
-    })
+    let birth = Birth {
+        namespaces: 0,
+        layout,
+        cgroup: &spec.cgroup.path,
+        pid_target: (spec.pid != PidNamespace::Host).then_some(init),
+        namespaces_of: init,
+        stdio,
+    };
+    launch(birth, |channel| join_container(spec, process, layout, init, channel))
 }
 
-fn launch(
+/// What a child is born with.
+struct Birth<'a> {
+    /// Those that are made for it.
     namespaces: libc::c_int,
-    layout: &Layout,
-    cgroup: &Path,
-    pid_target: Option<BorrowedFd<'_>>,
-    run: impl FnOnce(&OwnedFd) -> Result<Infallible, StartError>,
-) -> io::Result<Launched> {
+    layout: &'a Layout,
+    cgroup: &'a Path,
+    /// The process whose process namespace it is born into.
+    pid_target: Option<BorrowedFd<'a>>,
+    /// The process whose other namespaces it enters.
+    namespaces_of: BorrowedFd<'a>,
+    stdio: ChildStdio,
+}
+
+fn launch(birth: Birth<'_>, run: impl FnOnce(&OwnedFd) -> Result<Infallible, StartError>) -> io::Result<Launched> {
     let (ours, theirs) = channel()?;
-    let cgroup = layout.open_for_clone(cgroup)?;
+    let cgroup = birth.layout.open_for_clone(birth.cgroup)?;
     let home = std::fs::File::open("/proc/self/ns/pid")?;
-    if let Some(target) = pid_target {
+    if let Some(target) = birth.pid_target {
         // Only children are born into the namespace; the supervisor itself stays where it is.
         sys::setns(target, libc::CLONE_NEWPID)?;
     }
     // SAFETY: the supervisor has a single thread.
-    let cloned = unsafe { sys::clone_process(namespaces as u64, cgroup.as_ref().map(AsFd::as_fd)) };
+    let cloned = unsafe { sys::clone_process(birth.namespaces as u64, cgroup.as_ref().map(AsFd::as_fd)) };
     if let Ok(Cloned::Child) = cloned {
-        drop(ours);
-        let Err(error) = run(&theirs);
+        let keep = [theirs.as_fd(), birth.namespaces_of];
+        let Err(error) = leave_supervisor(birth.stdio, &keep).and_then(|()| run(&theirs));
         report_to(&theirs, &error);
     }
-    if pid_target.is_some() {
+    if birth.pid_target.is_some() {
         sys::setns(home.as_fd(), libc::CLONE_NEWPID)?;
     }
     match cloned? {
@@ -140,14 +148,16 @@ fn launch(
     }
 }
 
-fn become_container(
-    spec: &ContainerSpec,
-    pod: &Pod<'_>,
-    stdio: &ChildStdio,
-    channel: &OwnedFd,
-) -> Result<Infallible, StartError> {
+/// Lets go of everything that is the supervisor's: its sockets, its logs, the streams of other containers, and on
+/// cgroup v2 a directory of the host. A process that shares the container's process namespace must find nothing of it.
+fn leave_supervisor(stdio: ChildStdio, keep: &[BorrowedFd<'_>]) -> Result<(), StartError> {
     sys::set_not_dumpable().stage("hiding from the pod")?;
-    rustix::process::setsid().stage("starting a session")?;
+    stdio.install().stage("connecting the standard streams")?;
+    sys::close_all_but(keep).stage("closing what is the supervisor's")?;
+    rustix::process::setsid().map(drop).stage("starting a session")
+}
+
+fn become_container(spec: &ContainerSpec, pod: &Pod<'_>, channel: &OwnedFd) -> Result<Infallible, StartError> {
     pod.layout.enter(&spec.cgroup.path).stage("entering the cgroup")?;
     credentials::set_oom_score(spec.process.oom_score_adj).stage("setting the OOM score")?;
     let taken = root::take(spec, pod.pause, pod.own_ipc)?;
@@ -156,7 +166,7 @@ fn become_container(
         sys::unshare(libc::CLONE_NEWCGROUP).stage("making a cgroup namespace")?;
     }
     root::build(spec, pod.layout, taken)?;
-    become_program(&spec.process, stdio, channel)
+    become_program(&spec.process, channel)
 }
 
 fn join_container(
@@ -164,113 +174,13 @@ fn join_container(
     process: &Process,
     layout: &Layout,
     init: BorrowedFd<'_>,
-    stdio: &ChildStdio,
     channel: &OwnedFd,
 ) -> Result<Infallible, StartError> {
-    sys::set_not_dumpable().stage("hiding from the container")?;
-    rustix::process::setsid().stage("starting a session")?;
     layout.enter(&spec.cgroup.path).stage("entering the cgroup")?;
     credentials::set_oom_score(process.oom_score_adj).stage("setting the OOM score")?;
     let kinds = POD_NAMESPACES | libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP;
     sys::setns(init, kinds).stage("entering the container's namespaces")?;
-    become_program(process, stdio, channel)
-}
-
-/// From inside the container: streams, credentials, exec.
-fn become_program(process: &Process, stdio: &ChildStdio, channel: &OwnedFd) -> Result<Infallible, StartError> {
-    if process.tty {
-        let (master, slave) = dev::open_terminal().stage("opening a terminal")?;
-        socket::send_with_fds(channel, b"terminal", &[master.as_fd()]).stage("handing the terminal over")?;
-        (0..3)
-            .try_for_each(|number| sys::dup_to(&slave, number))
-            .stage("connecting the terminal")?;
-        sys::take_controlling_terminal().stage("taking the terminal")?;
-    } else {
-        connect(stdio).stage("connecting the standard streams")?;
-    }
-    sys::close_on_exec_from(3).stage("closing what is not the container's")?;
-    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-    sys::allow_huge_pages().stage("allowing huge pages")?;
-    credentials::assume(process)?;
-    std::env::set_current_dir(&process.cwd).stage_with(|| format!("changing to directory {}", process.cwd))?;
-    sys::reset_signals();
-    Err(execute(process))
-}
-
-fn connect(stdio: &ChildStdio) -> io::Result<()> {
-    let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
-    for (number, stream) in [&stdio.stdin, &stdio.stdout, &stdio.stderr].into_iter().enumerate() {
-        match stream {
-            Some(stream) => sys::dup_to(stream, number as i32)?,
-            None => sys::dup_to(&null, number as i32)?,
-        }
-    }
-    Ok(())
-}
-
-fn execute(process: &Process) -> StartError {
-    let strings = |of: &[String]| {
-        of.iter()
-            .map(|s| CString::new(s.as_str()))
-            .collect::<Result<Vec<_>, _>>()
-    };
-    let mut env = process.env.clone();
-    if !env.iter().any(|entry| entry.starts_with("HOME=")) {
-        env.push(format!(
-            "HOME={}",
-            if process.user.home.is_empty() {
-                "/"
-            } else {
-                &process.user.home
-            }
-        ));
-    }
-    let (Ok(args), Ok(env)) = (strings(&process.args), strings(&env)) else {
-        return StartError("a command or environment with a zero byte cannot be executed".to_owned());
-    };
-    let Some(program) = process.args.first() else {
-        return StartError("no command specified".to_owned());
-    };
-    let mut denied = false;
-    for candidate in candidates(program, &process.env) {
-        let Ok(path) = CString::new(candidate.as_str()) else {
-            continue;
-        };
-        let error = sys::exec(&path, &args, &env);
-        match error.kind() {
-            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory if !program.contains('/') => {}
-            io::ErrorKind::PermissionDenied if !program.contains('/') => denied = true,
-            io::ErrorKind::NotFound => return explain(program, format!("stat {program}: no such file or directory")),
-            io::ErrorKind::PermissionDenied => return explain(program, "permission denied"),
-            _ => return explain(program, error),
-        }
-    }
-    explain(
-        program,
-        if denied {
-            "permission denied"
-        } else {
-            "executable file not found in $PATH"
-        },
-    )
-}
-
-fn explain(program: &str, why: impl Display) -> StartError {
-    StartError(format!("unable to start container process: exec: {program:?}: {why}"))
-}
-
-/// The paths a program's name may stand for.
-fn candidates(program: &str, env: &[String]) -> Vec<String> {
-    if program.contains('/') {
-        return vec![program.to_owned()];
-    }
-    let path = env
-        .iter()
-        .find_map(|entry| entry.strip_prefix("PATH="))
-        .unwrap_or(DEFAULT_PATH);
-    path.split(':')
-        .map(|dir| format!("{}/{program}", if dir.is_empty() { "." } else { dir }))
-        .collect()
+    become_program(process, channel)
 }
 
 /// The two ends of a child's channel.
@@ -326,18 +236,5 @@ pub fn wait_until_ready(channel: &OwnedFd) -> io::Result<()> {
                 rustix::event::poll(&mut waiting, None)?;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bare_name_is_looked_for_in_the_containers_path() {
-        let env = ["HOME=/".to_owned(), "PATH=/a::/b".to_owned()];
-        assert_eq!(candidates("sh", &env), ["/a/sh", "./sh", "/b/sh"]);
-        assert_eq!(candidates("bin/sh", &env), ["bin/sh"]);
-        assert_eq!(candidates("sh", &[]).len(), 6);
     }
 }

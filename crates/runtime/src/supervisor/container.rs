@@ -7,9 +7,10 @@ use std::os::fd::OwnedFd;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
-use super::child::{Child, ChildStdio};
+use super::child::Child;
 use super::log::{Cutter, Log, Stream, Timestamp};
 use super::poll::{Poll, Token};
+use super::stdio::ChildStdio;
 use crate::protocol::{ContainerState, Stdio};
 use crate::spec::ContainerSpec;
 

@@ -4,6 +4,7 @@ use std::io;
 
 use super::child::{Stage, StartError};
 use super::seccomp;
+use crate::procfs;
 use crate::spec::{Process, Seccomp};
 use crate::sys::{self, CapabilitySets};
 
@@ -16,20 +17,17 @@ const LAST_CAPABILITY: u32 = 63;
 /// is killed a little too early beats a pod that never runs.
 pub fn set_oom_score(score: Option<i32>) -> io::Result<()> {
     let Some(score) = score else { return Ok(()) };
-    match std::fs::write("/proc/self/oom_score_adj", score.clamp(-1000, 1000).to_string()) {
+    match procfs::write("self/oom_score_adj", &score.clamp(-1000, 1000).to_string()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         result => result,
     }
 }
 
-/// Becomes the process's user with exactly its capabilities.
-pub fn assume(process: &Process) -> Result<(), StartError> {
+/// Becomes the process's user and limits what any program it executes can gain. The process itself keeps its
+/// capabilities until [`give_up_privileges`].
+pub fn become_user(process: &Process) -> Result<(), StartError> {
     let ours = sys::capabilities().stage("reading capabilities")?.permitted;
     let held = process.capabilities.held & ours;
-    // Loading a filter needs either privilege, which is about to go, or that no program may gain any.
-    if !process.no_new_privileges {
-        filter(process)?;
-    }
     for capability in 0..=LAST_CAPABILITY {
         if ours & (1 << capability) != 0 && held & (1 << capability) == 0 {
             sys::drop_from_bounding_set(capability).stage("limiting capabilities")?;
@@ -40,7 +38,27 @@ pub fn assume(process: &Process) -> Result<(), StartError> {
     sys::set_gid(process.user.gid).stage("setting the group")?;
     sys::set_uid(process.user.uid).stage("setting the user")?;
     sys::keep_capabilities(false).stage("keeping capabilities")?;
+    // Another user than root has lost the effective set.
+    let all = CapabilitySets {
+        effective: ours,
+        permitted: ours,
+        inheritable: 0,
+    };
+    sys::set_capabilities(all).stage("keeping capabilities")?;
+    // Changing the user made the process dumpable or not as the host is configured.
+    sys::set_not_dumpable().stage("hiding from the pod")
+}
+
+/// Keeps exactly the process's capabilities and system calls. As little as possible follows: a profile may forbid it.
+pub fn give_up_privileges(process: &Process) -> Result<(), StartError> {
+    let ours = sys::capabilities().stage("reading capabilities")?.permitted;
+    let held = process.capabilities.held & ours;
+    // Loading a filter needs either privilege, which is about to go, or that no program may gain any.
+    if !process.no_new_privileges {
+        filter(process)?;
+    }
     let ambient = process.capabilities.ambient & held;
+    // Nothing is inheritable but what is ambient: a program with file capabilities would gain it (CVE-2022-29162).
     sys::set_capabilities(CapabilitySets {
         effective: held,
         permitted: held,

@@ -8,12 +8,11 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::mount::MountAttrFlags;
 
 use super::child::{Stage, StartError};
-use super::mounts;
-use super::pause;
+use super::{mask, mounts, pause};
 use crate::spec::{ContainerSpec, Device};
 use crate::sys;
 use crate::within::{self, Target};
@@ -41,6 +40,8 @@ const DIRECTORIES: &[&str] = &["mqueue", "pts", "shm"];
 /// The group that owns terminals, by the convention of every distribution.
 const TTY_GROUP: &str = "5";
 
+const DEVPTS_SUPER_MAGIC: u64 = 0x1cd1;
+
 /// How deep below the host's `/dev` a privileged container gets its devices from.
 const MAX_DEPTH: u32 = 4;
 
@@ -55,13 +56,13 @@ pub fn take(device: &Device) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Mounts and fills `/dev`.
+/// Mounts and fills `/dev`. Answers it without whatever is mounted over it later.
 pub fn populate(
     root: BorrowedFd<'_>,
     spec: &ContainerSpec,
     pod: pause::Shared,
     devices: Vec<(PathBuf, OwnedFd)>,
-) -> Result<(), StartError> {
+) -> Result<OwnedFd, StartError> {
     let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     attributes.set(MountAttrFlags::MOUNT_ATTR_NODEV, !spec.privileged);
     let options = [("mode", Some("755")), ("size", Some("65536k"))];
@@ -76,9 +77,10 @@ pub fn populate(
     for (target, device) in devices {
         let stage = || format!("adding device {}", target.display());
         let place = within::ensure(root, &target, Target::File).stage_with(stage)?;
+        mask::refuse_procfs(&target, &place, &device).stage_with(stage)?;
         mounts::attach(&device, place.as_fd()).stage_with(stage)?;
     }
-    Ok(())
+    Ok(dev)
 }
 
 fn furnish(dev: &OwnedFd) -> io::Result<()> {
@@ -138,10 +140,19 @@ fn copy_nodes(from: &Path, to: BorrowedFd<'_>, depth: u32) -> io::Result<()> {
 }
 
 /// Opens a new terminal of the container this process is in: its master side, and its slave.
+///
+/// The container may have put anything at the path, and its processes may be changing it at this moment, so what was
+/// opened is looked at before it is used (CVE-2025-52565).
 pub fn open_terminal() -> io::Result<(OwnedFd, OwnedFd)> {
-    use rustix::fs::OFlags;
-    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let master = rustix::fs::open("/dev/pts/ptmx", flags, Mode::empty())?;
+    let path = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open("/", path, Mode::empty())?;
+    let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let master = within::open_plain(root.as_fd(), Path::new("dev/pts/ptmx"), flags)?;
+    let stat = rustix::fs::fstat(&master)?;
+    let on_devpts = rustix::fs::fstatfs(&master)?.f_type as u64 == DEVPTS_SUPER_MAGIC;
+    if !on_devpts || stat.st_rdev != rustix::fs::makedev(5, 2) {
+        return Err(io::Error::other("/dev/pts/ptmx is not a terminal multiplexer"));
+    }
     let slave = sys::open_slave(master.as_fd())?;
     Ok((master, slave))
 }

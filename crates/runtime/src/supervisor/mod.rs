@@ -1,9 +1,9 @@
 //! The supervisor of one pod: a single-threaded process that outlives the Karve that started it.
 //!
 //! It is forked from the `nursery`, stays in the host's namespaces and outside the pod's cgroup. `pause` makes the
-//! pod's namespaces, `child` starts processes in them, `root` and `dev` build what they see, `credentials` and
-//! `seccomp` limit what they may do; `container` carries their output to those attached and, through `log`, to disk.
-//! This file is the loop that waits for all of it, `calls` what Karve may ask for.
+//! pod's namespaces, `child` starts processes in them, `root`, `mask` and `dev` build what they see, `credentials` and
+//! `seccomp` limit what they may do, `program` is the last step; `container` carries their output to those attached
+//! and, through `log`, to disk. This file is the loop that waits for all of it, `calls` what Karve may ask for.
 //!
 //! Nothing here may start a thread: every child is a fork that goes on in this program's memory.
 
@@ -14,13 +14,16 @@ mod container;
 mod credentials;
 mod dev;
 mod log;
+mod mask;
 mod mounts;
 mod nursery;
 mod pause;
 mod poll;
+mod program;
 mod root;
 mod seccomp;
 mod socket;
+mod stdio;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;

@@ -15,6 +15,7 @@ use rustix::mount::{MountAttrFlags, MountPropagationFlags, UnmountFlags};
 
 use super::child::{Child, Stage, StartError, report_to};
 use super::{dev, mounts};
+use crate::procfs;
 use crate::spec::{PodFile, SandboxSpec};
 use crate::sys::{self, CapabilitySets, Cloned};
 use crate::within;
@@ -92,7 +93,7 @@ fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
     if path.split('/').any(|part| part.is_empty() || part == "..") {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    fs::write(Path::new("/proc/sys").join(path), value)
+    procfs::write(&format!("sys/{path}"), value)
 }
 
 fn raise_loopback() -> io::Result<()> {
@@ -160,7 +161,7 @@ pub fn take_shared(pause: BorrowedFd<'_>, own_ipc: bool, wanted: &[PodFile]) -> 
     sys::setns(pause, libc::CLONE_NEWNS)?;
     let nodes = dev::NODES
         .iter()
-        .map(|(name, ..)| mounts::clone_of(CWD, &Path::new("/").join(name), false).map(|node| (*name, node)));
+        .map(|(name, major, minor)| take_node(name, *major, *minor).map(|node| (*name, node)));
     let nodes = nodes.collect::<io::Result<_>>()?;
     let files = wanted
         .iter()
@@ -175,6 +176,19 @@ pub fn take_shared(pause: BorrowedFd<'_>, own_ipc: bool, wanted: &[PodFile]) -> 
     Ok(Shared { shm, nodes, files })
 }
 
+/// Takes a device node. A container that may trace the pause process can get at its files, so the node is looked at.
+fn take_node(name: &str, major: u32, minor: u32) -> io::Result<OwnedFd> {
+    let node = mounts::clone_of(CWD, &Path::new("/").join(name), false)?;
+    let stat = rustix::fs::fstat(&node)?;
+    let character = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+    match character && stat.st_rdev == makedev(major, minor) {
+        true => Ok(node),
+        false => Err(io::Error::other(format!(
+            "the pod's /dev/{name} is not the device it should be"
+        ))),
+    }
+}
+
 fn take_file(file: &PodFile) -> io::Result<OwnedFd> {
     let fd = mounts::clone_of(CWD, &Path::new("/").join(file_name(&file.name)), false)?;
     let readonly = if file.readonly { sys::MOUNT_ATTR_RDONLY } else { 0 };
@@ -185,7 +199,7 @@ fn take_file(file: &PodFile) -> io::Result<OwnedFd> {
 /// What is left of the process: it waits, and reaps what it is given.
 fn hold() -> ! {
     let ready = sys::set_name(c"pause")
-        .and_then(|()| sys::close_from(0))
+        .and_then(|()| sys::close_all())
         .and_then(|()| give_up_privileges());
     if ready.is_err() {
         sys::exit_now(1);

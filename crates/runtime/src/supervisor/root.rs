@@ -13,6 +13,7 @@ use rustix::fs::CWD;
 use rustix::mount::{MountAttrFlags, MountFlags, MountPropagationFlags, UnmountFlags};
 
 use super::child::{Stage, StartError};
+use super::mask::{self, Covers};
 use super::mounts;
 use super::{dev, pause};
 use crate::cgroup::Layout;
@@ -69,26 +70,27 @@ pub fn build(spec: &ContainerSpec, layout: &Layout, taken: Taken) -> Result<(), 
     mount_kernel_file_systems(root_fd, spec, layout)?;
     let mut pod = taken.pod;
     let pod_files = std::mem::take(&mut pod.files);
-    dev::populate(root_fd, spec, pod, taken.devices)?;
+    let dev = dev::populate(root_fd, spec, pod, taken.devices)?;
+    let covers = Covers::new(&dev).stage("taking the null device")?;
     // The pod's files come last: a volume may be the directory they are in.
     for (target, mount) in binds.into_iter().chain(pod_files) {
         let stage = || format!("mounting at {}", target.display());
-        let kind = Target::like(&mount).stage_with(stage)?;
-        let place = within::ensure(root_fd, &target, kind).stage_with(stage)?;
-        mounts::attach(&mount, place.as_fd()).stage_with(stage)?;
+        mount_volume(root_fd, &target, &mount).stage_with(stage)?;
     }
     make_working_directory(root_fd, &spec.process.cwd)?;
     pivot(&root).stage("entering the container's root")?;
-    for path in &spec.masked_paths {
-        mask(Path::new(path)).stage_with(|| format!("masking {path}"))?;
-    }
-    for path in &spec.readonly_paths {
-        protect(Path::new(path)).stage_with(|| format!("making {path} read-only"))?;
-    }
+    covers.apply(root_fd, spec)?;
     if spec.root.readonly {
         mounts::set(&root, sys::MOUNT_ATTR_RDONLY, false).stage("making the root read-only")?;
     }
     Ok(())
+}
+
+/// Mounts what comes from outside where the container wants it, inside the root whatever links lead there.
+fn mount_volume(root: BorrowedFd<'_>, target: &Path, mount: &OwnedFd) -> io::Result<()> {
+    let place = within::ensure(root, target, Target::like(mount)?)?;
+    mask::refuse_procfs(target, &place, mount)?;
+    mounts::attach(mount, place.as_fd())
 }
 
 fn bind(mount: &Mount, privileged: bool) -> io::Result<OwnedFd> {
@@ -186,13 +188,14 @@ fn mount_kernel_file_systems(root: BorrowedFd<'_>, spec: &ContainerSpec, layout:
     } else {
         RDONLY
     };
-    let at = |path: &str, kind: &str, attributes: MountAttrFlags| {
+    // An image that makes one of them a link could lead it to where a volume is mounted later (CVE-2019-19921).
+    let at = |name: &str, kind: &str, attributes: MountAttrFlags| {
         let mount = mounts::new(kind, &[], attributes)?;
-        let place = within::ensure(root, Path::new(path), Target::Directory)?;
+        let place = within::ensure_plain_directory(root, name)?;
         mounts::attach(&mount, place.as_fd())
     };
-    at("/proc", "proc", base).stage("mounting /proc")?;
-    at("/sys", "sysfs", base | readonly).stage("mounting /sys")?;
+    at("proc", "proc", base).stage("mounting /proc")?;
+    at("sys", "sysfs", base | readonly).stage("mounting /sys")?;
     mount_cgroups(root, layout, base | readonly).stage("mounting /sys/fs/cgroup")
 }
 
@@ -241,29 +244,4 @@ fn pivot(root: &OwnedFd) -> io::Result<()> {
     rustix::process::pivot_root(".", ".")?;
     rustix::mount::unmount(".", UnmountFlags::DETACH)?;
     Ok(rustix::process::chdir("/")?)
-}
-
-/// Hides a path. What does not exist on this kernel needs no hiding.
-fn mask(path: &Path) -> io::Result<()> {
-    let Some(target) = existing(path)? else { return Ok(()) };
-    let cover = match Target::like(&target)? {
-        Target::File => mounts::clone_of(CWD, Path::new("/dev/null"), false)?,
-        Target::Directory => mounts::new("tmpfs", &[("size", Some("0"))], RDONLY | NODEV | NOSUID | NOEXEC)?,
-    };
-    mounts::attach(&cover, target.as_fd())
-}
-
-fn protect(path: &Path) -> io::Result<()> {
-    let Some(target) = existing(path)? else { return Ok(()) };
-    let cover = mounts::clone_of(target.as_fd(), Path::new(""), true)?;
-    mounts::set(&cover, sys::MOUNT_ATTR_RDONLY, true)?;
-    mounts::attach(&cover, target.as_fd())
-}
-
-fn existing(path: &Path) -> io::Result<Option<OwnedFd>> {
-    match within::open(CWD, path) {
-        Ok(fd) => Ok(Some(fd)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
 }

@@ -161,6 +161,13 @@ impl Bed {
         self
     }
 
+    /// Imports another image with busybox, and what `add` puts beside it.
+    pub fn import(&self, name: &str, add: impl FnOnce(&mut tar::Builder<Vec<u8>>)) {
+        let archive = self.dir.path().join("another.tar");
+        fs::write(&archive, image_archive(name, add)).unwrap();
+        runtime::import_images(&self.dir.path().join("root"), fs::File::open(&archive).unwrap()).unwrap();
+    }
+
     pub fn shared(&self) -> Arc<Embedded> {
         self.runtime.clone().unwrap()
     }
@@ -295,6 +302,16 @@ impl Bed {
         self.exec_sync(request).await.unwrap()
     }
 
+    /// Runs a command in a container; an error where it cannot be executed.
+    pub async fn try_exec(&self, container: &str, command: &[&str]) -> cri::Result<v1::ExecSyncResponse> {
+        let request = v1::ExecSyncRequest {
+            container_id: container.to_owned(),
+            cmd: command.iter().map(|word| (*word).to_owned()).collect(),
+            timeout: 10,
+        };
+        self.exec_sync(request).await
+    }
+
     pub fn log_path(&self) -> PathBuf {
         self.dir.path().join("logs/main.log")
     }
@@ -351,6 +368,20 @@ impl Bed {
             // The pod's own cgroup is the kubelet's to remove; here that is us.
             fs::remove_dir(&cgroup).unwrap();
         }
+    }
+}
+
+/// The security context of a container's configuration.
+pub fn security(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerSecurityContext {
+    config.linux.as_mut().unwrap().security_context.as_mut().unwrap()
+}
+
+/// A volume of the host's.
+pub fn volume(source: &Path, target: &str) -> v1::Mount {
+    v1::Mount {
+        container_path: target.into(),
+        host_path: source.display().to_string(),
+        ..Default::default()
     }
 }
 
@@ -411,6 +442,10 @@ pub fn cgroups(path: &Path) -> Vec<PathBuf> {
 
 /// An image with busybox and a few accounts, as docker save would write it.
 fn busybox_archive() -> Vec<u8> {
+    image_archive(IMAGE, |_| {})
+}
+
+fn image_archive(name: &str, add: impl FnOnce(&mut tar::Builder<Vec<u8>>)) -> Vec<u8> {
     let mut layer = tar::Builder::new(Vec::new());
     layer.append_path_with_name(BUSYBOX, "bin/busybox").unwrap();
     for applet in APPLETS {
@@ -425,6 +460,7 @@ fn busybox_archive() -> Vec<u8> {
     let passwd = "root:x:0:0:root:/root:/bin/sh\nweb:x:101:102:web:/srv:/bin/sh\n";
     append(&mut layer, "etc/passwd", passwd.as_bytes());
     append(&mut layer, "etc/group", b"root:x:0:\nweb:x:102:\nlogs:x:7:web\n");
+    add(&mut layer);
     let layer = layer.into_inner().unwrap();
     let digest: String = ring::digest::digest(&ring::digest::SHA256, &layer)
         .as_ref()
@@ -438,7 +474,7 @@ fn busybox_archive() -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
     append(&mut archive, "layer.tar", &layer);
     append(&mut archive, "config.json", config.as_bytes());
-    let manifest = format!(r#"[{{"Config":"config.json","RepoTags":["{IMAGE}"],"Layers":["layer.tar"]}}]"#);
+    let manifest = format!(r#"[{{"Config":"config.json","RepoTags":["{name}"],"Layers":["layer.tar"]}}]"#);
     append(&mut archive, "manifest.json", manifest.as_bytes());
     archive.into_inner().unwrap()
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use cri::v1;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
-use crate::bed::{Bed, able};
+use crate::bed::{Bed, able, security};
 
 /// A tmpfs on the host that ends with the test.
 struct HostMount(std::path::PathBuf);
@@ -38,10 +38,6 @@ fn volume(source: &Path, propagation: v1::MountPropagation) -> v1::Mount {
         propagation: propagation.into(),
         ..Default::default()
     }
-}
-
-fn security(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerSecurityContext {
-    config.linux.as_mut().unwrap().security_context.as_mut().unwrap()
 }
 
 #[tokio::test]

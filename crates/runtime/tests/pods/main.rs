@@ -1,8 +1,10 @@
 //! The embedded runtime as a kubelet sees it, with real processes. Needs root and a static busybox.
 
 mod bed;
+mod escape;
 mod host;
 mod lifecycle;
 mod restart;
 mod security;
 mod streams;
+mod unified;

@@ -5,11 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use cri::{Runtime, v1};
 
-use crate::bed::{Bed, able, cgroups};
-
-fn security(config: &mut v1::ContainerConfig) -> &mut v1::LinuxContainerSecurityContext {
-    config.linux.as_mut().unwrap().security_context.as_mut().unwrap()
-}
+use crate::bed::{Bed, able, cgroups, security};
 
 /// Runs a script in a container changed by `change`, and compares its output.
 async fn check(script: &str, change: impl FnOnce(&mut v1::ContainerConfig), expected: &str) {
