@@ -19,6 +19,7 @@ mod nursery;
 mod plan;
 mod procfs;
 mod protocol;
+mod seccomp;
 mod service;
 mod spec;
 pub mod supervisor;

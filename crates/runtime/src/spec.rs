@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::seccomp::Profile;
+
 /// The namespaces of a pod and what is set in them once.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SandboxSpec {
@@ -101,11 +103,13 @@ pub struct Capabilities {
     pub ambient: u64,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Seccomp {
     #[default]
     Unconfined,
     RuntimeDefault,
+    /// A profile of the node's, by its contents: the file may be another's by the time of an exec.
+    Localhost(Box<Profile>),
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -284,14 +284,14 @@ fn prctl(option: libc::c_int, second: u64, third: u64) -> io::Result<()> {
     check(unsafe { libc::prctl(option, second, third, 0, 0) }.into()).map(drop)
 }
 
-pub fn load_seccomp_filter(code: &[libc::sock_filter]) -> io::Result<()> {
+pub fn load_seccomp_filter(code: &[libc::sock_filter], flags: u32) -> io::Result<()> {
     let program = libc::sock_fprog {
         len: code.len() as u16,
         filter: code.as_ptr().cast_mut(),
     };
     let mode = libc::SECCOMP_SET_MODE_FILTER;
     // SAFETY: the kernel copies the program, which outlives the call, and does not change it.
-    check(unsafe { libc::syscall(libc::SYS_seccomp, mode, 0, &raw const program) }).map(drop)
+    check(unsafe { libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program) }).map(drop)
 }
 
 /// Replaces this process. Returns only when that failed.

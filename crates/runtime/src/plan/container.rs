@@ -10,11 +10,11 @@ use cri::v1::{
 
 use super::sandbox::{HOSTNAME, RESOLV_CONF};
 use super::{PlanError, limits, unsupported, users};
-use crate::capability;
 use crate::image::RunConfig;
 use crate::spec::{
     Capabilities, Cgroup, ContainerSpec, Device, Mount, PidNamespace, PodFile, Process, Propagation, Root, Seccomp,
 };
+use crate::{capability, seccomp};
 
 const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -34,6 +34,10 @@ pub struct ContainerInput<'a> {
     pub group: &'a str,
     /// The layers of every image that is mounted as a volume, topmost first, by the name it is asked for.
     pub volume_images: &'a BTreeMap<String, Vec<String>>,
+    /// The contents of the seccomp profile that the container asks for by its file; empty where it does not.
+    pub seccomp_profile: &'a [u8],
+    /// The kernel's version.
+    pub kernel: (u32, u32),
     /// The pod's cgroup.
     pub cgroup_parent: &'a Path,
 }
@@ -192,6 +196,7 @@ fn process(
     let cwd = [&config.working_dir, &input.image.working_dir]
         .into_iter()
         .find(|dir| !dir.is_empty());
+    let capabilities = capabilities(security)?;
     Ok(Process {
         args: arguments(config, input.image)?,
         env: environment(config, input.image, &input.sandbox.hostname),
@@ -200,9 +205,9 @@ fn process(
             .to_string_lossy()
             .into_owned(),
         user: users::resolve(security, &input.image.user, input.passwd, input.group)?,
-        capabilities: capabilities(security)?,
+        capabilities,
         no_new_privileges: security.no_new_privs,
-        seccomp: seccomp(security)?,
+        seccomp: seccomp(input, security, capabilities.held)?,
         oom_score_adj: i32::try_from(oom_score_adj).ok(),
         tty: config.tty,
     })
@@ -272,19 +277,45 @@ fn capabilities(security: &LinuxContainerSecurityContext) -> Result<Capabilities
     Ok(Capabilities { held, ambient })
 }
 
-fn seccomp(security: &LinuxContainerSecurityContext) -> Result<Seccomp, PlanError> {
+fn seccomp(
+    input: &ContainerInput<'_>,
+    security: &LinuxContainerSecurityContext,
+    held: u64,
+) -> Result<Seccomp, PlanError> {
     if let Some(apparmor) = &security.apparmor
         && apparmor.profile_type() == ProfileType::Localhost
     {
         return Err(unsupported(format!("AppArmor profiles ({})", apparmor.localhost_ref)));
     }
-    let profile = security.seccomp.as_ref().map(SecurityProfile::profile_type);
-    match profile {
+    let profile = security.seccomp.as_ref();
+    match profile.map(SecurityProfile::profile_type) {
         _ if security.privileged => Ok(Seccomp::Unconfined),
         None | Some(ProfileType::Unconfined) => Ok(Seccomp::Unconfined),
         Some(ProfileType::RuntimeDefault) => Ok(Seccomp::RuntimeDefault),
-        Some(ProfileType::Localhost) => Err(unsupported("seccomp profiles of type Localhost")),
+        Some(ProfileType::Localhost) => {
+            let conditions = seccomp::Conditions {
+                held,
+                kernel: input.kernel,
+            };
+            let path = profile.map_or("", |profile| profile.localhost_ref.as_str());
+            let invalid = |error: &dyn std::fmt::Display| {
+                PlanError::Invalid(format!("cannot load seccomp profile {path:?}: {error}"))
+            };
+            let profile = seccomp::parse(input.seccomp_profile, conditions).map_err(|error| invalid(&error))?;
+            // What the kernel would not take is refused here, where the reason still reaches the pod's status.
+            seccomp::check(&profile).map_err(|error| invalid(&error))?;
+            Ok(Seccomp::Localhost(Box::new(profile)))
+        }
     }
+}
+
+/// The file of the seccomp profile that a container asks for.
+pub fn seccomp_file(config: &ContainerConfig) -> Option<&str> {
+    let security = config.linux.as_ref()?.security_context.as_ref()?;
+    let profile = security.seccomp.as_ref()?;
+    let wanted = profile.profile_type() == ProfileType::Localhost && !security.privileged;
+    // Older kubelets put a word before the path.
+    wanted.then(|| profile.localhost_ref.trim_start_matches("localhost/"))
 }
 
 fn pid_namespace(security: &LinuxContainerSecurityContext) -> PidNamespace {

@@ -8,7 +8,7 @@ mod limits;
 mod sandbox;
 mod users;
 
-pub use container::{ContainerInput, container, exec, stop_signal};
+pub use container::{ContainerInput, container, exec, seccomp_file, stop_signal};
 pub use limits::limits;
 pub use sandbox::{files, sandbox};
 pub use users::{UserError, image_user};

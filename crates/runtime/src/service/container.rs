@@ -1,6 +1,7 @@
 //! Containers: from CreateContainer to RemoveContainer.
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,9 +19,13 @@ use crate::link::LinkError;
 use crate::plan::{self, ContainerInput};
 use crate::protocol::{Answer, Call};
 use crate::spec::Exit;
+use crate::within;
 
 /// The largest `/etc/passwd` or `/etc/group` of an image that is read.
 const MAX_ACCOUNTS_BYTES: u64 = 1 << 20;
+
+/// The largest seccomp profile that is read. Docker's own has 12 KiB.
+const MAX_SECCOMP_PROFILE_BYTES: u64 = 1 << 20;
 
 /// The record's name in a container's directory.
 pub const RECORD: &str = "record";
@@ -144,6 +149,7 @@ impl Embedded {
             .collect();
         let dirs: Vec<_> = layers.iter().map(|layer| self.images.layer_dir(layer)).collect();
         let (passwd, group) = (account_file(&dirs, "etc/passwd")?, account_file(&dirs, "etc/group")?);
+        let seccomp_profile = seccomp_profile(config)?;
         let spec = plan::container(&ContainerInput {
             id,
             config,
@@ -155,6 +161,8 @@ impl Embedded {
             passwd: &passwd,
             group: &group,
             volume_images: &self.volume_images(config)?,
+            seccomp_profile: &seccomp_profile,
+            kernel: self.kernel,
             cgroup_parent: &self.cgroup_parent_of(&sandbox.config),
         })?;
         Ok(ContainerRecord {
@@ -358,6 +366,20 @@ fn signalled(result: Result<Answer, LinkError>) -> cri::Result<()> {
 
 pub fn recorded_exit(dir: &Path) -> Option<Exit> {
     serde_json::from_slice(&std::fs::read(dir.join("exit.json")).ok()?).ok()
+}
+
+/// The seccomp profile of the node's that a container asks for.
+fn seccomp_profile(config: &v1::ContainerConfig) -> cri::Result<Vec<u8>> {
+    let Some(path) = plan::seccomp_file(config) else {
+        return Ok(Vec::new());
+    };
+    let failed =
+        |error: &dyn std::fmt::Display| cri::Error::invalid(format!("cannot load seccomp profile {path:?}: {error}"));
+    if !path.starts_with('/') {
+        return Err(failed(&"the path is not absolute"));
+    }
+    let root = std::fs::File::open("/").map_err(|error| failed(&error))?;
+    within::read(root.as_fd(), Path::new(path), MAX_SECCOMP_PROFILE_BYTES).map_err(|error| failed(&error))
 }
 
 fn account_file(layers: &[PathBuf], path: &str) -> cri::Result<String> {

@@ -79,6 +79,8 @@ pub struct Embedded {
     state_dir: PathBuf,
     cgroup_parent: PathBuf,
     layout: Layout,
+    /// The kernel's version.
+    kernel: (u32, u32),
     nursery: Nursery,
     network: Arc<dyn PodNetwork>,
     images: ImageStore,
@@ -111,6 +113,7 @@ pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
         state_dir: options.state_dir,
         cgroup_parent: options.cgroup_parent,
         layout,
+        kernel: kernel_version(),
         nursery,
         network: options.network,
         images,
@@ -240,6 +243,16 @@ fn new_id() -> cri::Result<String> {
         .fill(&mut bytes)
         .map_err(|_| cri::Error::internal("the system has no random numbers"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The first two numbers of the kernel's version; zeros for one that has none.
+fn kernel_version() -> (u32, u32) {
+    let name = rustix::system::uname();
+    let release = name.release().to_string_lossy();
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }
 
 fn now_ns() -> i64 {

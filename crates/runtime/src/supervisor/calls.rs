@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 
 use rustix::event::epoll::EventFlags;
 use rustix::process::Signal;
@@ -13,6 +14,7 @@ use super::log::Log;
 use super::stdio::ChildStdio;
 use super::{LaunchKind, Launching, Sandbox, Supervisor, pause};
 use crate::protocol::{Answer, Call, ContainerState, Failure, FailureKind, State, Stdio, VERSION};
+use crate::seccomp::{Filter, Filters};
 use crate::spec::{ContainerSpec, PidNamespace, Process, SandboxSpec};
 use crate::sys;
 
@@ -105,6 +107,7 @@ impl Supervisor {
     }
 
     fn launch_container(&mut self, spec: &ContainerSpec) -> Result<(Launched, container::Ends), Failure> {
+        let filter = filter_for(&mut self.filters, &spec.process)?;
         let (sandbox, pause) = self
             .sandbox
             .as_ref()
@@ -121,7 +124,8 @@ impl Supervisor {
             own_ipc: sandbox.own_ipc,
             layout: &self.layout,
         };
-        let launched = child::start(spec, &pod, target, stdio).map_err(|error| internal("starting", &error))?;
+        let launched =
+            child::start(spec, &pod, target, filter.as_deref(), stdio).map_err(|error| internal("starting", &error))?;
         Ok((launched, ends))
     }
 
@@ -227,6 +231,7 @@ impl Supervisor {
         stdio: Stdio,
         mut fds: VecDeque<OwnedFd>,
     ) -> Outcome {
+        let filter = filter_for(&mut self.filters, process)?;
         let container = self.running(id)?;
         let mut take = |wanted: bool| wanted.then(|| fds.pop_front()).flatten();
         let stdio = if process.tty {
@@ -239,7 +244,7 @@ impl Supervisor {
             }
         };
         let init = container.child.pidfd.as_fd();
-        let launched = child::exec(&container.spec, process, &self.layout, init, stdio);
+        let launched = child::exec(&container.spec, process, &self.layout, init, filter.as_deref(), stdio);
         let Launched { child, channel } = launched.map_err(|error| internal("starting a process", &error))?;
         if let Some(connection) = self.connections.get_mut(&from.connection) {
             connection.role = Role::Exec { pid: child.pid };
@@ -274,6 +279,12 @@ impl Supervisor {
         }
         Ok(Some(Answer::Done))
     }
+}
+
+fn filter_for(filters: &mut Filters, process: &Process) -> Result<Option<Rc<Filter>>, Failure> {
+    filters
+        .filter_for(process)
+        .map_err(|error| Failure::new(FailureKind::Start, error.to_string()))
 }
 
 fn internal(doing: &str, error: &std::io::Error) -> Failure {

@@ -16,6 +16,7 @@ use super::socket::{self, Received};
 use super::stdio::ChildStdio;
 use super::{credentials, root};
 use crate::cgroup::Layout;
+use crate::seccomp::Filter;
 use crate::spec::{ContainerSpec, PidNamespace, Process};
 use crate::sys::{self, Cloned, pid_t};
 
@@ -72,6 +73,7 @@ pub fn start(
     spec: &ContainerSpec,
     pod: &Pod<'_>,
     target: Option<BorrowedFd<'_>>,
+    filter: Option<&Filter>,
     stdio: ChildStdio,
 ) -> io::Result<Launched> {
     let namespaces = match spec.pid {
@@ -86,7 +88,7 @@ pub fn start(
         namespaces_of: pod.pause,
         stdio,
     };
-    launch(birth, |channel| become_container(spec, pod, channel))
+    launch(birth, |channel| become_container(spec, pod, filter, channel))
 }
 
 /// Starts a further process in a running container, whose first process is behind `init`.
@@ -95,6 +97,7 @@ pub fn exec(
     process: &Process,
     layout: &Layout,
     init: BorrowedFd<'_>,
+    filter: Option<&Filter>,
     stdio: ChildStdio,
 ) -> io::Result<Launched> {
     let birth = Birth {
@@ -105,7 +108,10 @@ pub fn exec(
         namespaces_of: init,
         stdio,
     };
-    launch(birth, |channel| join_container(spec, process, layout, init, channel))
+    launch(birth, |channel| {
+        join_container(spec, layout, init)?;
+        become_program(process, filter, channel)
+    })
 }
 
 /// What a child is born with.
@@ -157,7 +163,12 @@ fn leave_supervisor(stdio: ChildStdio, keep: &[BorrowedFd<'_>]) -> Result<(), St
     rustix::process::setsid().map(drop).stage("starting a session")
 }
 
-fn become_container(spec: &ContainerSpec, pod: &Pod<'_>, channel: &OwnedFd) -> Result<Infallible, StartError> {
+fn become_container(
+    spec: &ContainerSpec,
+    pod: &Pod<'_>,
+    filter: Option<&Filter>,
+    channel: &OwnedFd,
+) -> Result<Infallible, StartError> {
     pod.layout.enter(&spec.cgroup.path).stage("entering the cgroup")?;
     credentials::set_oom_score(spec.process.oom_score_adj).stage("setting the OOM score")?;
     let taken = root::take(spec, pod.pause, pod.own_ipc)?;
@@ -166,21 +177,14 @@ fn become_container(spec: &ContainerSpec, pod: &Pod<'_>, channel: &OwnedFd) -> R
         sys::unshare(libc::CLONE_NEWCGROUP).stage("making a cgroup namespace")?;
     }
     root::build(spec, pod.layout, taken)?;
-    become_program(&spec.process, channel)
+    become_program(&spec.process, filter, channel)
 }
 
-fn join_container(
-    spec: &ContainerSpec,
-    process: &Process,
-    layout: &Layout,
-    init: BorrowedFd<'_>,
-    channel: &OwnedFd,
-) -> Result<Infallible, StartError> {
+fn join_container(spec: &ContainerSpec, layout: &Layout, init: BorrowedFd<'_>) -> Result<(), StartError> {
     layout.enter(&spec.cgroup.path).stage("entering the cgroup")?;
-    credentials::set_oom_score(process.oom_score_adj).stage("setting the OOM score")?;
+    credentials::set_oom_score(spec.process.oom_score_adj).stage("setting the OOM score")?;
     let kinds = POD_NAMESPACES | libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP;
-    sys::setns(init, kinds).stage("entering the container's namespaces")?;
-    become_program(process, channel)
+    sys::setns(init, kinds).stage("entering the container's namespaces")
 }
 
 /// The two ends of a child's channel.

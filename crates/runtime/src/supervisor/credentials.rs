@@ -3,9 +3,9 @@
 use std::io;
 
 use super::child::{Stage, StartError};
-use super::seccomp;
 use crate::procfs;
-use crate::spec::{Process, Seccomp};
+use crate::seccomp::Filter;
+use crate::spec::Process;
 use crate::sys::{self, CapabilitySets};
 
 /// The highest capability a mask can hold.
@@ -50,12 +50,13 @@ pub fn become_user(process: &Process) -> Result<(), StartError> {
 }
 
 /// Keeps exactly the process's capabilities and system calls. As little as possible follows: a profile may forbid it.
-pub fn give_up_privileges(process: &Process) -> Result<(), StartError> {
+pub fn give_up_privileges(process: &Process, filter: Option<&Filter>) -> Result<(), StartError> {
+    let load = || filter.map_or(Ok(()), Filter::load).stage("loading the seccomp profile");
     let ours = sys::capabilities().stage("reading capabilities")?.permitted;
     let held = process.capabilities.held & ours;
     // Loading a filter needs either privilege, which is about to go, or that no program may gain any.
     if !process.no_new_privileges {
-        filter(process)?;
+        load()?;
     }
     let ambient = process.capabilities.ambient & held;
     // Nothing is inheritable but what is ambient: a program with file capabilities would gain it (CVE-2022-29162).
@@ -70,14 +71,7 @@ pub fn give_up_privileges(process: &Process) -> Result<(), StartError> {
     }
     if process.no_new_privileges {
         sys::set_no_new_privileges().stage("giving up new privileges")?;
-        filter(process)?;
+        load()?;
     }
     Ok(())
-}
-
-fn filter(process: &Process) -> Result<(), StartError> {
-    match process.seccomp {
-        Seccomp::Unconfined => Ok(()),
-        Seccomp::RuntimeDefault => seccomp::load(process.capabilities.held).stage("loading the seccomp profile"),
-    }
 }

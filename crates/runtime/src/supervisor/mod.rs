@@ -1,8 +1,8 @@
 //! The supervisor of one pod: a single-threaded process that outlives the Karve that started it.
 //!
 //! It is forked from the `nursery`, stays in the host's namespaces and outside the pod's cgroup. `pause` makes the
-//! pod's namespaces, `child` starts processes in them, `root`, `mask` and `dev` build what they see, `credentials` and
-//! `seccomp` limit what they may do, `program` is the last step; `container` carries their output to those attached
+//! pod's namespaces, `child` starts processes in them, `root`, `mask` and `dev` build what they see, `credentials`
+//! limits what they may do, `program` is the last step; `container` carries their output to those attached
 //! and, through `log`, to disk. This file is the loop that waits for all of it, `calls` what Karve may ask for.
 //!
 //! Nothing here may start a thread: every child is a fork that goes on in this program's memory.
@@ -21,7 +21,6 @@ mod pause;
 mod poll;
 mod program;
 mod root;
-mod seccomp;
 mod socket;
 mod stdio;
 
@@ -39,6 +38,7 @@ use rustix::event::epoll::EventFlags;
 
 use crate::cgroup::Layout;
 use crate::protocol::{Answer, ContainerState, Ended, Failure, FailureKind, SOCKET_NAME};
+use crate::seccomp::Filters;
 use crate::spec::{Exit, PidNamespace, SandboxSpec};
 use crate::sys;
 use child::{Child, Report};
@@ -90,6 +90,7 @@ struct Supervisor {
     signals: fs::File,
     signals_token: Token,
     layout: Layout,
+    filters: Filters,
     connections: HashMap<Token, Connection>,
     sandbox: Option<Sandbox>,
     containers: BTreeMap<String, Container>,
@@ -120,7 +121,7 @@ enum LaunchKind {
 }
 
 impl Supervisor {
-    fn new(dir: &Path, control: OwnedFd, layout: Layout) -> io::Result<Self> {
+    fn new(dir: &Path, control: OwnedFd, layout: Layout, filters: Filters) -> io::Result<Self> {
         // Fails for a process group's leader, which is as good.
         let _ = rustix::process::setsid();
         let _ = credentials::set_oom_score(Some(OOM_SCORE));
@@ -141,6 +142,7 @@ impl Supervisor {
             listener_token: poll.add(&listener, EventFlags::IN)?,
             signals_token: poll.add(&signals, EventFlags::IN)?,
             layout,
+            filters,
             listener,
             signals,
             poll,

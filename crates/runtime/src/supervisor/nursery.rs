@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use super::socket::{self, Received};
 use super::{Supervisor, complain, report};
 use crate::cgroup::Layout;
+use crate::seccomp::Filters;
 use crate::sys::{self, Cloned};
 
 /// A request is the path of a supervisor's directory.
@@ -28,6 +29,7 @@ pub struct Birth {
 /// Forks a supervisor for each request, until Karve closes the connection.
 pub fn run(requests: OwnedFd) -> io::Result<()> {
     let layout = Layout::detect()?;
+    let filters = Filters::with_default();
     // Signals for Karve's session are Karve's; ended supervisors need no one to collect them.
     sys::ignore_signals(&[libc::SIGCHLD, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM]);
     sys::set_name(c"karve-nursery")?;
@@ -36,7 +38,7 @@ pub fn run(requests: OwnedFd) -> io::Result<()> {
         match unsafe { sys::clone_process(0, None) } {
             Ok(Cloned::Child) => {
                 drop(requests);
-                sys::exit_now(i32::from(report(supervise(birth, layout)).is_err()));
+                sys::exit_now(i32::from(report(supervise(birth, layout, filters)).is_err()));
             }
             Ok(Cloned::Parent { .. }) => {}
             // Karve sees the connection of the supervisor that was not born close.
@@ -46,9 +48,9 @@ pub fn run(requests: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-fn supervise(birth: Birth, layout: Layout) -> io::Result<()> {
+fn supervise(birth: Birth, layout: Layout, filters: Filters) -> io::Result<()> {
     sys::reset_signals();
-    Supervisor::new(&birth.dir, birth.control, layout)?.run()
+    Supervisor::new(&birth.dir, birth.control, layout, filters)?.run()
 }
 
 /// Waits for the next request. None when there will be no more.

@@ -11,6 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 
 use super::child::{Stage, StartError};
 use super::{credentials, stdio};
+use crate::seccomp::Filter;
 use crate::spec::Process;
 use crate::{sys, within};
 
@@ -22,7 +23,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// Nothing of the image is looked up before every descriptor but the standard streams is closed: a path can lead
 /// through `/proc/self/fd`, and so to whatever the supervisor had open (CVE-2024-21626). What is left is the channel, a
 /// socket that no path opens and that exec closes.
-pub fn become_program(process: &Process, channel: &OwnedFd) -> Result<Infallible, StartError> {
+pub fn become_program(process: &Process, filter: Option<&Filter>, channel: &OwnedFd) -> Result<Infallible, StartError> {
     if process.tty {
         stdio::connect_terminal(channel)?;
     }
@@ -33,7 +34,7 @@ pub fn become_program(process: &Process, channel: &OwnedFd) -> Result<Infallible
     credentials::become_user(process)?;
     enter_working_directory(&process.cwd)?;
     sys::reset_signals();
-    credentials::give_up_privileges(process)?;
+    credentials::give_up_privileges(process, filter)?;
     Err(execute(process))
 }
 

@@ -183,6 +183,13 @@ async fn cve_2019_19921_an_image_cannot_move_proc() {
             header.set_entry_type(tar::EntryType::Symlink);
             header.set_size(0);
             layer.append_link(&mut header, name, "/volume/elsewhere").unwrap();
+            let mut header = tar::Header::new_gnu();
+            header.set_entry_type(tar::EntryType::Directory);
+            header.set_mode(0o755);
+            header.set_size(0);
+            layer
+                .append_data(&mut header, "volume/elsewhere", std::io::empty())
+                .unwrap();
         });
         let why = refusal(&bed, &sandbox, |config| {
             config.image.as_mut().unwrap().image = "test/moved:1".into()
@@ -350,7 +357,8 @@ async fn cve_2025_52565_a_terminal_is_opened_from_a_devpts_alone() {
     let sandbox = bed.sandbox().await;
     let terminals = bed.dir.path().join("terminals");
     fs::create_dir(&terminals).unwrap();
-    let fakes: [(&str, fn(&Path)); 3] = [
+    type Make = fn(&Path);
+    let fakes: [(&str, Make); 3] = [
         ("a link", |place| {
             symlink("/proc/sys/kernel/core_pattern", place).unwrap()
         }),

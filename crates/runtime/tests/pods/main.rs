@@ -5,6 +5,7 @@ mod escape;
 mod host;
 mod lifecycle;
 mod restart;
+mod seccomp;
 mod security;
 mod streams;
 mod unified;

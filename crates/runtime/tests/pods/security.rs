@@ -58,17 +58,6 @@ async fn capabilities_are_dropped_and_kept() {
 }
 
 #[tokio::test]
-async fn the_default_seccomp_profile_lets_programs_run() {
-    let change = |config: &mut v1::ContainerConfig| security(config).seccomp = Some(v1::SecurityProfile::default());
-    check(
-        "echo runs; (echo forks); busybox unshare -n true || echo no namespaces",
-        change,
-        "runs\nforks\nunshare: unshare(0x40000000): Operation not permitted\nno namespaces\n",
-    )
-    .await;
-}
-
-#[tokio::test]
 async fn device_nodes_open_nothing_but_those_given() {
     let script = "echo x > /dev/null && echo null; head -c 3 /dev/zero 2>/dev/null | wc -c >/dev/null; \
                   dd if=/dev/zero of=/dev/null bs=1 count=1 2>/dev/null && echo zero; \

@@ -18,6 +18,8 @@ fn plan(config: &ContainerConfig, image: &RunConfig) -> Result<ContainerSpec, Pl
         passwd: "root:x:0:0:root:/root:/bin/sh\n",
         group: "",
         volume_images: &BTreeMap::from([("files".to_owned(), vec!["top".to_owned(), "base".to_owned()])]),
+        seccomp_profile: br#"{"defaultAction": "SCMP_ACT_LOG"}"#,
+        kernel: (6, 1),
         cgroup_parent: Path::new("/kubepods/pod1"),
     })
 }
@@ -154,20 +156,22 @@ fn ambient_capabilities_are_held_too() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused() {
+fn a_seccomp_profile_of_the_node_travels_by_its_contents() {
     let profile = SecurityProfile {
         profile_type: ProfileType::Localhost.into(),
-        localhost_ref: "p.json".into(),
+        localhost_ref: "/seccomp/p.json".into(),
     };
-    let security = LinuxContainerSecurityContext {
+    let mut security = LinuxContainerSecurityContext {
         seccomp: Some(profile),
         ..Default::default()
     };
-    let error = plan(&with_security(security), &image()).unwrap_err();
-    assert_eq!(
-        error,
-        PlanError::Unsupported("seccomp profiles of type Localhost".into())
-    );
+    let config = with_security(security.clone());
+    assert_eq!(seccomp_file(&config), Some("/seccomp/p.json"));
+    let spec = plan(&config, &image()).unwrap();
+    assert!(matches!(&spec.process.seccomp, Seccomp::Localhost(profile) if profile.rules.is_empty()));
+    // A privileged container is not confined, and its profile is not even read.
+    security.privileged = true;
+    assert_eq!(seccomp_file(&with_security(security)), None);
 }
 
 #[test]
