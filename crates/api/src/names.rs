@@ -259,9 +259,14 @@ fn has_leading_zeros(text: &str) -> bool {
 
 /// An address that a service can send traffic to.
 pub fn endpoint_address(text: &str) -> Vec<String> {
-    let found = ip_address(text);
-    let Ok(address) = text.parse::<IpAddr>() else {
-        return found;
+    ip_address(text).into_iter().chain(special_address(text)).collect()
+}
+
+/// What is special about an address to which no service can send traffic. An IPv4 address stays what it is however it is
+/// written.
+pub fn special_address(text: &str) -> Vec<String> {
+    let Some(address) = read_address(text) else {
+        return Vec::new();
     };
     let (local, group) = match address {
         IpAddr::V4(address) => (address.is_link_local(), address.octets()[..3] == [224, 0, 0]),
@@ -285,11 +290,18 @@ pub fn endpoint_address(text: &str) -> Vec<String> {
             "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)".to_owned(),
         ),
     ];
-    let special = checks
-        .into_iter()
-        .filter(|(holds, _)| *holds)
-        .map(|(_, problem)| problem);
-    found.into_iter().chain(special).collect()
+    let special = checks.into_iter().filter(|(holds, _)| *holds);
+    special.map(|(_, problem)| problem).collect()
+}
+
+/// The address that a text means, even if it is not written as it should be.
+fn read_address(text: &str) -> Option<IpAddr> {
+    let padded = || -> Option<IpAddr> {
+        let parts: Option<Vec<u8>> = text.split('.').map(|part| part.parse().ok()).collect();
+        let parts: [u8; 4] = parts?.try_into().ok()?;
+        Some(IpAddr::from(parts))
+    };
+    Some(text.parse().ok().or_else(padded)?.to_canonical())
 }
 
 pub fn cidr(text: &str) -> Vec<String> {
@@ -428,6 +440,20 @@ mod tests {
         assert_eq!(
             endpoint_address("127.0.0.1"),
             ["may not be in the loopback range (127.0.0.0/8, ::1/128)"]
+        );
+        assert_eq!(
+            endpoint_address("::ffff:127.0.0.1"),
+            [
+                "must not be an IPv4-mapped IPv6 address",
+                "may not be in the loopback range (127.0.0.0/8, ::1/128)"
+            ]
+        );
+        assert_eq!(
+            endpoint_address("169.254.169.0254"),
+            [
+                "must not have leading 0s",
+                "may not be in the link-local range (169.254.0.0/16, fe80::/10)"
+            ]
         );
         assert_eq!(cidr("10.0.0.0/8"), [""; 0]);
         assert_eq!(cidr("::/0"), [""; 0]);

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::names::{dns1123_label, dns1123_subdomain, endpoint_address, label_key, label_value};
+use crate::names::{dns1123_label, dns1123_subdomain, ip_address, label_key, label_value, special_address};
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value};
 
@@ -116,23 +116,10 @@ fn validate_endpoints(slice: &Value, kind: &str, problems: &mut Problems) {
         for (index, address) in addresses.iter().enumerate() {
             let address = address.as_str().unwrap_or_default();
             let (list, path) = (path.child("addresses"), path.child("addresses").index(index));
-            match (kind, address.contains(':')) {
-                ("FQDN", _) => problems.form(&path, "", address, dns1123_subdomain(address, false)),
-                (family, is_v6) => {
-                    problems.form(&path, "", address, endpoint_address(address));
-                    // Newer than other kinds, it takes an address in one notation alone.
-                    if let Ok(parsed) = address.parse::<std::net::IpAddr>()
-                        && parsed.to_string() != address
-                        && endpoint_address(address).is_empty()
-                    {
-                        let detail = format!("must be in canonical form (\"{parsed}\")");
-                        problems.invalid(&path, "", address, detail);
-                    }
-                    let fits = is_v6 == (family == "IPv6");
-                    if !fits && matches!(family, "IPv4" | "IPv6") {
-                        problems.invalid(&list, "", address, format!("must be an {family} address"));
-                    }
-                }
+            match kind {
+                "FQDN" => problems.form(&path, "", address, dns1123_subdomain(address, false)),
+                "IPv4" | "IPv6" => validate_address(address, kind, (&list, &path), problems),
+                _ => {}
             }
         }
         if let Some(name) = endpoint["hostname"].as_str() {
@@ -143,6 +130,26 @@ fn validate_endpoints(slice: &Value, kind: &str, problems: &mut Problems) {
         }
         validate_hints(&endpoint["hints"], &path.child("hints"), problems);
     }
+}
+
+/// An address of a family. What is not written as an address is told nothing more about.
+fn validate_address(address: &str, family: &str, (list, path): (&Path, &Path), problems: &mut Problems) {
+    let form = ip_address(address);
+    if !form.is_empty() {
+        return problems.form(path, "", address, form);
+    }
+    // Newer than other kinds, it takes an address in one notation alone.
+    if let Ok(parsed) = address.parse::<std::net::Ipv6Addr>()
+        && parsed.to_string() != address
+        && family == "IPv6"
+    {
+        let detail = format!("must be in canonical form (\"{parsed}\")");
+        return problems.invalid(path, "", address, detail);
+    }
+    if address.contains(':') != (family == "IPv6") {
+        problems.invalid(list, "", address, format!("must be an {family} address"));
+    }
+    problems.form(path, "", address, special_address(address));
 }
 
 /// Zones and nodes that an endpoint is meant for, each once.
