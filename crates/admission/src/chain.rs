@@ -1,11 +1,13 @@
 //! What admission is asked and in which order its plugins answer.
 
 use std::hash::{Hash, Hasher};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use api::{Error, Fields, Resource, Value};
 use async_trait::async_trait;
 use auth::User;
+use client::destination::{DestinationError, Destinations, Origin};
 
 use crate::{Reinvocation, Remarks};
 
@@ -91,6 +93,11 @@ pub trait Lookup: Send + Sync {
     async fn convert(&self, mut object: Value, to: &'static Resource) -> Result<Value, Error> {
         api::convert(&mut object, &to.api_version());
         Ok(object)
+    }
+
+    /// Whether the server may connect to an address that others than administrators chose.
+    fn check_destination(&self, address: SocketAddr, origin: Origin) -> Result<(), DestinationError> {
+        Destinations::default().check(address, origin, &[])
     }
 
     /// Fills in defaults and restores the normal form after a change from outside.

@@ -22,4 +22,4 @@ mod webhook;
 pub use chain::{Attributes, Chain, Companion, Lookup, Operation, Plugin};
 pub use reinvoke::Reinvocation;
 pub use remarks::Remarks;
-pub use services::{Services, endpoint};
+pub use services::{Endpoint, Services, endpoints, take_one};

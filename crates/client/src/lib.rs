@@ -15,6 +15,7 @@ mod cache;
 mod client;
 mod config;
 mod connection;
+pub mod destination;
 mod discovery;
 mod error;
 mod events;

@@ -8,6 +8,7 @@ mod trust;
 pub use trust::client_config as webhook_tls;
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tracing::debug;
 
+use crate::destination::{self, DestinationError, Destinations, Origin};
+
 /// The longest answer that is read.
 const MAX_ANSWER_BYTES: usize = 8 * 1024 * 1024;
 
@@ -38,6 +41,11 @@ const MAX_EXPLANATION_BYTES: usize = 2048;
 pub trait ServiceResolver: Send + Sync {
     /// The address and port of one ready endpoint behind a Service's port.
     fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<(String, u16), String>;
+
+    /// Whether a connection may lead to an address that others than administrators chose.
+    fn check(&self, address: SocketAddr, origin: Origin) -> Result<(), DestinationError> {
+        Destinations::default().check(address, origin, &[])
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -136,7 +144,7 @@ impl Webhook {
                 answer => return answer.map_err(|error| error.to_string()),
             }
         }
-        let fresh = self.connect(&to).await?;
+        let fresh = self.connect(services, &to).await?;
         let answer = self.send(fresh, self.request(body, timeout)?).await;
         answer.map_err(|error| match error.is_incomplete_message() {
             true => "EOF".to_owned(),
@@ -172,16 +180,13 @@ impl Webhook {
         Ok((code, body))
     }
 
-    async fn connect(&self, to: &(String, u16)) -> Result<Idle, String> {
+    async fn connect(&self, services: &dyn ServiceResolver, to: &(String, u16)) -> Result<Idle, String> {
         let tls = self
             .tls
             .get_or_init(|| trust::client_config(self.authority_pem.as_deref(), None));
         let connector = TlsConnector::from(tls.clone()?);
         let name = ServerName::try_from(self.address.server_name()).map_err(|error| error.to_string())?;
-        let stream = TcpStream::connect((to.0.as_str(), to.1))
-            .await
-            .map_err(|error| dial_error(to, &error))?;
-        stream.set_nodelay(true).map_err(|error| dial_error(to, &error))?;
+        let stream = self.dial(services, to).await?;
         let stream = connector
             .connect(name, stream)
             .await
@@ -195,6 +200,21 @@ impl Webhook {
             }
         });
         Ok(Idle { to: to.clone(), sender })
+    }
+
+    async fn dial(&self, services: &dyn ServiceResolver, to: &(String, u16)) -> Result<TcpStream, String> {
+        let failed = |error: io::Error| dial_error(to, &error);
+        let addresses = destination::resolve(&to.0, to.1).await.map_err(failed)?;
+        for address in &addresses {
+            match services.check(*address, self.address.origin()) {
+                // That it is the webhook and nobody else is what its certificate shows.
+                Ok(()) | Err(DestinationError::OwnMachine(_)) => {}
+                Err(refused) => return Err(format!("dial tcp {address}: {refused}")),
+            }
+        }
+        let stream = TcpStream::connect(addresses.as_slice()).await.map_err(failed)?;
+        stream.set_nodelay(true).map_err(failed)?;
+        Ok(stream)
     }
 
     fn request(&self, body: Bytes, timeout: Duration) -> Result<Request<Full<Bytes>>, String> {
@@ -248,6 +268,15 @@ impl Address {
         match self {
             Address::Url { host, .. } => host.clone(),
             Address::Service { namespace, name, .. } => format!("{name}.{namespace}.svc"),
+        }
+    }
+
+    /// Who says where it is: a URL with an address is an administrator's word, and so is one with the machine's own name.
+    fn origin(&self) -> Origin {
+        match self {
+            Address::Url { host, .. } if host == "localhost" || host.parse::<IpAddr>().is_ok() => Origin::Literal,
+            Address::Url { .. } => Origin::Name,
+            Address::Service { .. } => Origin::Object,
         }
     }
 

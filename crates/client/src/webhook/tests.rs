@@ -20,6 +20,20 @@ impl ServiceResolver for Services {
         let port = self.0.ok_or_else(|| format!("service {name:?} not found"))?;
         Ok(("127.0.0.1".to_owned(), port))
     }
+
+    /// Whatever these tests serve on is this machine's.
+    fn check(&self, _address: SocketAddr, _origin: Origin) -> Result<(), DestinationError> {
+        Ok(())
+    }
+}
+
+/// A cluster whose EndpointSlices are written by somebody who wants to be connected to this address.
+struct Led(&'static str, u16);
+
+impl ServiceResolver for Led {
+    fn resolve(&self, _namespace: &str, _name: &str, _port: u16) -> Result<(String, u16), String> {
+        Ok((self.0.to_owned(), self.1))
+    }
 }
 
 /// Serves on loopback with a certificate of its own making; the port and the certificate as `caBundle`.
@@ -128,4 +142,35 @@ async fn what_fails_is_said_as_go_says_it() {
             .await
             .unwrap_err(),
     );
+}
+
+#[tokio::test]
+async fn an_endpoint_on_loopback_is_not_connected_to() {
+    let (port, bundle) = serve(|_| (200, "fine")).await;
+    for address in ["127.0.0.1", "::ffff:127.0.0.1", "0.0.0.0", "localhost", "127.1"] {
+        let webhook = Webhook::new(&of_service("/", &bundle)).unwrap();
+        let refused = webhook.post(&Led(address, port), Bytes::new(), LONG).await.unwrap_err();
+        assert!(
+            refused.to_string().contains("address not allowed: "),
+            "{address}: {refused}"
+        );
+    }
+}
+
+/// Names are resolved by whoever answers for them; `localhost` is the machine's own name and no answer of anybody.
+#[test]
+fn an_administrators_url_is_taken_at_its_word_and_a_name_is_not() {
+    let origin = |url: &str| Address::parse(&json!({ "url": url })).unwrap().origin();
+    for url in ["https://127.0.0.1:9443/x", "https://[::1]/x", "https://localhost:8443"] {
+        assert_eq!(origin(url), Origin::Literal, "{url}");
+    }
+    for url in [
+        "https://hook.example.com",
+        "https://127.1/x",
+        "https://localhost.example.com",
+    ] {
+        assert_eq!(origin(url), Origin::Name, "{url}");
+    }
+    let service = Address::parse(&of_service("/", "")).unwrap();
+    assert_eq!(service.origin(), Origin::Object);
 }
