@@ -1,7 +1,7 @@
 //! The objects every cluster begins with. Written in few large batches, because readiness waits for them.
 
 use std::borrow::Cow;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use api::{Error, Resource, Value, kinds};
 use serde_json::json;
@@ -35,6 +35,16 @@ pub struct ClusterFacts {
     pub authority: String,
     /// PEM of the authority for client certificates.
     pub client_authority: String,
+    /// The node that runs in this process, if one does.
+    pub local_node: Option<LocalNode>,
+}
+
+/// A node in the same process as the server, about which the server need not take anybody's word.
+#[derive(Clone, Debug)]
+pub struct LocalNode {
+    pub name: String,
+    /// Where its kubelet serves.
+    pub kubelet: SocketAddr,
 }
 
 /// Everything that must exist before the server is ready.
@@ -50,6 +60,7 @@ pub fn seeds(registry: &Registry, facts: &ClusterFacts) -> Vec<Seed> {
         ))
     }));
     seeds.extend(mark_writers());
+    seeds.extend(kubelet_client());
     seeds.extend(priority_classes());
     seeds.extend(crate::fairness::seeds());
     seeds.extend(own_service(registry, facts));
@@ -129,6 +140,20 @@ impl Registry {
         }
         Ok(())
     }
+}
+
+/// The identity that servers make for themselves to ask kubelets. It has no group, and no server answers it: what it may
+/// is for kubelets to find out.
+pub const KUBELET_CLIENT: &str = "kube-apiserver-kubelet-client";
+
+fn kubelet_client() -> Option<Seed> {
+    let group = "rbac.authorization.k8s.io";
+    let binding = json!({
+        "metadata": { "name": format!("karve:{KUBELET_CLIENT}") },
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": "system:kubelet-api-admin" },
+        "subjects": [{ "apiGroup": group, "kind": "User", "name": KUBELET_CLIENT }],
+    });
+    Some(Seed::new(kinds::find(group, "v1", "clusterrolebindings")?, binding))
 }
 
 /// Components may tell where their objects are on their way, for `karve trace`. The one role that upstream has not.

@@ -3,7 +3,9 @@
 //! A connection that switches protocols is joined byte by byte, so that whatever client and node agreed on works.
 
 mod dial;
+mod kubelets;
 mod log_socket;
+mod proxy_name;
 pub(crate) mod rewrite;
 mod target;
 
@@ -19,9 +21,10 @@ use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tracing::debug;
 
-pub use dial::{Connection, KubeletDialer, tls_as};
+pub use dial::{Connection, tls};
+pub use kubelets::{KubeletDialer, KubeletTls, KubeletTrust};
 use target::Target;
-pub use target::percent_encode;
+pub use target::{percent_encode, resolve_endpoint};
 
 use crate::body::{self, Body, BoxError, RequestBody};
 use crate::registry;
@@ -85,6 +88,11 @@ pub async fn run(
     // Nodes know no WebSockets for logs: those are ours.
     let log_socket = info.subresource == "log" && log_socket::is_wanted(request.headers());
     let wants_upgrade = asks_upgrade && !log_socket;
+    let (client_side, log_client) = if log_socket {
+        (None, client_side)
+    } else {
+        (client_side, None)
+    };
 
     let (parts, body) = request.into_parts();
     let mut outgoing = Request::new(Full::new(body::read(body).await?));
@@ -97,14 +105,13 @@ pub async fn run(
     let mut response = send(connection, outgoing)
         .await
         .map_err(|error| unreachable_target(&target, error))?;
-    let client_side = match switched(&mut response, client_side) {
-        Ok(switched) => return Ok(switched),
-        Err(client_side) => client_side,
-    };
+    if let Some(switched) = switched(&mut response, client_side)? {
+        return Ok(switched);
+    }
     if info.subresource == "log" && !response.status().is_success() {
         return Err(kubelet_error(response).await);
     }
-    if let (true, Some(client_side)) = (log_socket, client_side) {
+    if let Some(client_side) = log_client {
         return log_socket::answer(&parts.headers, client_side, response.into_body());
     }
     response.headers_mut().remove(CONNECTION);
@@ -195,20 +202,25 @@ fn to_directory(info: &RequestInfo, request: &Request<RequestBody>) -> Option<Re
     Some(response)
 }
 
-/// Joins both sides when the other one agreed to switch protocols; otherwise gives the client's side back.
+/// Joins both sides when the other one agreed to switch protocols. Any other answer ends the client's wish: bytes that it
+/// sends afterwards are requests to this server again, and never reach the connection that this server is known on.
 pub fn switched(
     response: &mut Response<hyper::body::Incoming>,
     client_side: Option<OnUpgrade>,
-) -> Result<Response<Body>, Option<OnUpgrade>> {
-    match client_side {
-        Some(client_side) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+) -> Result<Option<Response<Body>>, Error> {
+    match (response.status(), client_side) {
+        (StatusCode::SWITCHING_PROTOCOLS, Some(client_side)) => {
             tokio::spawn(join(client_side, hyper::upgrade::on(&mut *response)));
             let mut switched = Response::new(body::empty());
             *switched.status_mut() = response.status();
             *switched.headers_mut() = std::mem::take(response.headers_mut());
-            Ok(switched)
+            Ok(Some(switched))
         }
-        other => Err(other),
+        (StatusCode::SWITCHING_PROTOCOLS, None) => Err(Error::new(
+            Reason::ServiceUnavailable,
+            "error trying to reach service: it switched protocols without being asked to",
+        )),
+        _ => Ok(None),
     }
 }
 

@@ -43,7 +43,7 @@ mod transport;
 mod verbs;
 mod watch;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -55,9 +55,9 @@ use tokio::task::JoinHandle;
 
 pub use aggregation::FrontProxy;
 pub use allocate::{ServiceNetwork, Services};
-pub use bootstrap::ClusterFacts;
+pub use bootstrap::{ClusterFacts, KUBELET_CLIENT, LocalNode};
 pub use codec::EtcdCodec;
-pub use connect::KubeletDialer;
+pub use connect::{KubeletDialer, KubeletTls, KubeletTrust};
 pub use fairness::{MAX_READS_IN_FLIGHT, MAX_WRITES_IN_FLIGHT};
 pub use gate::{AuthorizationMode, Gate, GateOptions};
 pub use nonresource::GIT_VERSION;
@@ -73,7 +73,7 @@ pub struct Options {
     pub gate: GateOptions,
     pub services: Services,
     pub facts: ClusterFacts,
-    pub kubelet_tls: Arc<ClientConfig>,
+    pub kubelets: KubeletDialer,
     pub front_proxy: FrontProxy,
     /// For pods and services behind `https:` in a proxy path, whose certificates nobody vouches for.
     pub insecure_tls: Arc<ClientConfig>,
@@ -120,8 +120,9 @@ impl ApiServer {
         chain.push(Box::new(device_admin::DeviceAdminAccess));
         let metrics: Arc<metrics::Metrics> = Arc::default();
         let chain = chain.wrapped(|plugin| metrics::Timed::around(plugin, &metrics));
-        let registry =
+        let mut registry =
             registry::Registry::new(store.clone(), &hub, STORE_ROOT, chain, options.services, &metrics.store);
+        registry.destinations.server = Some(SocketAddr::new(options.facts.advertise, options.facts.secure_port));
         let server = Arc::new(ApiServer {
             registry,
             gate,
@@ -129,9 +130,7 @@ impl ApiServer {
             aggregation: aggregation::Aggregation::new(options.front_proxy),
             metrics,
             pages: options.pages,
-            kubelets: KubeletDialer {
-                tls: options.kubelet_tls,
-            },
+            kubelets: options.kubelets,
             insecure_tls: options.insecure_tls,
             facts: options.facts,
             ready: AtomicBool::new(false),

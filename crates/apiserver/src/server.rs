@@ -130,6 +130,16 @@ async fn connection(
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let certificate = certificate.and_then(|certificate| gate::client_certificate(certificate));
+    if let Some(shown) = certificate
+        .as_ref()
+        .filter(|shown| server.kubelets.is_reserved(&shown.user))
+    {
+        warn!(
+            user = shown.user.name,
+            "Refused a connection by the identity that is for asking kubelets: a Node's address leads to this server"
+        );
+        return Ok(());
+    }
     if let Some(certificate) = &certificate
         && !place.identify(hash_of(&certificate.user.name))
     {

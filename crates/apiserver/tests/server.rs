@@ -3,6 +3,7 @@
 mod authorization;
 mod beside;
 mod cluster;
+mod connect;
 mod custom;
 mod documents;
 mod nodes;

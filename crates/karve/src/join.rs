@@ -60,7 +60,7 @@ pub async fn run(layout: &Layout, args: JoinArgs) -> Result<()> {
     )?;
     // The server's certificate is from an authority of this machine's own: the cluster's key never leaves its server.
     let name = &token.node;
-    let serving = Authority::open(layout)?.server(&format!("system:node:{name}"), &[name], &[node_ip])?;
+    let serving = Authority::open(layout)?.kubelet_server(name, node_ip)?;
     let runtime = footprint.open_runtime().await?;
     let setup = NodeSetup {
         args: node,

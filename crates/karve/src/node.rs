@@ -153,6 +153,10 @@ pub enum NodeRuntime {
 }
 
 impl NodeArgs {
+    pub fn node_name(&self) -> String {
+        self.hostname_override.clone().unwrap_or_else(host_name)
+    }
+
     /// What this machine has too little of to take pods, for a node whose files are at `root_dir`.
     pub fn shortages(&self, root_dir: &Path) -> Vec<Shortage> {
         self.eviction_hard.shortages(&Measurements::take(&Places::on(root_dir)))
@@ -172,7 +176,7 @@ impl NodeFootprint {
     pub fn new(layout: &Layout, args: &NodeArgs, network: &ClusterNetwork) -> NodeFootprint {
         let runtime = Self::of_runtime(layout, args.pod_cidr, network.cluster_cidr, network.service_cidr);
         NodeFootprint {
-            node_name: args.hostname_override.clone().unwrap_or_else(host_name),
+            node_name: args.node_name(),
             runtime_endpoint: args.container_runtime_endpoint.clone(),
             bridge: args.bridge.clone().unwrap_or(runtime.bridge),
             registry_mirrors: args.registry_mirror.clone(),

@@ -78,16 +78,16 @@ impl Authority {
         self.sign(params)
     }
 
+    /// A certificate by which a kubelet proves which node it serves for.
+    pub fn kubelet_server(&self, node: &str, address: IpAddr) -> Result<Identity> {
+        let mut params = server_leaf(&format!("system:node:{node}"), &[node], &[address])?;
+        params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+        self.sign(params)
+    }
+
     /// A certificate by which a server proves to be reached under any of these names and addresses.
     pub fn server(&self, name: &str, dns_names: &[&str], addresses: &[IpAddr]) -> Result<Identity> {
-        let mut params = leaf(name, ExtendedKeyUsagePurpose::ServerAuth)?;
-        for dns_name in dns_names {
-            params.subject_alt_names.push(SanType::DnsName((*dns_name).try_into()?));
-        }
-        params
-            .subject_alt_names
-            .extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
-        self.sign(params)
+        self.sign(server_leaf(name, dns_names, addresses)?)
     }
 
     fn sign(&self, params: CertificateParams) -> Result<Identity> {
@@ -103,11 +103,8 @@ impl Authority {
 /// A certificate by which a server shows its names though nobody vouches for it.
 pub fn self_signed(name: &str, dns_names: &[&str]) -> Result<Identity> {
     let key = KeyPair::generate()?;
-    let mut params = leaf(name, ExtendedKeyUsagePurpose::ServerAuth)?;
+    let mut params = server_leaf(name, dns_names, &[])?;
     params.use_authority_key_identifier_extension = false;
-    for dns_name in dns_names {
-        params.subject_alt_names.push(SanType::DnsName((*dns_name).try_into()?));
-    }
     let certificate = params.self_signed(&key)?;
     Ok(Identity {
         certificate_pem: certificate.pem(),
@@ -142,6 +139,17 @@ fn make_authority(common_name: &str) -> Result<Identity> {
         certificate_pem: certificate.pem(),
         key_pem: key.serialize_pem(),
     })
+}
+
+fn server_leaf(name: &str, dns_names: &[&str], addresses: &[IpAddr]) -> Result<CertificateParams> {
+    let mut params = leaf(name, ExtendedKeyUsagePurpose::ServerAuth)?;
+    for dns_name in dns_names {
+        params.subject_alt_names.push(SanType::DnsName((*dns_name).try_into()?));
+    }
+    params
+        .subject_alt_names
+        .extend(addresses.iter().map(|address| SanType::IpAddress(*address)));
+    Ok(params)
 }
 
 fn leaf(name: &str, purpose: ExtendedKeyUsagePurpose) -> Result<CertificateParams> {

@@ -1,14 +1,14 @@
 //! `karve up`: the whole cluster in this process.
 
 use std::fs::OpenOptions;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ::apiserver::{ApiServer, InProcess};
+use ::apiserver::{ApiServer, InProcess, LocalNode};
 use ::controllers::{Accounts, Settings, SigningAuthority};
 use ::scheduler::SchedulerMetrics;
 use anyhow::{Context, Result, bail};
@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::component::apiserver::{self, ApiServerArgs, Running};
+use crate::component::apiserver::{self, ApiServerArgs, Running, Surroundings};
 use crate::component::{self, controllers, scheduler};
 use crate::layout::Layout;
 use crate::node::{self, ClusterNetwork, NodeArgs, NodeClients, NodeFootprint, NodeRuntime, NodeSetup};
@@ -93,7 +93,13 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
     let begun = Instant::now();
     RunFile::ensure_stopped(&layout)?;
     let figures = Figures::default();
-    let (running, listener, kubeconfig) = apiserver::start(&layout, &args.server, figures.pages()).await?;
+    let surroundings = Surroundings {
+        pages: figures.pages(),
+        local_node: (!args.no_node).then(|| args.local_node()),
+        // Nodes that join sign their own certificates still.
+        signs_for_kubelets: false,
+    };
+    let (running, listener, kubeconfig) = apiserver::start(&layout, &args.server, surroundings).await?;
     let server = running.server.clone();
     let stop = stop::on_signal();
     let network = args.network.of(&running, &args.server)?;
@@ -124,6 +130,17 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
     components.tasks.iter().for_each(JoinHandle::abort);
     server.stop().await;
     Ok(())
+}
+
+impl UpArgs {
+    /// The node that runs beside the server.
+    fn local_node(&self) -> LocalNode {
+        let node_ip = self.node.node_ip.unwrap_or_else(|| self.server.advertised());
+        LocalNode {
+            name: self.node.node_name(),
+            kubelet: SocketAddr::new(node_ip, self.node.kubelet_port),
+        }
+    }
 }
 
 impl NetworkArgs {
@@ -197,9 +214,7 @@ async fn start_node(
     let runtime = footprint.open_runtime().await?;
     let setup = NodeSetup {
         args,
-        serving: running
-            .authority
-            .server(&format!("system:node:{name}"), &[&name], &[node_ip])?,
+        serving: running.authority.kubelet_server(&name, node_ip)?,
         client_authority_pem: running.authority.certificate_pem.clone(),
         network,
         footprint,

@@ -10,7 +10,8 @@ use api::kinds::pod::POD;
 use api::kinds::priority_class::PRIORITY_CLASS;
 use api::{Resource, Value};
 use apiserver::{
-    ApiServer, AuthorizationMode, ClusterFacts, GateOptions, InProcess, Options, ServiceNetwork, Services,
+    ApiServer, AuthorizationMode, ClusterFacts, GateOptions, InProcess, KubeletTls, KubeletTrust, Options,
+    ServiceNetwork, Services,
 };
 use auth::User;
 use client::{Client, ListOptions, Patch};
@@ -37,6 +38,11 @@ fn options() -> Options {
         .with_no_client_auth();
     let tls = Arc::new(tls);
     let issuers = vec!["https://test".to_owned()];
+    let kubelets = KubeletTls {
+        identity: None,
+        trust: KubeletTrust::Anyone,
+        is_for_kubelets_only: false,
+    };
     Options {
         store: store::memory::open(),
         // No controller makes service accounts or lifts the taints of new nodes here.
@@ -61,8 +67,9 @@ fn options() -> Options {
             secure_port: 6443,
             authority: "PEM".to_owned(),
             client_authority: "PEM".to_owned(),
+            local_node: None,
         },
-        kubelet_tls: tls.clone(),
+        kubelets: kubelets.dialer().expect("a configuration"),
         front_proxy: apiserver::FrontProxy::without_certificate(tls.clone()),
         insecure_tls: tls,
         max_reads_in_flight: 400,

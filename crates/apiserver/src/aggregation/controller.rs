@@ -149,7 +149,7 @@ impl Controller {
             return refused("ServicePortError", message);
         };
         let port = port.text("name");
-        if admission::endpoint(&lookup, namespace, name, port).is_none() {
+        if admission::endpoints(&lookup, namespace, name, port).is_empty() {
             let message =
                 format!("endpointslices for service/{name} in {namespace:?} have no addresses with port name {port:?}");
             return refused("MissingEndpoints", message);

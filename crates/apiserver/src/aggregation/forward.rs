@@ -6,7 +6,6 @@ use std::time::Duration;
 use api::{Error, Reason, Value};
 use auth::User;
 use bytes::Bytes;
-use client::ServiceResolver;
 use http::header::{ACCEPT, CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
@@ -52,7 +51,7 @@ pub async fn forward(
     let mut response = connect::send(connection, outgoing)
         .await
         .map_err(|error| unreachable(remote, error.to_string()))?;
-    if let Ok(switched) = connect::switched(&mut response, client_side) {
+    if let Some(switched) = connect::switched(&mut response, client_side)? {
         return Ok(switched);
     }
     response.headers_mut().remove(CONNECTION);
@@ -104,12 +103,14 @@ pub fn document_user() -> User {
 
 async fn dial(server: &ApiServer, remote: &Remote) -> Result<Connection, String> {
     let tls = remote.tls.clone()?;
-    let (address, port) = {
+    let endpoint = {
         let lookup = server.registry.lookup();
-        admission::Services(&lookup).resolve(&remote.namespace, &remote.service, remote.port)?
+        admission::Services(&lookup).endpoint(&remote.namespace, &remote.service, remote.port)?
     };
-    connect::tls_as(tls, &remote.host(), &address, port)
-        .await
+    let addresses = connect::resolve_endpoint(server, &remote.namespace, &endpoint, remote.is_verified).await?;
+    let connected = connect::tls(tls, &remote.host(), &addresses).await;
+    connected
+        .map(|stream| Box::new(stream) as Connection)
         .map_err(|error| error.to_string())
 }
 

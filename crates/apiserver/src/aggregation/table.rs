@@ -22,6 +22,8 @@ pub struct Remote {
     /// What it was made from, so that it is made anew only when that changes.
     spec: Value,
     pub tls: Result<Arc<ClientConfig>, String>,
+    /// Whether its certificate shows who it is.
+    pub is_verified: bool,
     seen: Mutex<Arc<Seen>>,
 }
 
@@ -73,6 +75,7 @@ impl Remote {
             port: u16::try_from(service.number("port")).unwrap_or(443),
             priorities: (spec.number("groupPriorityMinimum"), spec.number("versionPriority")),
             tls: tls(spec, front_proxy),
+            is_verified: !spec.flag("insecureSkipTLSVerify"),
             spec: spec.clone(),
             seen: Mutex::default(),
         }

@@ -1,18 +1,25 @@
 //! Where a request is passed on to.
+//!
+//! What a Node, a Pod or an EndpointSlice says of its address was written by a node or a user. It is resolved once, checked,
+//! and connected to as it was checked.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use admission::Lookup;
-use api::{Error, Reason, Value, kinds};
+use api::{Error, Fields, Reason, Value, kinds};
+use client::destination::{self, DestinationError, Origin};
 use http::Uri;
 
 use super::dial::{self, Connection};
+use super::proxy_name::ProxyName;
 use crate::ApiServer;
 use crate::registry::Served;
 use crate::request::{Query, RequestInfo};
 
 enum Way {
-    Kubelet,
+    /// Of the named node.
+    Kubelet(String),
     Plain,
     /// Pods and services behind `https:` have certificates that nobody vouched for.
     Tls,
@@ -20,17 +27,18 @@ enum Way {
 
 pub struct Target {
     way: Way,
-    address: String,
-    port: u16,
+    addresses: Vec<SocketAddr>,
+    /// Whose machine must have been shown to have the address before anything is sent there.
+    machine: Option<Kubelet>,
     pub host: String,
     pub uri: Uri,
 }
 
-/// `[scheme:]name[:port]`, as a proxy path names its target.
-struct ProxyName {
-    tls: bool,
-    name: String,
-    port: String,
+/// Where a Node says that its kubelet answers.
+struct Kubelet {
+    node: String,
+    host: String,
+    port: u16,
 }
 
 impl Target {
@@ -43,31 +51,19 @@ impl Target {
         raw_query: &str,
     ) -> Result<Option<Target>, Error> {
         let target = match (served.resource.plural, info.subresource.as_str()) {
-            ("nodes", _) => {
-                let path = format!("/{}", info.rest);
-                Target::kubelet(
-                    server,
-                    &ProxyName::parse(&info.name)?.name,
-                    super::uri(&path, raw_query)?,
-                )
-                .await
-            }
+            ("nodes", _) => Target::node_proxy(server, info, raw_query).await,
             ("pods", "proxy") => Target::pod_proxy(server, served, info, raw_query).await,
             ("services", _) => Target::service_proxy(server, served, info, raw_query).await,
             ("pods", subresource) => {
-                let pod = server
-                    .registry
-                    .get(served, &info.namespace, &info.name)
-                    .await?
-                    .value(served)?;
+                let pod = stored(server, served, &info.namespace, &info.name).await?;
                 let uri = kubelet_uri(info, subresource, &pod, query)?;
-                match pod["spec"]["nodeName"].as_str().unwrap_or_default() {
+                match pod["spec"].text("nodeName") {
                     "" if subresource == "log" => return Ok(None),
                     "" => Err(Error::bad_request(format!(
                         "pod {} does not have a host assigned",
                         info.name
                     ))),
-                    node => Target::kubelet(server, node, uri).await,
+                    node => Kubelet::find(server, node).await?.target(server, uri, in_full).await,
                 }
             }
             (other, _) => Err(Error::internal(format!("{other} cannot be connected to"))),
@@ -76,12 +72,8 @@ impl Target {
     }
 
     pub async fn dial(&self, server: &ApiServer) -> Result<Connection, Error> {
-        let dialled = match self.way {
-            Way::Kubelet => server.kubelets.dial(&self.address, self.port).await,
-            Way::Plain => dial::plain(&self.address, self.port).await,
-            Way::Tls => dial::tls(server.insecure_tls.clone(), &self.address, self.port).await,
-        };
-        dialled.map_err(|error| {
+        let connected = self.connect(server).await;
+        connected.map_err(|error| {
             Error::new(
                 Reason::ServiceUnavailable,
                 format!("error trying to reach {}: {error}", self.host),
@@ -89,26 +81,49 @@ impl Target {
         })
     }
 
-    async fn kubelet(server: &ApiServer, node: &str, uri: Uri) -> Result<Target, Error> {
-        let served = server.registry.served(&kinds::node::NODE)?;
-        let node = server.registry.get(served, "", node).await?.value(served)?;
-        let address = ["InternalIP", "ExternalIP", "Hostname"]
-            .iter()
-            .find_map(|kind| node_address(&node, kind));
-        let address = address.ok_or_else(|| {
-            Error::new(
-                Reason::ServiceUnavailable,
-                format!("node {} has no address", node["metadata"]["name"]),
-            )
-        })?;
-        let port = node["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
-            .as_u64()
-            .unwrap_or(10250) as u16;
+    async fn connect(&self, server: &ApiServer) -> Result<Connection, String> {
+        if let Way::Kubelet(node) = &self.way {
+            return Ok(Box::new(server.kubelets.dial(node, &self.addresses).await?));
+        }
+        let addresses = match &self.machine {
+            Some(machine) => machine.proved(server, self.addresses.clone()).await?,
+            None => self.addresses.clone(),
+        };
+        let connected: std::io::Result<Connection> = match (&self.way, addresses.first()) {
+            (Way::Tls, Some(first)) => {
+                let name = first.ip().to_string();
+                let connected = dial::tls(server.insecure_tls.clone(), &name, &addresses).await;
+                connected.map(|stream| Box::new(stream) as Connection)
+            }
+            _ => dial::plain(&addresses)
+                .await
+                .map(|stream| Box::new(stream) as Connection),
+        };
+        connected.map_err(|error| error.to_string())
+    }
+
+    async fn node_proxy(server: &ApiServer, info: &RequestInfo, raw_query: &str) -> Result<Target, Error> {
+        let wanted = ProxyName::parse(&info.name, "node")?;
+        let kubelet = Kubelet::find(server, &wanted.name).await?;
+        let uri = super::uri(&format!("/{}", info.rest), raw_query)?;
+        let port = match wanted.port.as_str() {
+            "" => kubelet.port,
+            text => text
+                .parse()
+                .map_err(|_| Error::bad_request(format!("invalid node request {:?}", info.name)))?,
+        };
+        if port == kubelet.port {
+            return kubelet.target(server, uri, in_brief).await;
+        }
+        // Another server of the node's machine. The node must be there, for who may ask for one node must not reach another
+        // by the address that the first one claims.
+        let addresses = resolve(&kubelet.host, port).await?;
+        check(server, &addresses).map_err(in_brief)?;
         Ok(Target {
-            way: Way::Kubelet,
-            host: format!("{address}:{port}"),
-            address,
-            port,
+            way: wanted.way(),
+            host: format!("{}:{port}", kubelet.host),
+            addresses,
+            machine: Some(kubelet),
             uri,
         })
     }
@@ -119,24 +134,22 @@ impl Target {
         info: &RequestInfo,
         raw_query: &str,
     ) -> Result<Target, Error> {
-        let wanted = ProxyName::parse(&info.name)?;
-        let pod = server
-            .registry
-            .get(served, &info.namespace, &wanted.name)
-            .await?
-            .value(served)?;
-        let Some(ip) = pod["status"]["podIP"].as_str().filter(|ip| !ip.is_empty()) else {
-            return Err(Error::bad_request("address not allowed"));
-        };
+        let wanted = ProxyName::parse(&info.name, "pod")?;
+        let pod = stored(server, served, &info.namespace, &wanted.name).await?;
+        let not_allowed = || Error::bad_request("address not allowed");
+        let ip: IpAddr = pod["status"].text("podIP").parse().map_err(|_| not_allowed())?;
         let port = match wanted.port.as_str() {
             "" => container_ports(&pod)
                 .next()
                 .and_then(|port| port["containerPort"].as_u64())
-                .unwrap_or(80) as u16,
+                .and_then(|port| u16::try_from(port).ok())
+                .unwrap_or(80),
             text => named_container_port(&pod, text)
                 .ok_or_else(|| Error::bad_request(format!("pod {} has no port {text:?}", wanted.name)))?,
         };
-        Ok(wanted.target(ip, port, super::uri(&format!("/{}", info.rest), raw_query)?))
+        let uri = super::uri(&format!("/{}", info.rest), raw_query)?;
+        let at = SocketAddr::new(ip, port);
+        Target::of_pod(server, &pod, at, wanted.way(), uri).await
     }
 
     async fn service_proxy(
@@ -145,29 +158,22 @@ impl Target {
         info: &RequestInfo,
         raw_query: &str,
     ) -> Result<Target, Error> {
-        let wanted = ProxyName::parse(&info.name)?;
-        let service = server
-            .registry
-            .get(served, &info.namespace, &wanted.name)
-            .await?
-            .value(served)?;
+        let wanted = ProxyName::parse(&info.name, "service")?;
+        let service = stored(server, served, &info.namespace, &wanted.name).await?;
         let unavailable = || {
             Error::new(
                 Reason::ServiceUnavailable,
                 format!("no endpoints available for service {:?}", info.name),
             )
         };
-        let ports = service["spec"]["ports"].as_array().cloned().unwrap_or_default();
+        let ports = service["spec"].list("ports");
         let port = match wanted.port.as_str() {
             "" => ports.first(),
             text => ports
                 .iter()
                 .find(|port| port["name"] == text || text.parse().is_ok_and(|number: u64| port["port"] == number)),
         };
-        let port_name = port.ok_or_else(unavailable)?["name"]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned();
+        let port_name = port.ok_or_else(unavailable)?.text("name");
         let lookup = server.registry.lookup();
         let slices = lookup.list(&kinds::endpoint_slice::ENDPOINT_SLICE, &info.namespace);
         let is_own = |slice: &Value| slice["metadata"]["labels"]["kubernetes.io/service-name"] == wanted.name;
@@ -175,41 +181,180 @@ impl Target {
         if !slices.iter().any(is_own) {
             return Err(Error::not_found(served.resource, &wanted.name));
         }
-        let (ip, port) =
-            admission::endpoint(&lookup, &info.namespace, &wanted.name, &port_name).ok_or_else(unavailable)?;
-        Ok(wanted.target(&ip, port, super::uri(&format!("/{}", info.rest), raw_query)?))
+        let mut left = admission::endpoints(&lookup, &info.namespace, &wanted.name, port_name);
+        while let Some(endpoint) = admission::take_one(&mut left) {
+            // Slices are written by users. Only pods are proxied to, at addresses that they have.
+            let Some((pod, at)) = pod_of(&lookup, &info.namespace, &endpoint) else {
+                continue;
+            };
+            let uri = super::uri(&format!("/{}", info.rest), raw_query)?;
+            if let Ok(target) = Target::of_pod(server, &pod, at, wanted.way(), uri).await {
+                return Ok(target);
+            }
+        }
+        Err(unavailable())
+    }
+
+    /// A server in a pod. One on the host's network has an address of its node, and that may be this server's machine: then
+    /// the node must be here.
+    async fn of_pod(server: &ApiServer, pod: &Value, at: SocketAddr, way: Way, uri: Uri) -> Result<Target, Error> {
+        let mut target = Target {
+            way,
+            addresses: vec![at],
+            machine: None,
+            host: at.to_string(),
+            uri,
+        };
+        let node = node_of_host_pod(pod);
+        match (server.registry.lookup().check_destination(at, Origin::Object), node) {
+            (Ok(()), _) => {}
+            (Err(DestinationError::OwnMachine(_)), Some(node)) => {
+                target.machine = Some(Kubelet::find(server, &node).await?);
+            }
+            (Err(refused), _) => return Err(in_brief(refused)),
+        }
+        Ok(target)
     }
 }
 
-impl ProxyName {
-    fn parse(text: &str) -> Result<ProxyName, Error> {
-        let parts: Vec<&str> = text.split(':').collect();
-        let (scheme, name, port) = match parts.as_slice() {
-            [name] => ("", *name, ""),
-            [name, port] => ("", *name, *port),
-            [scheme, name, port] => (*scheme, *name, *port),
-            _ => return Err(Error::bad_request(format!("invalid proxy target {text:?}"))),
-        };
-        if !matches!(scheme, "" | "http" | "https") {
-            return Err(Error::bad_request(format!("invalid proxy scheme {scheme:?}")));
-        }
-        Ok(ProxyName {
-            tls: scheme == "https",
-            name: name.to_owned(),
-            port: port.to_owned(),
+impl Kubelet {
+    async fn find(server: &ApiServer, node: &str) -> Result<Kubelet, Error> {
+        let served = server.registry.served(&kinds::node::NODE)?;
+        let object = stored(server, served, "", node).await?;
+        let host = ["InternalIP", "ExternalIP", "Hostname"]
+            .iter()
+            .find_map(|kind| node_address(&object, kind));
+        let host = host.ok_or_else(|| {
+            Error::new(
+                Reason::ServiceUnavailable,
+                format!("node {node:?} has no address in status.addresses"),
+            )
+        })?;
+        let port = object["status"]["daemonEndpoints"]["kubeletEndpoint"].number("Port");
+        Ok(Kubelet {
+            node: node.to_owned(),
+            host,
+            port: match u16::try_from(port) {
+                Ok(port @ 1..) => port,
+                _ => KUBELET_PORT,
+            },
         })
     }
 
-    fn target(&self, ip: &str, port: u16, uri: Uri) -> Target {
-        let way = if self.tls { Way::Tls } else { Way::Plain };
-        Target {
-            way,
-            address: ip.to_owned(),
-            port,
-            host: format!("{ip}:{port}"),
+    /// Those of some addresses of which the kubelet there has shown that they are this node's.
+    async fn proved(&self, server: &ApiServer, mut addresses: Vec<SocketAddr>) -> Result<Vec<SocketAddr>, String> {
+        let with_port = |address: &SocketAddr| SocketAddr::new(address.ip(), self.port);
+        let asked: Vec<SocketAddr> = addresses.iter().map(with_port).collect();
+        if let Some(proved) = server.kubelets.prove(&self.node, &asked).await? {
+            addresses.retain(|address| address.ip() == proved);
+        }
+        Ok(addresses)
+    }
+
+    async fn target(self, server: &ApiServer, uri: Uri, tell: fn(DestinationError) -> Error) -> Result<Target, Error> {
+        let addresses = resolve(&self.host, self.port).await?;
+        // The kubelet in this process may be on loopback, where the machine has no network; nobody else has one there.
+        let is_local = |local: &crate::LocalNode| local.name == self.node && addresses == [local.kubelet];
+        if !server.facts.local_node.as_ref().is_some_and(is_local) {
+            check(server, &addresses).map_err(tell)?;
+        }
+        Ok(Target {
+            way: Way::Kubelet(self.node),
+            host: format!("{}:{}", self.host, self.port),
+            addresses,
+            machine: None,
             uri,
+        })
+    }
+}
+
+/// Used where a Node does not say at which port its kubelet answers.
+const KUBELET_PORT: u16 = 10250;
+
+impl ProxyName {
+    fn way(&self) -> Way {
+        if self.tls { Way::Tls } else { Way::Plain }
+    }
+}
+
+async fn stored(server: &ApiServer, served: &Arc<Served>, namespace: &str, name: &str) -> Result<Value, Error> {
+    server.registry.get(served, namespace, name).await?.value(served)
+}
+
+async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, Error> {
+    let resolved = destination::resolve(host, port).await;
+    resolved.map_err(|error| Error::bad_request(error.to_string()))
+}
+
+/// The addresses of an endpoint of a Service. One on this machine must show by its certificate who it is, or be a pod on
+/// the network of a node that is here.
+pub async fn resolve_endpoint(
+    server: &ApiServer,
+    namespace: &str,
+    endpoint: &admission::Endpoint,
+    shows_certificate: bool,
+) -> Result<Vec<SocketAddr>, String> {
+    let resolved = destination::resolve(&endpoint.address, endpoint.port).await;
+    let addresses = resolved.map_err(|error| error.to_string())?;
+    let mut machine = None;
+    for address in &addresses {
+        let lookup = server.registry.lookup();
+        match lookup.check_destination(*address, Origin::Object) {
+            Ok(()) => {}
+            Err(DestinationError::OwnMachine(_)) if shows_certificate => {}
+            Err(refused @ DestinationError::OwnMachine(_)) => {
+                let node = pod_of(&lookup, namespace, endpoint).and_then(|(pod, _)| node_of_host_pod(&pod));
+                machine = Some(node.ok_or_else(|| refused.to_string())?);
+            }
+            Err(refused) => return Err(refused.to_string()),
         }
     }
+    match machine {
+        None => Ok(addresses),
+        Some(node) => {
+            let kubelet = Kubelet::find(server, &node).await.map_err(|error| error.message)?;
+            kubelet.proved(server, addresses).await
+        }
+    }
+}
+
+/// The node of a pod that is on its host's network.
+fn node_of_host_pod(pod: &Value) -> Option<String> {
+    let node = pod["spec"].text("nodeName");
+    (pod["spec"].flag("hostNetwork") && !node.is_empty()).then(|| node.to_owned())
+}
+
+/// Whether the server may connect to what a Node named. Nodes may well be on the server's own machine.
+fn check(server: &ApiServer, addresses: &[SocketAddr]) -> Result<(), DestinationError> {
+    let lookup = server.registry.lookup();
+    for address in addresses {
+        match lookup.check_destination(*address, Origin::Object) {
+            Ok(()) | Err(DestinationError::OwnMachine(_)) => {}
+            Err(refused) => return Err(refused),
+        }
+    }
+    Ok(())
+}
+
+fn in_full(refused: DestinationError) -> Error {
+    Error::bad_request(refused.to_string())
+}
+
+/// In upstream's words, where it refuses too.
+fn in_brief(refused: DestinationError) -> Error {
+    match refused {
+        DestinationError::Special { .. } => Error::bad_request("address not allowed"),
+        refused => in_full(refused),
+    }
+}
+
+/// The pod that an endpoint is, if it is one and has that address.
+fn pod_of(lookup: &dyn Lookup, namespace: &str, endpoint: &admission::Endpoint) -> Option<(Arc<Value>, SocketAddr)> {
+    let pod = lookup.get(&kinds::pod::POD, namespace, endpoint.pod.as_deref()?)?;
+    let mut addresses = pod["status"].list("podIPs").iter();
+    addresses.find(|address| address.text("ip") == endpoint.address)?;
+    let ip: IpAddr = endpoint.address.parse().ok()?;
+    Some((pod, SocketAddr::new(ip, endpoint.port)))
 }
 
 /// The kubelet's path for a pod's subresource, with the options under the names the kubelet knows them by.
@@ -282,9 +427,9 @@ fn container_name(pod: &Value, wanted: Option<&str>, pod_name: &str) -> Result<S
 }
 
 fn node_address(node: &Value, kind: &str) -> Option<String> {
-    let addresses = node["status"]["addresses"].as_array()?;
-    let found = addresses.iter().find(|address| address["type"] == kind)?;
-    found["address"].as_str().map(str::to_owned)
+    let mut addresses = node["status"].list("addresses").iter();
+    let found = addresses.find(|address| address["type"] == kind)?;
+    Some(found.text("address").to_owned()).filter(|address| !address.is_empty())
 }
 
 fn container_ports(pod: &Value) -> impl Iterator<Item = &Value> {
@@ -297,7 +442,7 @@ fn named_container_port(pod: &Value, text: &str) -> Option<u16> {
         Ok(port) => Some(port),
         Err(_) => container_ports(pod).find(|port| port["name"] == text)?["containerPort"]
             .as_u64()
-            .map(|p| p as u16),
+            .and_then(|port| u16::try_from(port).ok()),
     }
 }
 

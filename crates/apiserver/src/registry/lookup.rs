@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use admission::{Attributes, Operation};
+use admission::{Attributes, Lookup, Operation};
 use api::kinds::namespace::NAMESPACE;
-use api::{Error, Resource, Value};
+use api::{Error, Fields, Resource, Value, kinds};
 use async_trait::async_trait;
 use auth::User;
+use client::destination::{DestinationError, Origin};
 use parking_lot::RwLock;
 use serde_json::json;
 use store::{Entry, Revision};
@@ -176,6 +178,22 @@ fn connect_options(resource: &Resource, subresource: &str, query: &Query) -> Val
 }
 
 impl StoreLookup<'_> {
+    /// Where the API servers of the cluster are reached, as they have written it themselves.
+    fn api_servers(&self) -> Vec<SocketAddr> {
+        let Some(endpoints) = self.get(&kinds::endpoints::ENDPOINTS, "default", "kubernetes") else {
+            return Vec::new();
+        };
+        let mut servers = Vec::new();
+        for subset in endpoints.list("subsets") {
+            let ports = subset.list("ports").iter().map(|port| port.number("port"));
+            let ports: Vec<u16> = ports.filter_map(|port| u16::try_from(port).ok()).collect();
+            let addresses = subset.list("addresses").iter();
+            let addresses = addresses.filter_map(|address| address.text("ip").parse::<IpAddr>().ok());
+            servers.extend(addresses.flat_map(|ip| ports.iter().map(move |port| SocketAddr::new(ip, *port))));
+        }
+        servers
+    }
+
     fn served(&self, resource: &Resource) -> Option<Arc<Served>> {
         self.0.find_row(resource)
     }
@@ -186,7 +204,7 @@ const SOON_PAUSE: Duration = Duration::from_millis(20);
 const SOON_TRIES: usize = 75;
 
 #[async_trait]
-impl admission::Lookup for StoreLookup<'_> {
+impl Lookup for StoreLookup<'_> {
     fn get(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Arc<Value>> {
         let served = self.served(resource)?;
         let entry = self
@@ -266,6 +284,10 @@ impl admission::Lookup for StoreLookup<'_> {
             None => api::convert(&mut object, &to.api_version()),
         }
         Ok(object)
+    }
+
+    fn check_destination(&self, address: SocketAddr, origin: Origin) -> Result<(), DestinationError> {
+        self.0.destinations.check(address, origin, &self.api_servers())
     }
 
     fn complete(&self, resource: &'static Resource, object: &mut Value) -> Result<(), Error> {

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use api::{Error, FieldError, Reason, Resource, Value};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
+use client::destination::Destinations;
 use schema::TypeRef;
 use store::{Entry, Revision, Snapshot, Store, StoreError};
 
@@ -76,6 +77,8 @@ pub struct Registry {
     pub store: Arc<dyn Store>,
     pub admission: admission::Chain,
     pub services: crate::allocate::Services,
+    /// Where objects must not lead connections of this server.
+    pub destinations: Destinations,
     /// Sorted by group, version and plural name.
     served: Vec<Arc<Served>>,
     /// The same by their names and by where their rows are: every request looks up many of them.
@@ -105,6 +108,10 @@ impl Registry {
         Registry {
             store,
             admission,
+            destinations: Destinations {
+                server: None,
+                services: Some((services.network.base, services.network.prefix_length)),
+            },
             services,
             by_names: served.iter().map(|served| (served.address(), served.clone())).collect(),
             by_row: served

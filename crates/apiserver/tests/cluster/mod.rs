@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use apiserver::{
-    AdmissionOptions, ApiServer, AuthorizationMode, ClusterFacts, GateOptions, InProcess, Options, ServiceNetwork,
-    Services,
+    AdmissionOptions, ApiServer, AuthorizationMode, ClusterFacts, GateOptions, InProcess, KubeletTls, KubeletTrust,
+    Options, ServiceNetwork, Services,
 };
 use auth::User;
 use auth::authenticate::{ServiceAccounts, SigningKey, TokenFile};
@@ -44,6 +44,11 @@ impl Cluster {
     }
 
     pub async fn start_on(store: Arc<dyn Store>, plugins: &[&str]) -> Cluster {
+        Cluster::start_changed(store, plugins, |_| {}).await
+    }
+
+    /// A server on which more than that is different.
+    pub async fn start_changed(store: Arc<dyn Store>, plugins: &[&str], change: impl FnOnce(&mut Options)) -> Cluster {
         let (signing, _) = SigningKey::generate().expect("a key can be made");
         let issuer = vec!["https://issuer.example".to_owned()];
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -53,7 +58,12 @@ impl Cluster {
             .with_root_certificates(RootCertStore::empty())
             .with_no_client_auth();
         let tls = Arc::new(tls);
-        let server = ApiServer::start(Options {
+        let kubelets = KubeletTls {
+            identity: None,
+            trust: KubeletTrust::Anyone,
+            is_for_kubelets_only: false,
+        };
+        let mut options = Options {
             store,
             admission: AdmissionOptions {
                 disable: plugins.iter().map(|plugin| (*plugin).to_owned()).collect(),
@@ -76,15 +86,17 @@ impl Cluster {
                 secure_port: 6443,
                 authority: String::new(),
                 client_authority: String::new(),
+                local_node: None,
             },
-            kubelet_tls: tls.clone(),
+            kubelets: kubelets.dialer().expect("a configuration"),
             front_proxy: apiserver::FrontProxy::without_certificate(tls.clone()),
             insecure_tls: tls,
             max_reads_in_flight: 100,
             max_writes_in_flight: 100,
             pages: Vec::new(),
-        });
-        let server = server.await.expect("the server starts");
+        };
+        change(&mut options);
+        let server = ApiServer::start(options).await.expect("the server starts");
         let transport = InProcess::new(server.clone(), User::system("admin", &["system:masters"]));
         Cluster {
             server,

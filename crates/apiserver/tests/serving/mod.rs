@@ -6,7 +6,8 @@ use std::time::Duration;
 use apiserver::ServingTls;
 use http::StatusCode;
 use rcgen::{CertificateParams, KeyPair};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::client::WantsClientCert;
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore};
 use rustls_pki_types::{PrivateKeyDer, ServerName};
 use serde_json::json;
 use serving::ConnectionLimits;
@@ -22,7 +23,7 @@ use crate::cluster::Cluster;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A server on loopback.
-struct Serving {
+pub struct Serving {
     address: std::net::SocketAddr,
     connector: TlsConnector,
     stop: watch::Sender<bool>,
@@ -35,6 +36,25 @@ impl Serving {
     }
 
     async fn start_within(limits: ConnectionLimits, cluster: &Cluster) -> Serving {
+        let client = |trusted| client_builder(trusted).with_no_client_auth();
+        Serving::start_with(limits, cluster, RootCertStore::empty(), client).await
+    }
+
+    /// With clients that a certificate of some authority names. `client` is told whom it can trust.
+    pub async fn start_for(
+        cluster: &Cluster,
+        client_authorities: RootCertStore,
+        client: impl FnOnce(RootCertStore) -> ClientConfig,
+    ) -> Serving {
+        Serving::start_with(ConnectionLimits::default(), cluster, client_authorities, client).await
+    }
+
+    async fn start_with(
+        limits: ConnectionLimits,
+        cluster: &Cluster,
+        client_authorities: RootCertStore,
+        client: impl FnOnce(RootCertStore) -> ClientConfig,
+    ) -> Serving {
         let key = KeyPair::generate().expect("a key");
         let certificate = CertificateParams::new(vec!["localhost".to_owned()]).expect("a name");
         let certificate = certificate.self_signed(&key).expect("a certificate");
@@ -43,21 +63,15 @@ impl Serving {
         let tls = ServingTls {
             certificates: vec![certificate.der().clone()],
             key: PrivateKeyDer::try_from(key.serialize_der()).expect("a key"),
-            client_authorities: RootCertStore::empty(),
+            client_authorities,
         };
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let client = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("protocols are known")
-            .with_root_certificates(trusted)
-            .with_no_client_auth();
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (stop, stopped) = watch::channel(false);
         let tls = tls.config().expect("a configuration");
         Serving {
             address,
-            connector: TlsConnector::from(Arc::new(client)),
+            connector: TlsConnector::from(Arc::new(client(trusted))),
             task: tokio::spawn(apiserver::serve_within(
                 limits,
                 cluster.server(),
@@ -69,15 +83,23 @@ impl Serving {
         }
     }
 
-    async fn connect(&self) -> TlsStream<TcpStream> {
+    pub async fn connect(&self) -> TlsStream<TcpStream> {
         let stream = TcpStream::connect(self.address).await.expect("a connection");
         let name = ServerName::try_from("localhost").expect("a name");
         self.connector.connect(name, stream).await.expect("a handshake")
     }
 }
 
+pub fn client_builder(trusted: RootCertStore) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .expect("protocols are known")
+        .with_root_certificates(trusted)
+}
+
 /// Everything up to the end of the connection.
-async fn read_all(stream: &mut TlsStream<TcpStream>) -> String {
+pub async fn read_all(stream: &mut TlsStream<TcpStream>) -> String {
     let mut read = Vec::new();
     // Whether the end is announced is the peer's affair.
     let _ = timeout(PATIENCE, stream.read_to_end(&mut read)).await.expect("an end");

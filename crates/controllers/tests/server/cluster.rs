@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use api::{Resource, Value};
 use apiserver::{
-    ApiServer, AuthorizationMode, ClusterFacts, GateOptions, InProcess, Options, ServiceNetwork, Services,
+    ApiServer, AuthorizationMode, ClusterFacts, GateOptions, InProcess, KubeletTls, KubeletTrust, Options,
+    ServiceNetwork, Services,
 };
 use auth::User;
 use client::{Client, ListOptions, Patch, QueueMetrics, Transport};
@@ -42,6 +43,11 @@ impl Cluster {
             .with_root_certificates(RootCertStore::empty())
             .with_no_client_auth();
         let tls = Arc::new(tls);
+        let kubelets = KubeletTls {
+            identity: None,
+            trust: KubeletTrust::Anyone,
+            is_for_kubelets_only: false,
+        };
         let options = Options {
             store: store::memory::open(),
             admission: apiserver::AdmissionOptions::default(),
@@ -67,8 +73,9 @@ impl Cluster {
                 secure_port: 6443,
                 authority: "PEM".to_owned(),
                 client_authority: "PEM".to_owned(),
+                local_node: None,
             },
-            kubelet_tls: tls.clone(),
+            kubelets: kubelets.dialer().expect("a configuration"),
             front_proxy: apiserver::FrontProxy::without_certificate(tls.clone()),
             insecure_tls: tls,
             max_reads_in_flight: 400,

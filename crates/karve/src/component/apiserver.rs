@@ -7,13 +7,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use apiserver::{
-    AdmissionOptions, ApiServer, AuthorizationMode, ClusterFacts, FrontProxy, GateOptions, Options, STORE_ROOT,
-    ServiceNetwork, Services, ServingTls,
+    AdmissionOptions, ApiServer, AuthorizationMode, ClusterFacts, FrontProxy, GateOptions, KUBELET_CLIENT,
+    KubeletDialer, KubeletTls, KubeletTrust, LocalNode, Options, STORE_ROOT, ServiceNetwork, Services, ServingTls,
 };
 use auth::authenticate::{PublicKey, ServiceAccounts, SigningKey, TokenFile};
 use clap::Args;
 use metrics::Page;
-use rustls::ClientConfig;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -97,13 +96,14 @@ pub struct ApiServerArgs {
     #[arg(long, default_value = "30000-32767")]
     pub service_node_port_range: String,
 
-    /// The certificate to show to kubelets, PEM
+    /// The certificate to show to kubelets, PEM [default: one of the cluster's authority that is good for nothing else]
     #[arg(long, requires = "kubelet_client_key")]
     pub kubelet_client_certificate: Option<PathBuf>,
     /// The key of --kubelet-client-certificate, PEM
     #[arg(long, requires = "kubelet_client_certificate")]
     pub kubelet_client_key: Option<PathBuf>,
-    /// The authority of kubelets' certificates; without it they are not checked, PEM
+    /// The authority of kubelets' serving certificates, PEM. `karve up` checks them against the cluster's own authority
+    /// without it, the API server alone does not check them then
     #[arg(long)]
     pub kubelet_certificate_authority: Option<PathBuf>,
 
@@ -138,8 +138,25 @@ pub struct ApiServerArgs {
     pub allow_privileged: bool,
 }
 
+impl ApiServerArgs {
+    /// The address that nodes and pods reach this server at.
+    pub fn advertised(&self) -> IpAddr {
+        self.advertise_address.unwrap_or_else(default_address)
+    }
+}
+
 /// How much of etcd's history is kept, as upstream does by default.
 const COMPACTION_INTERVAL: Duration = Duration::from_secs(300);
+
+/// What a server is told by what else runs in its process.
+#[derive(Default)]
+pub struct Surroundings {
+    /// The figures of the other components.
+    pub pages: Vec<Arc<dyn Page>>,
+    pub local_node: Option<LocalNode>,
+    /// Whether kubelets get their serving certificates from the cluster's authority, so that no other is believed.
+    pub signs_for_kubelets: bool,
+}
 
 /// A started server, with what others need to reach it.
 pub struct Running {
@@ -170,12 +187,10 @@ pub type Writing = JoinHandle<Result<()>>;
 
 /// Opens the store, makes what certificates are missing, and starts the server. The listener is yet to be served, and
 /// the kubeconfig may still be on its way to the disk.
-///
-/// `pages` are the figures of what else runs in this process.
 pub async fn start(
     layout: &Layout,
     args: &ApiServerArgs,
-    pages: Vec<Arc<dyn Page>>,
+    surroundings: Surroundings,
 ) -> Result<(Running, TcpListener, Writing)> {
     layout.create()?;
     let authority = Authority::open(layout)?;
@@ -185,7 +200,7 @@ pub async fn start(
         .await
         .with_context(|| format!("cannot listen on {address}; is another cluster running? choose --secure-port"))?;
     let secure_port = listener.local_addr()?.port();
-    let advertise = args.advertise_address.unwrap_or_else(default_address);
+    let advertise = args.advertised();
     let services = services(args)?;
     let network = services.network;
     let serving = serving_tls(args, &authority, advertise, network)?;
@@ -206,13 +221,14 @@ pub async fn start(
             secure_port,
             authority: authority.certificate_pem.clone(),
             client_authority,
+            local_node: surroundings.local_node,
         },
-        kubelet_tls: kubelet_tls(args, &authority)?,
+        kubelets: kubelets(args, &authority, surroundings.signs_for_kubelets)?,
         front_proxy: front_proxy(layout, args)?,
         insecure_tls: tls::client(None, None)?,
         max_reads_in_flight: args.max_requests_inflight,
         max_writes_in_flight: args.max_mutating_requests_inflight,
-        pages,
+        pages: surroundings.pages,
     };
     let local = if args.bind_address.is_unspecified() {
         IpAddr::V4(Ipv4Addr::LOCALHOST)
@@ -238,7 +254,7 @@ pub async fn start(
 
 /// The API server alone, until a signal ends it.
 pub async fn run(layout: &Layout, args: &ApiServerArgs) -> Result<()> {
-    let (running, listener, kubeconfig) = start(layout, args, Vec::new()).await?;
+    let (running, listener, kubeconfig) = start(layout, args, Surroundings::default()).await?;
     kubeconfig.await??;
     eprintln!(
         "serving {}; kubeconfig in {}",
@@ -377,18 +393,32 @@ fn gate_options(layout: &Layout, args: &ApiServerArgs) -> Result<GateOptions> {
     })
 }
 
-fn kubelet_tls(args: &ApiServerArgs, authority: &Authority) -> Result<Arc<ClientConfig>> {
-    let identity = match (&args.kubelet_client_certificate, &args.kubelet_client_key) {
-        (Some(certificate), Some(key)) => pki::Identity {
+/// How kubelets are asked: by an identity that is good for nothing else, unless another one is given.
+fn kubelets(args: &ApiServerArgs, authority: &Authority, signs_for_kubelets: bool) -> Result<KubeletDialer> {
+    let given = match (&args.kubelet_client_certificate, &args.kubelet_client_key) {
+        (Some(certificate), Some(key)) => Some(pki::Identity {
             certificate_pem: read(certificate)?,
             key_pem: read(key)?,
-        },
-        _ => authority.client("kube-apiserver-kubelet-client", &["system:masters"])?,
+        }),
+        _ => None,
     };
-    match &args.kubelet_certificate_authority {
-        Some(path) => tls::client(Some(&read(path)?), Some(&identity)),
-        None => tls::client(None, Some(&identity)),
-    }
+    let is_for_kubelets_only = given.is_none();
+    let identity = given.map_or_else(|| authority.client(KUBELET_CLIENT, &[]), Ok)?;
+    let trust = match &args.kubelet_certificate_authority {
+        Some(path) => KubeletTrust::NodesOrNames(tls::roots(&read(path)?)?),
+        None if signs_for_kubelets => KubeletTrust::Nodes(tls::roots(&authority.certificate_pem)?),
+        None => KubeletTrust::Anyone,
+    };
+    let tls = KubeletTls {
+        identity: Some((
+            tls::certificates(&identity.certificate_pem)?,
+            tls::key(&identity.key_pem)?,
+        )),
+        trust,
+        is_for_kubelets_only,
+    };
+    tls.dialer()
+        .context("the certificate for asking kubelets cannot be used")
 }
 
 /// How other API servers know that requests come from this one: by an authority that signs nothing else.

@@ -133,7 +133,7 @@ fn serving(layout: &Layout, args: &KubeletArgs, name: &str, node_ip: IpAddr) -> 
         return Ok((read(certificate)?, read(key)?));
     }
     layout.create()?;
-    let identity = Authority::open(layout)?.server(&format!("system:node:{name}"), &[name], &[node_ip])?;
+    let identity = Authority::open(layout)?.kubelet_server(name, node_ip)?;
     Ok((identity.certificate_pem.into_bytes(), identity.key_pem.into_bytes()))
 }
 

@@ -1,0 +1,185 @@
+//! Kubelets prove which node they are, and servers ask them by an identity that is good for nothing else.
+
+use std::sync::atomic::Ordering;
+
+use apiserver::{KubeletTls, KubeletTrust};
+use http::StatusCode;
+use rcgen::ExtendedKeyUsagePurpose;
+use rustls_pki_types::PrivateKeyDer;
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+
+use super::kubelet::{Answer, Authority, Identity, Kubelet};
+use super::{HELLO, NODES, cluster, message};
+use crate::cluster::Cluster;
+use crate::serving::{Serving, client_builder, read_all};
+
+/// What somebody hears who asks for a node whose kubelet shows this certificate.
+async fn refusal(authority: &Authority, shown: Identity) -> String {
+    let kubelet = Kubelet::serve(shown, authority, Answer::new(HELLO)).await;
+    let cluster = cluster(authority, "one", &kubelet).await;
+    let (code, answer) = cluster.get(&format!("{NODES}/one/proxy/metrics")).await;
+    assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE, "{answer}");
+    assert_eq!(kubelet.received.lock().len(), 0, "nothing was asked");
+    assert_eq!(kubelet.clients.lock().len(), 0, "it was not shown who asks");
+    message(&answer).to_owned()
+}
+
+#[tokio::test]
+async fn who_signed_its_own_certificate_is_shown_nothing() {
+    let told = refusal(&Authority::new(), Authority::new().serving("one")).await;
+    assert!(
+        told.contains("the kubelet certificate authority did not sign"),
+        "{told}"
+    );
+    assert!(told.contains("kubectl certificate approve"), "{told}");
+}
+
+#[tokio::test]
+async fn a_node_is_not_answered_for_by_another() {
+    let authority = Authority::new();
+    let told = refusal(&authority, authority.serving("two")).await;
+    assert!(
+        told.contains("is not the kubelet of node \"one\", but system:node:two"),
+        "{told}"
+    );
+}
+
+/// Any holder of some certificate of the cluster's is not a kubelet by that.
+#[tokio::test]
+async fn only_certificates_for_serving_as_a_node_count() {
+    let authority = Authority::new();
+    let server = ExtendedKeyUsagePurpose::ServerAuth;
+    for (shown, why) in [
+        (
+            authority.issue("system:node:one", "system:nodes", ExtendedKeyUsagePurpose::ClientAuth),
+            "the certificate by which the node is a client",
+        ),
+        (
+            authority.issue("system:node:one", "", server.clone()),
+            "no node's group",
+        ),
+        (authority.issue("kube-apiserver", "", server.clone()), "another server"),
+        (
+            authority.issue_for("kube-apiserver", "", &["one"], server.clone()),
+            "another server under the node's name",
+        ),
+        (
+            authority.issue("system:node:one.evil", "system:nodes", server.clone()),
+            "a longer name",
+        ),
+    ] {
+        let told = refusal(&authority, shown).await;
+        assert!(told.contains("failed to verify certificate"), "{why}: {told}");
+    }
+}
+
+/// Another authority, which the administrator named, may know nodes by their DNS names.
+#[tokio::test]
+async fn an_authority_of_the_administrators_may_name_nodes_by_dns() {
+    let authority = Authority::new();
+    let shown = |names: &[&str]| authority.issue_for("kubelet", "", names, ExtendedKeyUsagePurpose::ServerAuth);
+    for (names, code) in [(["one"], StatusCode::OK), (["two"], StatusCode::SERVICE_UNAVAILABLE)] {
+        let kubelet = Kubelet::serve(shown(&names), &authority, Answer::new(HELLO)).await;
+        let cluster = Cluster::start_changed(store::memory::open(), &[], |options| {
+            let tls = KubeletTls {
+                trust: KubeletTrust::NodesOrNames(authority.roots()),
+                ..authority.kubelet_tls()
+            };
+            options.kubelets = tls.dialer().expect("a configuration");
+            options.facts.local_node = Some(apiserver::LocalNode {
+                name: "one".to_owned(),
+                kubelet: kubelet.address,
+            });
+        });
+        let cluster = cluster.await;
+        super::add_node(&cluster, "one", "127.0.0.1", kubelet.address.port()).await;
+        assert_eq!(cluster.get(&format!("{NODES}/one/proxy/x")).await.0, code, "{names:?}");
+    }
+}
+
+/// Whatever a node says of itself, whoever asks for one node gets that one or nothing.
+#[tokio::test]
+async fn the_right_to_one_node_is_not_the_right_to_another() {
+    let authority = Authority::new();
+    let victim = Kubelet::serve(authority.serving("victim"), &authority, Answer::new(HELLO)).await;
+    let cluster = cluster(&authority, "evil", &victim).await;
+    let user = cluster.as_user("monitor");
+    let rbac = "/apis/rbac.authorization.k8s.io/v1";
+    let role = json!({
+        "metadata": {"name": "evil-only"},
+        "rules": [{"apiGroups": [""], "resources": ["nodes/proxy"], "resourceNames": ["evil"], "verbs": ["*"]}],
+    });
+    cluster.post(&format!("{rbac}/clusterroles"), &role).await;
+    let binding = json!({
+        "metadata": {"name": "evil-only"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "evil-only"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "monitor"}],
+    });
+    cluster.post(&format!("{rbac}/clusterrolebindings"), &binding).await;
+    let code = user.get_until_allowed(&format!("{NODES}/evil/proxy/pods")).await;
+    assert_eq!(code, StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(victim.received.lock().len(), 0);
+    assert_eq!(victim.connections.load(Ordering::SeqCst), 0);
+}
+
+/// The identity may be known to kubelets, but a server that is led to itself or to another does not answer it.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_server_answers_the_identity_that_is_for_kubelets() {
+    let authority = Authority::new();
+    let cluster = Cluster::start_changed(store::memory::open(), &[], |options| {
+        options.kubelets = authority.kubelet_tls().dialer().expect("a configuration");
+    });
+    let cluster = cluster.await;
+    let request = b"GET /api/v1/nodes HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    for (name, group, expected) in [
+        ("root", "system:masters", "HTTP/1.1 200"),
+        (apiserver::KUBELET_CLIENT, "", ""),
+        (apiserver::KUBELET_CLIENT, "system:masters", ""),
+    ] {
+        let (chain, key) = authority.issue(name, group, ExtendedKeyUsagePurpose::ClientAuth);
+        let client = |trusted| {
+            let key: PrivateKeyDer<'static> = key;
+            client_builder(trusted)
+                .with_client_auth_cert(chain, key)
+                .expect("a certificate")
+        };
+        let serving = Serving::start_for(&cluster, authority.roots(), client).await;
+        let mut stream = serving.connect().await;
+        // The server may have closed the connection already.
+        let _ = stream.write_all(request).await;
+        let answer = read_all(&mut stream).await;
+        assert!(
+            answer.starts_with(expected) && answer.is_empty() == expected.is_empty(),
+            "{name} {group}: {answer}"
+        );
+    }
+}
+
+/// Kubelets ask the server what this identity may: everything on nodes, and nothing else.
+#[tokio::test]
+async fn kubelets_are_told_that_the_identity_may_ask_them() {
+    let cluster = Cluster::start().await;
+    let may = async |group: &str, resource: &str, subresource: &str, verb: &str| {
+        let review = json!({"spec": {
+            "user": apiserver::KUBELET_CLIENT, "groups": ["system:authenticated"],
+            "resourceAttributes": {"group": group, "resource": resource, "subresource": subresource, "verb": verb},
+        }});
+        let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+        cluster.post(path, &review).await.1["status"]["allowed"].clone()
+    };
+    for subresource in ["proxy", "log", "stats", "metrics", "pods", "healthz", "configz"] {
+        assert_eq!(may("", "nodes", subresource, "create").await, true, "{subresource}");
+    }
+    for (group, resource) in [
+        ("", "secrets"),
+        ("", "pods"),
+        ("apps", "deployments"),
+        ("", "configmaps"),
+    ] {
+        for verb in ["get", "list", "create", "update", "delete"] {
+            assert_eq!(may(group, resource, "", verb).await, false, "{verb} {resource}");
+        }
+    }
+    assert_eq!(may("", "nodes", "", "update").await, false);
+}
