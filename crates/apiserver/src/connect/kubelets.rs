@@ -56,10 +56,19 @@ impl KubeletTls {
         let reserved_name = reserved.and_then(|shown| Some(x509::user(shown).ok()?.0.name));
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
-        let (verifier, verifies): (Arc<dyn ServerCertVerifier>, bool) = match self.trust {
-            KubeletTrust::Anyone => (Arc::new(client::AnyServer(provider)), false),
-            KubeletTrust::Nodes(roots) => (NodeVerifier::new(roots, provider, false), true),
-            KubeletTrust::NodesOrNames(roots) => (NodeVerifier::new(roots, provider, true), true),
+        let verifies = !matches!(self.trust, KubeletTrust::Anyone);
+        let verifier: Arc<dyn ServerCertVerifier> = match self.trust {
+            KubeletTrust::Anyone => Arc::new(client::AnyServer(provider)),
+            KubeletTrust::Nodes(roots) => Arc::new(NodeVerifier {
+                roots,
+                provider,
+                by_name: false,
+            }),
+            KubeletTrust::NodesOrNames(roots) => Arc::new(NodeVerifier {
+                roots,
+                provider,
+                by_name: true,
+            }),
         };
         let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
         let mut tls = match self.identity {
@@ -110,14 +119,6 @@ struct NodeVerifier {
 }
 
 impl NodeVerifier {
-    fn new(roots: RootCertStore, provider: Arc<CryptoProvider>, by_name: bool) -> Arc<dyn ServerCertVerifier> {
-        Arc::new(NodeVerifier {
-            roots,
-            provider,
-            by_name,
-        })
-    }
-
     fn check_identity(
         &self,
         der: &CertificateDer<'_>,

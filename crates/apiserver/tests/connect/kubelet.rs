@@ -191,10 +191,10 @@ async fn converse(mut stream: TlsStream<TcpStream>, answer: &Answer, received: &
             return;
         }
     }
-    while answer.keeps_connection {
-        match stream.read(&mut buffer).await {
-            Ok(read @ 1..) => received.lock().extend_from_slice(&buffer[..read]),
-            _ => return,
-        }
+    if !answer.keeps_connection {
+        return;
+    }
+    while let Ok(read @ 1..) = stream.read(&mut buffer).await {
+        received.lock().extend_from_slice(&buffer[..read]);
     }
 }
