@@ -8,6 +8,7 @@
 //! This crate drives any [`cri::Runtime`] and must not know which one it is. It meets the rest of the system only
 //! through the API, and depends neither on the API server nor on the store.
 
+mod beneath;
 mod cgroup;
 mod container;
 mod eviction;

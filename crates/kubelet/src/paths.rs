@@ -24,6 +24,10 @@ impl Paths {
         &self.root
     }
 
+    pub fn logs(&self) -> &Path {
+        &self.logs
+    }
+
     pub fn pods(&self) -> PathBuf {
         self.root.join("pods")
     }

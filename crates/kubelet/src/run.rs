@@ -1,5 +1,7 @@
 //! Putting a kubelet together.
 
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use client::{Cache, EventRecorder, Reflector, Selection};
@@ -24,7 +26,7 @@ use crate::server::{self, Server};
 use crate::shared::Shared;
 use crate::status::Surroundings;
 use crate::worker::PodObject;
-use crate::{eviction, images, inventory, news, rotation};
+use crate::{eviction, images, inventory, news, rotation, volumes};
 
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletError {
@@ -61,7 +63,10 @@ impl Kubelet {
         if let Some(path) = &options.static_pod_path {
             return Err(KubeletError::StaticPods(path.display().to_string()));
         }
-        make_directories(&options)?;
+        let options = KubeletOptions {
+            root_dir: make_directories(&options)?,
+            ..options
+        };
         let version = options.runtime.version(v1::VersionRequest::default());
         let status = options.runtime.status(v1::StatusRequest::default());
         let (version, status, found) = tokio::join!(version, status, inventory::take(&*options.runtime));
@@ -119,14 +124,30 @@ impl Kubelet {
     }
 }
 
-fn make_directories(options: &KubeletOptions) -> Result<(), KubeletError> {
-    for path in [&options.root_dir.join("pods"), &options.pod_logs_dir] {
-        std::fs::create_dir_all(path).map_err(|source| KubeletError::Directory {
-            path: path.display().to_string(),
-            source,
-        })?;
+/// Makes what is missing for root and its group alone, as upstream does. The result is the kubelet's directory by the path
+/// that the kernel knows it by, for mounts in it are found by that.
+fn make_directories(options: &KubeletOptions) -> Result<PathBuf, KubeletError> {
+    let failed = |path: &Path| {
+        let path = path.display().to_string();
+        move |source| KubeletError::Directory { path, source }
+    };
+    let make = |path: &Path| {
+        let mut builder = std::fs::DirBuilder::new();
+        builder.recursive(true).mode(0o750).create(path).map_err(failed(path))
+    };
+    make(&options.root_dir)?;
+    make(&options.pod_logs_dir)?;
+    let root = options.root_dir.canonicalize().map_err(failed(&options.root_dir))?;
+    if let Err(error) = volumes::mounts::share(&root) {
+        tracing::warn!(%error, path = %root.display(), "the kubelet's directory cannot be made a shared mount");
     }
-    Ok(())
+    let pods = root.join("pods");
+    make(&pods)?;
+    // Other users have no business among the files of pods, whoever made the directory.
+    let mode = pods.metadata().map_err(failed(&pods))?.permissions().mode();
+    let closed = std::fs::Permissions::from_mode(mode & 0o7750);
+    std::fs::set_permissions(&pods, closed).map_err(failed(&pods))?;
+    Ok(root)
 }
 
 fn share(

@@ -207,3 +207,35 @@ fn failure(text: &str) -> Failure {
         delay: Duration::from_secs(10),
     }
 }
+
+/// Runs a test in a mount namespace of its own, with a directory to mount in. What it mounts is gone afterwards.
+pub fn in_mount_namespace(test: impl FnOnce(&std::path::Path) + Send) {
+    use rustix::mount::{MountPropagationFlags, mount_change};
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("KARVE_REQUIRE_ALL").is_none(), "this test needs root");
+        eprintln!("SKIPPED: this test needs root");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().canonicalize().unwrap();
+    std::thread::scope(|scope| {
+        let tested = scope.spawn(|| {
+            // SAFETY: the thread shares nothing with others that depends on its mount namespace.
+            unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
+            mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+            test(&path);
+        });
+        if let Err(panic) = tested.join() {
+            std::panic::resume_unwind(panic);
+        }
+    });
+}
+
+/// Tells threads that disturb a test to end, also when the test fails.
+pub struct EndOnDrop<'a>(pub &'a std::sync::atomic::AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}

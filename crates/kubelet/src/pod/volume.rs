@@ -21,6 +21,18 @@ pub struct Volume {
     pub other: std::collections::BTreeMap<String, serde_json::Value>,
 }
 
+impl Volume {
+    /// Its files come from objects, and the kubelet keeps them up to date. Containers can only read them.
+    pub fn is_written_by_kubelet(&self) -> bool {
+        self.config_map.is_some() || self.may_be_secret()
+    }
+
+    /// Its files may hold passwords or tokens; they are kept in memory.
+    pub fn may_be_secret(&self) -> bool {
+        self.secret.is_some() || self.projected.is_some() || self.downward_api.is_some()
+    }
+}
+
 /// The files of an image, read only.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

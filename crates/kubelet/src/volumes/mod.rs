@@ -2,11 +2,13 @@
 
 pub mod atomic;
 pub mod mount;
+pub mod mounts;
 pub mod payload;
 pub mod subpath;
 
 use std::path::PathBuf;
 
+use crate::beneath;
 use crate::moment::Moment;
 use crate::paths::Paths;
 use crate::pod::{Pod, Volume};
@@ -33,16 +35,11 @@ pub fn path_of(paths: &Paths, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
 /// Unmounts what was mounted for a pod and removes its volumes. Blocks on the file system.
 pub fn tear_down(paths: &Paths, uid: &str) -> Result<(), String> {
     let pod = paths.pod(uid);
-    if !pod.exists() {
-        return Ok(());
-    }
-    mount::unmount_below(&pod)?;
+    mounts::unmount_below(paths.root(), &pod)
+        .map_err(|error| format!("cannot unmount what is below {}: {error}", pod.display()))?;
     for directory in [paths.subpaths(uid), paths.volumes(uid)] {
-        match std::fs::remove_dir_all(&directory) {
-            Ok(()) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(format!("cannot remove {}: {error}", directory.display())),
-        }
+        beneath::remove_below(paths.root(), &directory)
+            .map_err(|error| format!("cannot remove {}: {error}", directory.display()))?;
     }
     Ok(())
 }
@@ -56,15 +53,16 @@ fn one(paths: &Paths, volume: &Volume, sources: &Sources<'_>, now: Moment) -> Re
         .and_then(|group| u32::try_from(group).ok());
     let path = path_of(paths, pod, volume).ok_or_else(|| unsupported(volume))?;
     if let Some(files) = payload::payload(volume, sources) {
+        let files = files?;
+        let directory = mount::payload_dir(paths.root(), &path, volume.may_be_secret())?;
         let stamp = format!("{}_{}", now.seconds().replace(['-', ':', 'T', 'Z'], ""), now.0 % 1000);
-        let written = atomic::write(&path, &files?, group, &stamp);
+        let written = atomic::write(&directory, &files, group, &stamp);
         written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    } else if let Some(source) = &volume.empty_dir {
-        if !path.exists() || source.medium == "Memory" {
-            mount::empty_dir(&path, source, group)?;
-        }
     } else if let Some(source) = &volume.host_path {
         mount::host_path(source)?;
+    } else {
+        let source = volume.empty_dir.clone().unwrap_or_default();
+        mount::empty_dir(paths.root(), &path, &source, group)?;
     }
     Ok(path)
 }

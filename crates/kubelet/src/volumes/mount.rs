@@ -1,39 +1,76 @@
-//! Volumes that are directories: emptyDir and hostPath, and the kernel's part in them.
+//! The directories that are volumes, or that volumes are written into.
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
+use rustix::mount::MountFlags;
+
+use super::mounts;
+use crate::beneath::{self, Dir};
 use crate::pod::quantity::Milli;
 use crate::pod::{EmptyDir, HostPath};
 
-/// Makes an empty directory that every user may write to, in memory if asked.
-pub fn empty_dir(path: &Path, source: &EmptyDir, group: Option<u32>) -> Result<(), String> {
+/// The directories above a volume are for the kubelet and the runtime alone.
+pub const PARENT_MODE: u32 = 0o750;
+
+/// Makes an empty directory that every user may write to, in memory if asked. One that is there already is in use, and only
+/// what is in memory may have to be mounted again.
+pub fn empty_dir(root: &Path, path: &Path, source: &EmptyDir, group: Option<u32>) -> Result<(), String> {
     let failed = |error: io::Error| format!("cannot make {}: {error}", path.display());
-    fs::create_dir_all(path).map_err(failed)?;
-    match source.medium.as_str() {
-        "" => {}
-        "Memory" => mount_tmpfs(path, source.size_limit.as_deref())?,
-        medium => return Err(format!("emptyDir medium {medium:?} is not supported by this node")),
+    let found = match beneath::open_dir(root, path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        found => Some(found.map_err(failed)?),
+    };
+    match (source.medium.as_str(), found) {
+        ("", Some(_)) => return Ok(()),
+        ("", None) => {}
+        ("Memory", found) => {
+            let is_mounted = found.is_some_and(|found| beneath::is_mount_root(found).unwrap_or(false));
+            if is_mounted {
+                return Ok(());
+            }
+        }
+        (medium, _) => return Err(format!("emptyDir medium {medium:?} is not supported by this node")),
     }
-    let owned = group.map_or(Ok(()), |group| std::os::unix::fs::chown(path, None, Some(group)));
+    let mut directory = beneath::make_dir(root, path, PARENT_MODE).map_err(failed)?;
+    if source.medium == "Memory" {
+        let size = source.size_limit.as_deref().and_then(Milli::parse).map(Milli::value);
+        let options = size.filter(|size| *size > 0).map(|size| format!("size={size}"));
+        mounts::mount_memory(&directory, MountFlags::empty(), &options.unwrap_or_default())
+            .map_err(|error| format!("cannot mount a tmpfs at {}: {error}", path.display()))?;
+        directory = beneath::open_dir(root, path).map_err(failed)?;
+    }
+    if let Some(group) = group {
+        directory.set_group(group).map_err(failed)?;
+    }
     let mode = if group.is_some() { 0o2777 } else { 0o777 };
-    owned
-        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(mode)))
-        .map_err(failed)
+    directory.set_mode(mode).map_err(failed)
 }
 
-fn mount_tmpfs(path: &Path, size_limit: Option<&str>) -> Result<(), String> {
-    if is_mount_point(path) {
-        return Ok(());
+/// Makes the directory of a volume whose files come from objects. What may be secret is kept in memory, as upstream keeps it,
+/// so that it never reaches a disk and either kubelet finds the volumes of the other as its own. A directory with files in
+/// it is in use and stays where it is.
+pub fn payload_dir(root: &Path, path: &Path, in_memory: bool) -> Result<Dir, String> {
+    let failed = |error: io::Error| format!("cannot make {}: {error}", path.display());
+    let directory = match beneath::open_dir(root, path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let made = beneath::make_dir(root, path, PARENT_MODE).map_err(failed)?;
+            made.set_mode(0o755).map_err(failed)?;
+            made
+        }
+        found => found.map_err(failed)?,
+    };
+    let is_settled = !in_memory
+        || beneath::is_mount_root(&directory).map_err(failed)?
+        || !directory.entries().map_err(failed)?.is_empty();
+    if is_settled {
+        return Ok(directory);
     }
-    let size = size_limit.and_then(Milli::parse).map(|limit| limit.value());
-    let options = size.map_or_else(String::new, |size| format!("size={size}"));
-    let options = std::ffi::CString::new(options).map_err(|error| error.to_string())?;
-    let flags = rustix::mount::MountFlags::empty();
-    rustix::mount::mount("tmpfs", path, "tmpfs", flags, options.as_c_str())
-        .map_err(|error| format!("cannot mount a tmpfs at {}: {error}", path.display()))
+    mounts::mount_memory(&directory, MountFlags::NOSUID | MountFlags::NODEV, "mode=0755")
+        .map_err(|error| format!("cannot mount a tmpfs at {}: {error}", path.display()))?;
+    beneath::open_dir(root, path).map_err(failed)
 }
 
 /// Checks, or makes, what a hostPath volume refers to.
@@ -48,7 +85,10 @@ pub fn host_path(source: &HostPath) -> Result<PathBuf, String> {
             return Ok(path.to_owned());
         }
         ("FileOrCreate", Err(_)) => {
-            fs::File::create(path).map_err(make_failed)?;
+            // Whoever made it meanwhile keeps what they wrote.
+            let mut options = fs::OpenOptions::new();
+            options.write(true).create(true).truncate(false);
+            options.open(path).map_err(make_failed)?;
             return Ok(path.to_owned());
         }
         ("", _) => return Ok(path.to_owned()),
@@ -70,48 +110,12 @@ pub fn host_path(source: &HostPath) -> Result<PathBuf, String> {
     }
 }
 
-/// Whether something is mounted exactly here: its device or inode differs from what its parent suggests.
-pub fn is_mount_point(path: &Path) -> bool {
-    let Some(parent) = path.parent() else {
-        return true;
-    };
-    match (fs::symlink_metadata(path), fs::symlink_metadata(parent)) {
-        (Ok(own), Ok(above)) => own.dev() != above.dev() || own.ino() == above.ino(),
-        _ => false,
-    }
-}
-
-/// Unmounts everything below a directory, the innermost first. Nothing outside of it is touched.
-pub fn unmount_below(directory: &Path) -> Result<(), String> {
-    let table = fs::read_to_string("/proc/self/mountinfo").map_err(|error| format!("cannot read mounts: {error}"))?;
-    let mut below = mount_points(&table, directory);
-    below.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
-    for path in below {
-        rustix::mount::unmount(&path, rustix::mount::UnmountFlags::DETACH)
-            .map_err(|error| format!("cannot unmount {}: {error}", path.display()))?;
-    }
-    Ok(())
-}
-
-fn mount_points(table: &str, directory: &Path) -> Vec<PathBuf> {
-    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
-    points
-        .map(|point| PathBuf::from(unescape(point)))
-        .filter(|point| point.starts_with(directory) && point != directory)
-        .collect()
-}
-
-/// The kernel writes blanks, tabs, newlines and backslashes as octal.
-fn unescape(text: &str) -> String {
-    ["\\040", "\\011", "\\012", "\\134"]
-        .iter()
-        .zip([" ", "\t", "\n", "\\"])
-        .fold(text.to_owned(), |text, (from, to)| text.replace(from, to))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
     use super::*;
+    use crate::testing::in_mount_namespace;
 
     #[test]
     fn host_paths_are_what_they_claim_to_be() {
@@ -145,23 +149,57 @@ mod tests {
     }
 
     #[test]
-    fn only_mounts_below_a_directory_are_its_own() {
-        let table = "\
-36 35 98:0 / /var/lib/k/pods/u/volumes/a rw - tmpfs tmpfs rw
-37 35 98:0 / /var/lib/k/pods/u2/volumes/a rw - tmpfs tmpfs rw
-38 35 98:0 / /var/lib/k/pods/u rw - ext4 x rw
-39 35 98:0 / /var/lib/k/pods/u/volumes/b\\040c rw - tmpfs tmpfs rw
-";
-        let below = mount_points(table, Path::new("/var/lib/k/pods/u"));
-        let expected = ["/var/lib/k/pods/u/volumes/a", "/var/lib/k/pods/u/volumes/b c"].map(PathBuf::from);
-        assert_eq!(below, expected);
+    fn an_empty_directory_is_open_to_all_and_its_parents_are_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b");
+        empty_dir(dir.path(), &path, &EmptyDir::default(), None).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o7777;
+        assert_eq!((mode(&path), mode(&dir.path().join("a"))), (0o777, 0o750));
+        // What is in use is left alone.
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        empty_dir(dir.path(), &path, &EmptyDir::default(), None).unwrap();
+        assert_eq!(mode(&path), 0o700);
     }
 
     #[test]
-    fn an_empty_directory_is_open_to_all() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("a/b");
-        empty_dir(&path, &EmptyDir::default(), None).unwrap();
-        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o777);
+    fn an_empty_directory_in_memory_is_mounted_once() {
+        in_mount_namespace(|dir| {
+            let path = dir.join("a");
+            let source = EmptyDir {
+                medium: "Memory".to_owned(),
+                size_limit: Some("64Ki".to_owned()),
+            };
+            for _ in 0..2 {
+                empty_dir(dir, &path, &source, None).unwrap();
+                assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o777);
+                let _ = fs::write(path.join("f"), "kept");
+            }
+            assert_eq!(fs::read_to_string(path.join("f")).unwrap(), "kept");
+            assert!(
+                fs::write(path.join("large"), vec![1; 1 << 20]).is_err(),
+                "the size limit holds"
+            );
+        });
+    }
+
+    #[test]
+    fn what_may_be_secret_is_in_memory_unless_it_is_in_use_on_disk() {
+        const TMPFS: u64 = 0x0102_1994;
+        let in_memory = |path: &Path| rustix::fs::statfs(path).unwrap().f_type as u64 == TMPFS;
+        in_mount_namespace(|dir| {
+            let (secret, public, used) = (dir.join("v/secret"), dir.join("v/public"), dir.join("v/used"));
+            fs::create_dir_all(&used).unwrap();
+            fs::write(used.join("token"), "x").unwrap();
+            for _ in 0..2 {
+                payload_dir(dir, &secret, true).unwrap();
+                payload_dir(dir, &public, false).unwrap();
+                payload_dir(dir, &used, true).unwrap();
+            }
+            assert_eq!(
+                (in_memory(&secret), in_memory(&public), in_memory(&used)),
+                (true, false, false)
+            );
+            assert_eq!(fs::read_to_string(used.join("token")).unwrap(), "x");
+        });
     }
 }

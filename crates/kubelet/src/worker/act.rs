@@ -1,5 +1,6 @@
 //! Carrying out what was planned: each action becomes a task that reports its end to the worker.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use client::DeleteOptions;
@@ -8,12 +9,14 @@ use cri::v1;
 use super::kill::{self, Kill};
 use super::start::{self, Start};
 use super::{Done, Message, Place, Worker, image, inspect, volumes};
+use crate::beneath;
 use crate::container::sandbox;
 use crate::moment::Moment;
 use crate::observed::Sandbox;
 use crate::plan::{Action, Backoff, Busy, Task};
 use crate::pod::Pod;
 use crate::pod::resources::{Compute, pod_compute};
+use crate::rotation;
 use crate::shared::Shared;
 
 impl Worker {
@@ -225,8 +228,7 @@ impl Worker {
                 }
                 _ => {
                     if let Some(log) = log {
-                        // Without its container a log is of no use; that there is none is just as well.
-                        let _ = tokio::fs::remove_file(log).await;
+                        let _ = blocking(move || remove_logs(&log)).await;
                     }
                     let _ = sender.send(Message::Vanished(id)).await;
                     Done::Plain(Ok(()))
@@ -321,18 +323,17 @@ fn prepare(shared: &Shared, pod: &Pod) -> Result<(), String> {
     if let Some(class) = &pod.spec.runtime_class_name {
         return Err(format!("runtimeClassName {class:?} is not supported by this node"));
     }
-    let logs = shared.paths.pod_logs(pod);
-    for directory in [shared.paths.pod(&pod.metadata.uid), logs] {
-        std::fs::create_dir_all(&directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+    let paths = &shared.paths;
+    let (files, logs) = (paths.pod(&pod.metadata.uid), paths.pod_logs(pod));
+    // Programs that collect logs may not be root's.
+    for (root, directory, mode) in [(paths.root(), files, 0o750), (paths.logs(), logs, 0o755)] {
+        beneath::make_dir(root, &directory, mode)
+            .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
     }
     // A new sandbox has new addresses.
-    let hosts = shared.paths.hosts_file(&pod.metadata.uid);
-    match std::fs::remove_file(&hosts) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(format!("cannot remove {}: {error}", hosts.display()));
-        }
-        _ => {}
-    }
+    let hosts = paths.hosts_file(&pod.metadata.uid);
+    beneath::remove_below(paths.root(), &hosts)
+        .map_err(|error| format!("cannot remove {}: {error}", hosts.display()))?;
     shared
         .cgroups
         .create(pod)
@@ -343,19 +344,25 @@ fn prepare(shared: &Shared, pod: &Pod) -> Result<(), String> {
 fn clean_up(shared: &Shared, pod: &Pod) -> Result<(), String> {
     let uid = &pod.metadata.uid;
     crate::volumes::tear_down(&shared.paths, uid)?;
-    for directory in [shared.paths.pod(uid), shared.paths.pod_logs(pod)] {
-        match std::fs::remove_dir_all(&directory) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(format!("cannot remove {}: {error}", directory.display()));
-            }
-            _ => {}
-        }
+    let paths = &shared.paths;
+    for (root, directory) in [(paths.root(), paths.pod(uid)), (paths.logs(), paths.pod_logs(pod))] {
+        beneath::remove_below(root, &directory)
+            .map_err(|error| format!("cannot remove {}: {error}", directory.display()))?;
     }
     shared.owners.forget_pod(uid);
     shared
         .cgroups
         .remove(uid)
         .map_err(|error| format!("cannot remove the pod's cgroup: {error}"))
+}
+
+/// Removes a container's log and what was put aside of it: without the container they are of no use. That there are none
+/// is just as well.
+fn remove_logs(log: &Path) -> Result<(), String> {
+    rotation::remove(log).map_err(|error| {
+        tracing::warn!(%error, log = %log.display(), "a removed container's logs could not be removed");
+        error.to_string()
+    })
 }
 
 async fn report_container(shared: &Shared, sender: &tokio::sync::mpsc::Sender<Message>, id: &str, sandbox_id: &str) {

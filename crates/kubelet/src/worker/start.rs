@@ -1,6 +1,5 @@
 //! Creating and starting one container.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +10,7 @@ use tokio::sync::mpsc;
 use super::image::ReadyImage;
 use super::volumes::Mounted;
 use super::{Message, Place, hook, inspect};
+use crate::beneath;
 use crate::container::config::{self, ContainerContext};
 use crate::container::{dns, env, sandbox, services};
 use crate::objects;
@@ -166,7 +166,7 @@ fn prepare_files(
     pod_ips: &[String],
     context: &mut ContainerContext,
 ) -> Result<(), String> {
-    let uid = &pod.metadata.uid;
+    let (uid, root) = (&pod.metadata.uid, shared.paths.root());
     for (index, mount) in container.volume_mounts.iter().enumerate() {
         let subpath = match mount.sub_path_expr.as_str() {
             "" => mount.sub_path.clone(),
@@ -182,9 +182,11 @@ fn prepare_files(
         let volume = context.volumes.get(&mount.name);
         let volume = volume.ok_or_else(|| format!("volume {:?} is not mounted", mount.name))?;
         let target = shared.paths.subpath(uid, &mount.name, &container.name, index);
-        volumes::subpath::bind(volume, &subpath, &target).map_err(|error| {
+        volumes::subpath::bind(root, volume, &subpath, &target).map_err(|error| {
+            // The user is not told more, for it would say what there is on the host.
+            tracing::warn!(pod = pod.key(), container = container.name, %error, "a subPath could not be prepared");
             format!(
-                "failed to prepare subPath for volumeMount {:?} of container {:?}: {error}",
+                "failed to prepare subPath for volumeMount {:?} of container {:?}",
                 mount.name, container.name
             )
         })?;
@@ -198,17 +200,18 @@ fn prepare_files(
             false => String::new(),
         };
         let text = dns::hosts_file(pod, pod_ips, &shared.cluster_dns.domain, &host_file);
-        write_open(&hosts, text.as_bytes(), 0o644).map_err(|error| failed(&hosts, error))?;
+        beneath::write_file(root, &hosts, text.as_bytes(), 0o644).map_err(|error| failed(&hosts, error))?;
     }
     context.hosts_file = Some(hosts);
     if !container.termination_message_path.is_empty() {
         let message = shared.paths.message_file(uid, &container.name, context.attempt);
-        write_open(&message, b"", 0o666).map_err(|error| failed(&message, error))?;
+        beneath::write_file(root, &message, b"", 0o666).map_err(|error| failed(&message, error))?;
         context.message_file = Some(message);
     }
     let log = shared.paths.container_log(pod, container, context.attempt);
     let logs = log.parent().map(PathBuf::from).unwrap_or_default();
-    std::fs::create_dir_all(&logs).map_err(|error| failed(&logs, error))
+    let made = beneath::make_dir(shared.paths.logs(), &logs, 0o755);
+    made.map(drop).map_err(|error| failed(&logs, error))
 }
 
 /// Unlike arguments, a subpath with an unknown variable is refused rather than left as it is.
@@ -225,14 +228,6 @@ fn expand_subpath(expression: &str, context: &ContainerContext) -> Result<String
         [] => Ok(expanded),
         missing => Err(format!("missing value for {missing:?}")),
     }
-}
-
-fn write_open(path: &PathBuf, content: &[u8], mode: u32) -> std::io::Result<()> {
-    if let Some(parent) = path.parent() {
-        std::fs::create_dir_all(parent)?;
-    }
-    std::fs::write(path, content)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
 }
 
 /// A container whose hook fails is killed; its restart policy says what then.
