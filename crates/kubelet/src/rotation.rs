@@ -1,14 +1,18 @@
 //! Containers' logs do not grow for ever: a full one is put aside, the older ones compressed, the oldest removed.
 
-use std::fs::{self, File};
+use std::ffi::{OsStr, OsString};
+use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cri::v1;
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use rustix::fs::renameat;
 
+use crate::beneath::{self, Dir};
 use crate::limits;
 use crate::moment::Moment;
 use crate::options::LogOptions;
@@ -55,55 +59,59 @@ async fn rotate_all(shared: &Shared, options: LogOptions) -> cri::Result<()> {
 }
 
 async fn rotate(shared: &Shared, id: &str, log: &Path, options: LogOptions) -> io::Result<()> {
-    let is_full = fs::metadata(log).is_ok_and(|metadata| metadata.len() >= options.max_bytes);
+    let is_full = fs::symlink_metadata(log).is_ok_and(|metadata| metadata.len() >= options.max_bytes);
     if !is_full {
         return Ok(());
     }
     let path = log.to_owned();
     let aside = tokio::task::spawn_blocking(move || put_aside(&path, options.max_files, Moment::now()));
-    let aside = aside.await.map_err(io::Error::other)??;
+    let (directory, aside) = aside.await.map_err(io::Error::other)??;
     let request = v1::ReopenContainerLogRequest {
         container_id: id.to_owned(),
     };
     if let Err(error) = shared.runtime.reopen_container_log(request).await {
         // The runtime still writes to the file it has open; it gets its name back.
-        fs::rename(&aside, log)?;
+        renameat(&directory, &aside, &directory, log.file_name().unwrap_or_default())?;
         return Err(io::Error::other(error));
     }
     Ok(())
 }
 
-/// Makes room and renames the log; the result is its new name. Blocks on the file system.
-fn put_aside(log: &Path, max_files: usize, now: Moment) -> io::Result<PathBuf> {
-    let rotated = rotated(log)?;
-    let (removed, kept) = rotated.split_at(rotated.len().saturating_sub(max_files.saturating_sub(2)));
-    for path in removed {
-        fs::remove_file(path)?;
+/// Removes a log and what was put aside of it. Blocks on the file system.
+pub fn remove(log: &Path) -> io::Result<()> {
+    let directory = beneath::open_log_dir(log)?;
+    for name in rotated(&directory, log)? {
+        directory.remove(&name)?;
     }
-    for path in kept.iter().filter(|path| !is_compressed(path)) {
-        compress(path)?;
+    directory.remove(log.file_name().unwrap_or_default())
+}
+
+/// Makes room and renames the log; the result is its directory and its new name. Blocks on the file system.
+fn put_aside(log: &Path, max_files: usize, now: Moment) -> io::Result<(Dir, OsString)> {
+    let directory = beneath::open_log_dir(log)?;
+    let rotated = rotated(&directory, log)?;
+    let (removed, kept) = rotated.split_at(rotated.len().saturating_sub(max_files.saturating_sub(2)));
+    for name in removed {
+        directory.remove(name)?;
+    }
+    for name in kept.iter().filter(|name| !is_compressed(name)) {
+        compress(&directory, name)?;
     }
     let stamp = now.seconds().replace(['-', ':'], "").replace('T', "-").replace('Z', "");
-    let mut name = log.as_os_str().to_owned();
-    name.push(format!(".{stamp}"));
-    let aside = PathBuf::from(name);
-    fs::rename(log, &aside)?;
-    Ok(aside)
+    let name = log.file_name().unwrap_or_default();
+    let aside = with_suffix(name, &format!(".{stamp}"));
+    renameat(&directory, name, &directory, &aside)?;
+    Ok((directory, aside))
 }
 
 /// The logs that were put aside, the oldest first. What a compression that broke off left behind is removed.
-fn rotated(log: &Path) -> io::Result<Vec<PathBuf>> {
-    let (Some(directory), Some(name)) = (log.parent(), log.file_name()) else {
-        return Ok(Vec::new());
-    };
-    let prefix = format!("{}.", name.to_string_lossy());
+fn rotated(directory: &Dir, log: &Path) -> io::Result<Vec<OsString>> {
+    let prefix = with_suffix(log.file_name().unwrap_or_default(), ".");
     let mut found = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
-        match name.starts_with(&prefix) {
-            true if name.ends_with(PARTIAL) => fs::remove_file(entry.path())?,
-            true => found.push(entry.path()),
+    for (name, _) in directory.entries()? {
+        match name.as_bytes().starts_with(prefix.as_bytes()) {
+            true if name.as_bytes().ends_with(PARTIAL.as_bytes()) => directory.remove(&name)?,
+            true => found.push(name),
             false => {}
         }
     }
@@ -111,18 +119,29 @@ fn rotated(log: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn is_compressed(path: &Path) -> bool {
-    path.to_string_lossy().ends_with(COMPRESSED)
+fn is_compressed(name: &OsStr) -> bool {
+    name.as_bytes().ends_with(COMPRESSED.as_bytes())
 }
 
-fn compress(path: &Path) -> io::Result<()> {
-    let with = |suffix: &str| PathBuf::from(format!("{}{suffix}", path.display()));
-    let partial = with(PARTIAL);
-    let mut encoder = GzEncoder::new(File::create(&partial)?, Compression::default());
-    io::copy(&mut File::open(path)?, &mut encoder)?;
-    encoder.finish()?.sync_all()?;
-    fs::rename(&partial, with(COMPRESSED))?;
-    fs::remove_file(path)
+fn with_suffix(name: &OsStr, suffix: &str) -> OsString {
+    let mut name = name.to_owned();
+    name.push(suffix);
+    name
+}
+
+/// What is no regular file is no log, and goes.
+fn compress(directory: &Dir, name: &OsStr) -> io::Result<()> {
+    let Ok(mut log) = directory.open_file(Path::new(name)) else {
+        return directory.remove(name);
+    };
+    let partial = with_suffix(name, PARTIAL);
+    let mut encoder = GzEncoder::new(directory.create_file(&partial)?, Compression::default());
+    io::copy(&mut log, &mut encoder)?;
+    let compressed = encoder.finish()?;
+    beneath::set_owner_and_mode(&compressed, None, None, 0o640)?;
+    compressed.sync_all()?;
+    renameat(directory, &partial, directory, with_suffix(name, COMPRESSED))?;
+    directory.remove(name)
 }
 
 #[cfg(test)]
@@ -159,9 +178,56 @@ mod tests {
         for name in ["10.log", "0.log.20231114-221323.tmp", "0.log.20231114-221323"] {
             fs::write(dir.path().join(name), "x").unwrap();
         }
-        let found = rotated(&dir.path().join("0.log")).unwrap();
-        assert_eq!(found, [dir.path().join("0.log.20231114-221323")]);
+        let log = dir.path().join("0.log");
+        let found = rotated(&Dir::open(dir.path()).unwrap(), &log).unwrap();
+        assert_eq!(found, ["0.log.20231114-221323"]);
         assert!(!dir.path().join("0.log.20231114-221323.tmp").exists());
-        assert!(dir.path().join("10.log").exists());
+        fs::write(&log, "x").unwrap();
+        remove(&log).unwrap();
+        let left: Vec<_> = fs::read_dir(dir.path())
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.file_name())
+            .collect();
+        assert_eq!(left, ["10.log"]);
+    }
+
+    /// A pod that was given the machine's logs puts links and FIFOs in the place of logs.
+    #[test]
+    fn links_in_the_place_of_logs_lead_nowhere() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let dir = tempfile::tempdir().unwrap();
+        let logs = dir.path().join("logs/pod/container");
+        fs::create_dir_all(&logs).unwrap();
+        let host = dir.path().join("host");
+        fs::write(&host, "of the host").unwrap();
+        let log = logs.join("0.log");
+        fs::write(&log, "x").unwrap();
+        std::os::unix::fs::symlink(&host, logs.join("0.log.20231114-221323")).unwrap();
+        mknodat(
+            CWD,
+            logs.join("0.log.20231114-221324"),
+            FileType::Fifo,
+            Mode::from_raw_mode(0o666),
+            0,
+        )
+        .unwrap();
+        std::os::unix::fs::symlink(&host, logs.join("0.log.20231114-221325.tmp")).unwrap();
+        fs::write(logs.join("0.log.20231114-221325"), "y").unwrap();
+        put_aside(&log, 5, Moment(1_700_000_000_000)).unwrap();
+        assert_eq!(fs::read_to_string(&host).unwrap(), "of the host");
+        let mut left: Vec<_> = fs::read_dir(&logs)
+            .unwrap()
+            .flatten()
+            .map(|entry| entry.file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["0.log.20231114-221320", "0.log.20231114-221325.gz"]);
+        // The directory itself is a link now.
+        fs::rename(&logs, dir.path().join("elsewhere")).unwrap();
+        std::os::unix::fs::symlink(dir.path().join("elsewhere"), &logs).unwrap();
+        assert!(put_aside(&log, 2, Moment(1_700_000_000_000)).is_err());
+        assert!(remove(&log).is_err() && beneath::open_log(&log).is_err());
+        assert!(dir.path().join("elsewhere/0.log.20231114-221325.gz").exists());
     }
 }

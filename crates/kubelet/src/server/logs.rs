@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -154,9 +154,9 @@ async fn copy(
     options: &LogOptions,
     output: &mut Output,
 ) -> io::Result<()> {
-    let mut file = tokio::fs::File::open(path).await?;
+    let mut file = open(path).await?;
     if let Some(lines) = options.tail_lines {
-        let start = tail_start(path.clone(), lines).await?;
+        let start = tail_start(file.try_clone().await?.into_std().await, lines).await?;
         file.seek(io::SeekFrom::Start(start)).await?;
     }
     let mut reader = BufReader::new(file);
@@ -186,7 +186,7 @@ async fn copy(
         if is_replaced(&reader, path).await {
             // Nothing is written any more to a log that was put aside once there is another: one more look at it.
             if read_line(&mut reader, &mut line).await? == 0 {
-                reader = BufReader::new(tokio::fs::File::open(path).await?);
+                reader = BufReader::new(open(path).await?);
             }
             continue;
         }
@@ -199,10 +199,20 @@ async fn copy(
     }
 }
 
+/// Pods that were given the machine's logs may put links there; what those lead to is not a log.
+async fn open(path: &Path) -> io::Result<tokio::fs::File> {
+    let path = path.to_owned();
+    let opened = tokio::task::spawn_blocking(move || crate::beneath::open_log(&path));
+    Ok(tokio::fs::File::from_std(opened.await.map_err(io::Error::other)??))
+}
+
 /// Whether the log that is being read was put aside and there is a new one.
 async fn is_replaced(reader: &BufReader<tokio::fs::File>, path: &PathBuf) -> bool {
     use std::os::unix::fs::MetadataExt;
-    match (reader.get_ref().metadata().await, tokio::fs::metadata(path).await) {
+    match (
+        reader.get_ref().metadata().await,
+        tokio::fs::symlink_metadata(path).await,
+    ) {
         (Ok(open), Ok(named)) => open.ino() != named.ino() || open.dev() != named.dev(),
         _ => false,
     }
@@ -226,10 +236,9 @@ async fn is_running(shared: &Shared, id: &str) -> bool {
 }
 
 /// Where the last `lines` whole lines of a log begin. Lines of the log are counted, as upstream does.
-async fn tail_start(path: PathBuf, lines: usize) -> io::Result<u64> {
+async fn tail_start(mut file: std::fs::File, lines: usize) -> io::Result<u64> {
     let find = move || {
         use std::io::{Read, Seek};
-        let mut file = std::fs::File::open(path)?;
         let mut position = file.seek(io::SeekFrom::End(0))?;
         if lines == 0 {
             return Ok(position);
@@ -373,9 +382,10 @@ mod tests {
         let options = LogOptions::parse(&Query::parse(query)).unwrap();
         let (sender, body) = Channel::<Bytes, client::TransportError>::new(CHUNKS);
         let mut output = Output::new(sender, options.limit_bytes);
-        let mut file = tokio::fs::File::open(&path).await.unwrap();
+        let mut file = open(&path).await.unwrap();
         if let Some(lines) = options.tail_lines {
-            let start = tail_start(path.clone(), lines).await.unwrap();
+            let log = std::fs::File::open(&path).unwrap();
+            let start = tail_start(log, lines).await.unwrap();
             file.seek(io::SeekFrom::Start(start)).await.unwrap();
         }
         let mut reader = BufReader::new(file);

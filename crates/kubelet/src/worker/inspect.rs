@@ -1,11 +1,11 @@
 //! Asking the runtime about one container or sandbox, and reading what a container left behind when it ended.
 
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
 use cri::{Runtime, v1};
 
+use crate::beneath;
 use crate::container::labels;
 use crate::limits;
 use crate::observed::{Instance, Sandbox, State};
@@ -60,9 +60,10 @@ fn termination_message(status: &v1::ContainerStatus) -> Option<String> {
     written.or_else(|| fall_back.then(|| log_end(Path::new(&status.log_path))).flatten())
 }
 
+/// The beginning of a file that the container may have replaced, if a volume of its own is mounted there.
 fn head(path: &Path, limit: usize) -> Option<String> {
     let mut content = Vec::new();
-    File::open(path)
+    beneath::open_file(path)
         .ok()?
         .take(limit as u64)
         .read_to_end(&mut content)
@@ -74,12 +75,13 @@ fn head(path: &Path, limit: usize) -> Option<String> {
 fn log_end(path: &Path) -> Option<String> {
     // Room for the time stamps of every line that may be kept.
     let window = limits::LOG_MESSAGE_BYTES + limits::LOG_MESSAGE_LINES * 48;
-    let mut file = File::open(path).ok()?;
+    let mut file = beneath::open_log(path).ok()?;
     let length = file.metadata().ok()?.len();
     let skipped = length.saturating_sub(window as u64);
     file.seek(SeekFrom::Start(skipped)).ok()?;
     let mut content = Vec::new();
-    file.read_to_end(&mut content).ok()?;
+    // The container may still write.
+    file.take(window as u64).read_to_end(&mut content).ok()?;
     let text = String::from_utf8_lossy(&content);
     let lines: Vec<&str> = text.lines().skip(usize::from(skipped > 0)).collect();
     let kept = &lines[lines.len().saturating_sub(limits::LOG_MESSAGE_LINES)..];
@@ -136,5 +138,36 @@ mod tests {
         assert_eq!(message("FallbackToLogsOnError", 1).as_deref(), Some("no end"));
         std::fs::write(dir.path().join("message"), "done").unwrap();
         assert_eq!(message("FallbackToLogsOnError", 1).as_deref(), Some("done"));
+    }
+
+    /// A container may mount a file of its volume at its message path, or have been given the machine's logs. A FIFO must
+    /// not be waited for, and neither a link nor what has no end must be read.
+    #[test]
+    fn messages_come_from_files_of_the_container_only() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let message = || termination_message(&status(dir.path(), "FallbackToLogsOnError", 1));
+        std::fs::write(path("secret"), "2023-01-01T00:00:00Z stdout F of the host\n").unwrap();
+        for name in ["message", "0.log"] {
+            std::os::unix::fs::symlink(path("secret"), path(name)).unwrap();
+            assert_eq!(message(), None, "{name} is a link");
+            std::fs::remove_file(path(name)).unwrap();
+            mknodat(CWD, path(name), FileType::Fifo, Mode::from_raw_mode(0o666), 0).unwrap();
+            assert_eq!(message(), None, "{name} is a FIFO");
+            std::fs::remove_file(path(name)).unwrap();
+            std::fs::create_dir(path(name)).unwrap();
+            assert_eq!(message(), None, "{name} is a directory");
+            std::fs::remove_dir(path(name)).unwrap();
+        }
+        std::fs::write(path("message"), vec![b'x'; 1 << 20]).unwrap();
+        assert_eq!(
+            message().map(|message| message.len()),
+            Some(limits::TERMINATION_MESSAGE_BYTES)
+        );
+        std::fs::remove_file(path("message")).unwrap();
+        let line = format!("2023-01-01T00:00:00Z stdout F {}\n", "x".repeat(1 << 20));
+        std::fs::write(path("0.log"), line.repeat(3)).unwrap();
+        assert!(message().is_none_or(|message| message.len() <= limits::LOG_MESSAGE_BYTES));
     }
 }
