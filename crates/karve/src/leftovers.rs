@@ -9,12 +9,18 @@ use rustix::mount::{UnmountFlags, unmount};
 
 /// Unmounts everything at or below `directory`, the deepest first.
 pub fn unmount_below(directory: &Path) -> Result<()> {
-    let table = fs::read_to_string("/proc/self/mountinfo").context("cannot read the mount table")?;
+    // The table has paths without links. What is not found in it is not unmounted, and would be removed with the directory.
+    let directory = match directory.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        found => found.with_context(|| format!("cannot find {}", directory.display()))?,
+    };
+    let table = fs::read("/proc/self/mountinfo").context("cannot read the mount table")?;
+    let table = String::from_utf8_lossy(&table);
     let mut points: Vec<PathBuf> = table
         .lines()
         .filter_map(|line| line.split(' ').nth(4))
         .map(|field| PathBuf::from(unescape(field)))
-        .filter(|point| point.starts_with(directory))
+        .filter(|point| point.starts_with(&directory))
         .collect();
     points.sort_by_key(|point| std::cmp::Reverse(point.components().count()));
     for point in points {

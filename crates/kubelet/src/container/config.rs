@@ -10,7 +10,7 @@ use super::labels;
 use super::resources::{self, Machine};
 use super::security::{self, ImageUser};
 use crate::paths::Paths;
-use crate::pod::{Container, Pod, VolumeMount};
+use crate::pod::{Container, Pod, Volume, VolumeMount};
 
 /// What was found out for one start of a container.
 #[derive(Clone, Debug, Default)]
@@ -58,7 +58,7 @@ pub fn config(pod: &Pod, container: &Container, context: &ContainerContext) -> R
         args: expand(&container.args),
         working_dir: container.working_dir.clone(),
         envs: environment.iter().map(|(key, value)| variable(key, value)).collect(),
-        mounts: mounts(container, context)?,
+        mounts: mounts(pod, container, context)?,
         labels: labels::container_labels(pod, container),
         annotations: labels::container_annotations(pod, container, context.attempt),
         log_path: Paths::relative_log(&container.name, context.attempt),
@@ -79,10 +79,14 @@ pub fn config(pod: &Pod, container: &Container, context: &ContainerContext) -> R
     })
 }
 
-fn mounts(container: &Container, context: &ContainerContext) -> Result<Vec<v1::Mount>, String> {
+fn mounts(pod: &Pod, container: &Container, context: &ContainerContext) -> Result<Vec<v1::Mount>, String> {
     let mut mounts = Vec::new();
     for (index, mount) in container.volume_mounts.iter().enumerate() {
-        mounts.push(volume_mount(index, mount, container, context)?);
+        let mut made = volume_mount(index, mount, container, context)?;
+        // What the kubelet writes is not for containers to change, whatever the mount says.
+        let volume = pod.spec.volumes.iter().find(|volume| volume.name == mount.name);
+        made.readonly |= volume.is_some_and(Volume::is_written_by_kubelet);
+        mounts.push(made);
     }
     let mut file = |host: &Option<PathBuf>, path: &str| {
         let taken = container.volume_mounts.iter().any(|mount| mount.mount_path == path);
@@ -175,5 +179,47 @@ fn variable(key: &str, value: &str) -> v1::KeyValue {
     v1::KeyValue {
         key: key.to_owned(),
         value: value.as_bytes().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kubelet_writes_is_read_only_whatever_the_mount_says() {
+        let names = ["empty", "host", "config", "secret", "projected", "fields"];
+        let pod: Pod = serde_saphyr::from_str(
+            "spec: {volumes: [{name: empty, emptyDir: {}}, {name: host, hostPath: {path: /x}}, {name: config, configMap: \
+             {name: a}}, {name: secret, secret: {secretName: a}}, {name: projected, projected: {sources: []}}, {name: \
+             fields, downwardAPI: {items: []}}], containers: [{name: c}]}",
+        )
+        .unwrap();
+        let mounts_of = |read_only: bool| {
+            let mount = |name: &&str| VolumeMount {
+                name: (*name).to_owned(),
+                mount_path: format!("/{name}"),
+                read_only,
+                // A subpath is the volume's file, too.
+                sub_path: "a".to_owned(),
+                ..VolumeMount::default()
+            };
+            let container = Container {
+                volume_mounts: names.iter().map(mount).collect(),
+                ..Container::default()
+            };
+            let context = ContainerContext {
+                volumes: names
+                    .iter()
+                    .map(|name| ((*name).to_owned(), PathBuf::from("/v")))
+                    .collect(),
+                subpaths: (0..names.len()).map(|index| (index, PathBuf::from("/s"))).collect(),
+                ..ContainerContext::default()
+            };
+            let mounts = mounts(&pod, &container, &context).unwrap();
+            mounts.iter().map(|mount| mount.readonly).collect::<Vec<_>>()
+        };
+        assert_eq!(mounts_of(false), [false, false, true, true, true, true]);
+        assert_eq!(mounts_of(true), [true; 6]);
     }
 }

@@ -4,6 +4,7 @@
 
 mod api;
 mod containerd;
+mod hostile;
 mod node;
 mod scenarios;
 mod server;
@@ -24,7 +25,8 @@ async fn pods_live_as_they_should_on_containerd() {
     let node = Arc::new(node);
     let only = std::env::var("SCENARIO").unwrap_or_default();
     let mut running = JoinSet::new();
-    for (name, scenario) in SCENARIOS.iter().filter(|(name, _)| name.contains(&only)) {
+    let all = SCENARIOS.iter().chain(hostile::SCENARIOS);
+    for (name, scenario) in all.filter(|(name, _)| name.contains(&only)) {
         let node = node.clone();
         let begun = Instant::now();
         running.spawn(async move {

@@ -244,8 +244,20 @@ impl Drop for TestNode {
     fn drop(&mut self) {
         drop(self.kubelet.take());
         self.containerd.stop();
+        // The kubelet shares its directory, which is a mount of its own where the machine's root is not shared.
+        unmount_below(self.containerd.root());
         let root = self.cgroup_root();
         remove_cgroups(&root);
+    }
+}
+
+pub fn unmount_below(directory: &Path) {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    let mut points: Vec<&str> = points.filter(|point| Path::new(point).starts_with(directory)).collect();
+    points.sort_by_key(|point| std::cmp::Reverse(point.len()));
+    for point in points {
+        let _ = rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH);
     }
 }
 

@@ -10,13 +10,14 @@ use serde_json::{Value, json};
 use crate::node::{BUSYBOX, TestNode, is_ready, phase_is};
 use crate::streams;
 
-type Scenario = fn(Arc<TestNode>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+pub type Scenario = fn(Arc<TestNode>) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 
 macro_rules! scenarios {
     ($($name:ident),* $(,)?) => {
         pub const SCENARIOS: &[(&str, Scenario)] = &[$((stringify!($name), |node| Box::pin($name(node)))),*];
     };
 }
+pub(crate) use scenarios;
 
 scenarios! {
     a_pod_runs_and_is_deleted_without_a_trace,
@@ -46,11 +47,11 @@ pub fn sleeper() -> Value {
     shell("trap 'exit 0' TERM; while true; do sleep 0.1; done")
 }
 
-fn shell(script: &str) -> Value {
+pub fn shell(script: &str) -> Value {
     json!({"terminationGracePeriodSeconds": 5, "containers": [container("main", script)]})
 }
 
-fn container(name: &str, script: &str) -> Value {
+pub fn container(name: &str, script: &str) -> Value {
     json!({
         "name": name, "image": BUSYBOX, "imagePullPolicy": "IfNotPresent", "command": ["sh", "-c", script],
         "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File",
@@ -58,7 +59,7 @@ fn container(name: &str, script: &str) -> Value {
 }
 
 /// Runs a script as a job and returns what it printed.
-async fn output_of(node: &TestNode, name: &str, spec: Value) -> String {
+pub async fn output_of(node: &TestNode, name: &str, spec: Value) -> String {
     let mut spec = spec;
     spec["restartPolicy"] = json!("Never");
     node.create_pod(name, spec);

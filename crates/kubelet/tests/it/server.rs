@@ -90,8 +90,15 @@ impl Authority {
 
 struct Node {
     _kubelet: Kubelet,
+    directory: tempfile::TempDir,
     authority: Authority,
     address: SocketAddr,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        crate::node::unmount_below(self.directory.path());
+    }
 }
 
 impl Node {
@@ -101,10 +108,10 @@ impl Node {
         let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = free.local_addr().expect("an address");
         drop(free);
-        let directory = tempfile::tempdir().expect("a directory").keep();
+        let directory = tempfile::tempdir().expect("a directory");
         let mut options = KubeletOptions::new(FakeApi::new().client(), Arc::new(Idle), "n1");
-        options.root_dir = directory.join("k");
-        options.pod_logs_dir = directory.join("logs");
+        options.root_dir = directory.path().join("k");
+        options.pod_logs_dir = directory.path().join("logs");
         options.server = Some(ServerOptions {
             address,
             certificate: certificate.pem().into_bytes(),
@@ -114,9 +121,9 @@ impl Node {
             authorizer: Arc::new(Readers),
         });
         let kubelet = Kubelet::start(options).await.expect("the kubelet starts");
-        std::fs::remove_dir_all(&directory).expect("the directory goes");
         Node {
             _kubelet: kubelet,
+            directory,
             authority,
             address,
         }
