@@ -30,6 +30,13 @@ struct State {
     objects: BTreeMap<String, Value>,
 }
 
+impl State {
+    fn list(&self, collection: &str) -> Vec<Value> {
+        let objects = self.objects.iter().filter(|(path, _)| in_collection(path, collection));
+        objects.map(|(_, object)| object.clone()).collect()
+    }
+}
+
 #[derive(Clone)]
 struct Event {
     kind: &'static str,
@@ -74,9 +81,7 @@ impl FakeApi {
     }
 
     pub fn list(&self, collection: &str) -> Vec<Value> {
-        let state = self.0.state.lock();
-        let objects = state.objects.iter().filter(|(path, _)| in_collection(path, collection));
-        objects.map(|(_, object)| object.clone()).collect()
+        self.0.state.lock().list(collection)
     }
 
     /// Changes an object, as a user would.
@@ -173,12 +178,12 @@ impl FakeApi {
 
     fn list_answer(&self, path: &str, request: &Request<Bytes>) -> Value {
         let selector = field_selector(request);
-        let items: Vec<Value> = self
-            .list(path)
-            .into_iter()
-            .filter(|object| selected(object, &selector))
-            .collect();
-        let revision = self.0.state.lock().revision.to_string();
+        // Under one lock: an object created between the items and the revision would be in neither list nor watch.
+        let (mut items, revision) = {
+            let state = self.0.state.lock();
+            (state.list(path), state.revision.to_string())
+        };
+        items.retain(|object| selected(object, &selector));
         json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": revision}, "items": items})
     }
 
