@@ -37,6 +37,8 @@ pub struct ClusterFacts {
     pub client_authority: String,
     /// The node that runs in this process, if one does.
     pub local_node: Option<LocalNode>,
+    /// The service account of `kube-system` that approves the serving certificates of kubelets, if one does.
+    pub serving_approver: Option<&'static str>,
 }
 
 /// A node in the same process as the server, about which the server need not take anybody's word.
@@ -61,6 +63,7 @@ pub fn seeds(registry: &Registry, facts: &ClusterFacts) -> Vec<Seed> {
     }));
     seeds.extend(mark_writers());
     seeds.extend(kubelet_client());
+    seeds.extend(facts.serving_approver.into_iter().flat_map(serving_approver));
     seeds.extend(priority_classes());
     seeds.extend(crate::fairness::seeds());
     seeds.extend(own_service(registry, facts));
@@ -154,6 +157,32 @@ fn kubelet_client() -> Option<Seed> {
         "subjects": [{ "apiGroup": group, "kind": "User", "name": KUBELET_CLIENT }],
     });
     Some(Seed::new(kinds::find(group, "v1", "clusterrolebindings")?, binding))
+}
+
+/// Nobody but administrators may approve for this signer by upstream's roles.
+fn serving_approver(account: &str) -> Vec<Seed> {
+    let (name, group) = ("karve:kubelet-serving-approver", "rbac.authorization.k8s.io");
+    let role = json!({
+        "metadata": { "name": name },
+        "rules": [
+            {
+                "apiGroups": ["certificates.k8s.io"], "resources": ["certificatesigningrequests/approval"],
+                "verbs": ["update"],
+            },
+            {
+                "apiGroups": ["certificates.k8s.io"], "resources": ["signers"], "verbs": ["approve"],
+                "resourceNames": ["kubernetes.io/kubelet-serving"],
+            },
+        ],
+    });
+    let binding = json!({
+        "metadata": { "name": name },
+        "roleRef": { "apiGroup": group, "kind": "ClusterRole", "name": name },
+        "subjects": [{ "kind": "ServiceAccount", "namespace": "kube-system", "name": account }],
+    });
+    let rows = [("clusterroles", role), ("clusterrolebindings", binding)];
+    let seed = |(plural, value)| Some(Seed::new(kinds::find(group, "v1", plural)?, value));
+    rows.into_iter().filter_map(seed).collect()
 }
 
 /// Components may tell where their objects are on their way, for `karve trace`. The one role that upstream has not.

@@ -53,7 +53,7 @@ pub use queue::{QueueFigures, QueueMetrics, QueueState, WorkQueue};
 pub use reflector::{Reflector, Selection};
 pub use request::Api;
 pub use status::decode_status;
-pub use tls::AnyServer;
+pub use tls::{AnyServer, SERVING_CHALLENGE, shown_certificate};
 pub use transport::{Body, Duplex, Transport, TransportError, Upgrade, body_from_bytes};
 pub use watch::{WatchEvent, WatchStream};
 pub use webhook::{ServiceResolver, Webhook, WebhookError, webhook_tls};

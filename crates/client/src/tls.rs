@@ -1,12 +1,17 @@
 //! The TLS side of a connection: which server we trust and which certificate we show.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
 
 use crate::{Config, ConfigError, Source};
 
@@ -115,6 +120,34 @@ pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, C
 pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, ConfigError> {
     let key = rustls_pemfile::private_key(&mut &*pem).map_err(unusable("the client key"))?;
     key.ok_or_else(|| unusable("the client key")("it holds no PEM private key"))
+}
+
+/// A kubelet that has asked for a serving certificate shows the key that it asked for to whoever connects for this name.
+/// So it proves that it is where it says to be before anybody vouches for it.
+pub const SERVING_CHALLENGE: &str = "kubelet-serving-challenge.karve.internal";
+
+/// How long a server may take to show its certificate.
+const SHOW_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The certificate that a server shows when it is connected to by a name. Nobody need have signed it, but the server has
+/// proved to hold its key.
+pub async fn shown_certificate(address: SocketAddr, name: &'static str) -> io::Result<Vec<u8>> {
+    let provider = Arc::new(ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(io::Error::other)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
+        .with_no_client_auth();
+    let name = ServerName::try_from(name).map_err(io::Error::other)?;
+    let connecting = async {
+        let stream = TcpStream::connect(address).await?;
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await
+    };
+    let stream = tokio::time::timeout(SHOW_TIMEOUT, connecting).await??;
+    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let shown = shown.map(|certificate| certificate.to_vec());
+    shown.ok_or_else(|| io::Error::other("it shows no certificate"))
 }
 
 /// Takes any server for whom it claims to be: for `insecure-skip-tls-verify`, for probes, and for kubelets that signed

@@ -1,9 +1,10 @@
-//! Requests for certificates: `approver` says yes to nodes, `signer` signs what was approved, `cleaner` removes what
-//! nobody needs any more.
+//! Requests for certificates: `approver` says yes to nodes as clients and `serving_approver` to kubelets as servers,
+//! `signer` signs what was approved, `cleaner` removes what nobody needs any more.
 
 pub mod approver;
 pub mod cleaner;
 mod request;
+pub mod serving_approver;
 pub mod signer;
 
 use std::fmt;
@@ -31,6 +32,7 @@ impl fmt::Debug for SigningAuthority {
 }
 
 const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
+const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -43,6 +45,10 @@ struct SigningRequest {
 with_metadata!(SigningRequest);
 
 impl SigningRequest {
+    fn is_decided(&self) -> bool {
+        self.has("Approved") || self.has("Denied")
+    }
+
     fn has(&self, condition: &str) -> bool {
         conditions::find(self.status.list("conditions"), condition).is_some()
     }

@@ -59,6 +59,7 @@ use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
 pub use certificates::SigningAuthority;
+pub use certificates::serving_approver::{APPROVER, KubeletServing};
 pub use driver::{Attempt, Reconcile, Row, Setup};
 pub use plan::{Action, Plan};
 pub use table::table;
@@ -99,6 +100,9 @@ pub struct Settings {
     /// The prefix lengths of the nodes' blocks; upstream's defaults are 24 and 64.
     pub node_cidr_mask_size_ipv4: Option<u8>,
     pub node_cidr_mask_size_ipv6: Option<u8>,
+    /// Approves the serving certificates of kubelets that can show where they are; without it an administrator does, as in
+    /// upstream's clusters.
+    pub kubelet_serving: Option<KubeletServing>,
 }
 
 /// Runs all controllers until the future is dropped.

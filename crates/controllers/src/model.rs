@@ -63,9 +63,32 @@ pub struct NodeSpec {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
+#[serde(default, rename_all = "camelCase")]
 pub struct NodeStatus {
+    pub addresses: Vec<NodeAddress>,
     pub conditions: Vec<Value>,
+    pub daemon_endpoints: DaemonEndpoints,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct NodeAddress {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub address: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct DaemonEndpoints {
+    pub kubelet_endpoint: DaemonEndpoint,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct DaemonEndpoint {
+    #[serde(rename = "Port")]
+    pub port: i64,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

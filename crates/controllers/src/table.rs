@@ -12,6 +12,7 @@ pub fn table() -> &'static [&'static Row] {
     &[
         &certificates::approver::ROW,
         &certificates::cleaner::ROW,
+        &certificates::serving_approver::ROW,
         &certificates::signer::ROW,
         &cluster_role_aggregation::ROW,
         &cron_job::ROW,

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use api::kinds::node::NODE;
 use clap::Args;
 use client::Client;
+use kubelet::ServingCertificate;
 use network::Cidr;
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -14,7 +15,6 @@ use tokio::task::JoinHandle;
 use crate::component::apiserver::default_address;
 use crate::layout::{Layout, read, write_private};
 use crate::node::{NodeArgs, NodeClients, NodeFootprint, NodeSetup};
-use crate::pki::Authority;
 use crate::run_file::RunFile;
 use crate::token::Token;
 use crate::{kubeconfig, stop, up};
@@ -58,9 +58,11 @@ pub async fn run(layout: &Layout, args: JoinArgs) -> Result<()> {
         )
         .as_bytes(),
     )?;
-    // The server's certificate is from an authority of this machine's own: the cluster's key never leaves its server.
-    let name = &token.node;
-    let serving = Authority::open(layout)?.kubelet_server(name, node_ip)?;
+    // The cluster's key never leaves its server, so the certificate that the kubelet serves with is asked for there.
+    let serving = ServingCertificate::Requested {
+        directory: layout.pki(),
+        authority: Some(token.authority_pem.clone().into_bytes()),
+    };
     let runtime = footprint.open_runtime().await?;
     let setup = NodeSetup {
         args: node,

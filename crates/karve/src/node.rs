@@ -11,7 +11,8 @@ use cri::Runtime;
 use cri::v1::{ListPodSandboxRequest, RemovePodSandboxRequest, StopPodSandboxRequest};
 use dns::{Advertisement, DnsOptions};
 use kubelet::{
-    ApiAuth, ImageGcOptions, KubeletOptions, LogOptions, Measurements, Places, ServerOptions, Shortage, Thresholds,
+    ApiAuth, ImageGcOptions, KubeletOptions, LogOptions, Measurements, Places, ServerOptions, ServingCertificate,
+    Shortage, Thresholds,
 };
 use network::bridge::{self, BridgeOptions};
 use network::{Cidr, PodNetwork, host_gateway};
@@ -22,7 +23,6 @@ use tokio::task::JoinHandle;
 
 use crate::component::host_name;
 use crate::layout::{Layout, create_private_dir};
-use crate::pki::Identity;
 use crate::supervise::supervise;
 use crate::{control, leftovers, routes};
 
@@ -141,7 +141,7 @@ pub struct NodeSetup {
     pub footprint: NodeFootprint,
     pub network: ClusterNetwork,
     pub node_ip: IpAddr,
-    pub serving: Identity,
+    pub serving: ServingCertificate,
     pub client_authority_pem: String,
 }
 
@@ -350,8 +350,7 @@ impl NodeSetup {
         options.port = self.args.kubelet_port;
         options.server = Some(ServerOptions {
             address: (self.node_ip, self.args.kubelet_port).into(),
-            certificate: self.serving.certificate_pem.clone().into_bytes(),
-            key: self.serving.key_pem.clone().into_bytes(),
+            certificate: self.serving.clone(),
             client_ca: Some(self.client_authority_pem.clone().into_bytes()),
             authenticator: Some(auth.clone()),
             authorizer: auth,

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use kubelet::ServingCertificate;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
     SanType,
@@ -30,6 +31,16 @@ pub struct Authority {
 pub struct Identity {
     pub certificate_pem: String,
     pub key_pem: String,
+}
+
+impl Identity {
+    /// As what a kubelet serves with.
+    pub fn serving(self) -> ServingCertificate {
+        ServingCertificate::Given {
+            chain: self.certificate_pem.into_bytes(),
+            key: self.key_pem.into_bytes(),
+        }
+    }
 }
 
 impl Authority {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::apiserver::{ApiServer, InProcess, LocalNode};
-use ::controllers::{Accounts, Settings, SigningAuthority};
+use ::controllers::{Accounts, KubeletServing, Settings, SigningAuthority};
 use ::scheduler::SchedulerMetrics;
 use anyhow::{Context, Result, bail};
 use api::kinds::node::NODE;
@@ -96,8 +96,7 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
     let surroundings = Surroundings {
         pages: figures.pages(),
         local_node: (!args.no_node).then(|| args.local_node()),
-        // Nodes that join sign their own certificates still.
-        signs_for_kubelets: false,
+        serving_approver: Some(::controllers::APPROVER),
     };
     let (running, listener, kubeconfig) = apiserver::start(&layout, &args.server, surroundings).await?;
     let server = running.server.clone();
@@ -171,6 +170,9 @@ fn start_control_plane(running: &Running, cluster_cidr: Cidr, figures: Figures) 
         certificate_pem: root_ca.clone(),
         key_pem: running.authority.key_pem.clone(),
     };
+    let kubelet_serving = KubeletServing {
+        destinations: running.destinations(),
+    };
     let client = in_process(running, "system:kube-controller-manager", &[]);
     let server = running.server.clone();
     let accounts: Accounts = Arc::new(move |name| as_account(&server, name));
@@ -179,6 +181,7 @@ fn start_control_plane(running: &Running, cluster_cidr: Cidr, figures: Figures) 
             root_ca: Some(root_ca.clone()),
             cluster_cidrs: vec![cluster_cidr.to_string()],
             signing: Some(signing.clone()),
+            kubelet_serving: Some(kubelet_serving.clone()),
             ..Settings::default()
         };
         let queues = figures.queues.clone();
@@ -214,7 +217,8 @@ async fn start_node(
     let runtime = footprint.open_runtime().await?;
     let setup = NodeSetup {
         args,
-        serving: running.authority.kubelet_server(&name, node_ip)?,
+        // Signed here, without a request that somebody would have to approve: the node is ready sooner.
+        serving: running.authority.kubelet_server(&name, node_ip)?.serving(),
         client_authority_pem: running.authority.certificate_pem.clone(),
         network,
         footprint,

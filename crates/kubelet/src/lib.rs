@@ -35,6 +35,7 @@ mod resize;
 mod rotation;
 mod run;
 mod server;
+mod serving_certificate;
 mod shared;
 mod spdy;
 mod status;
@@ -47,7 +48,7 @@ mod volumes;
 mod worker;
 
 pub use eviction::{BadThreshold, Measurements, Places, Shortage, Thresholds};
-pub use options::{ImageGcOptions, KubeletOptions, LogOptions, ServerOptions};
+pub use options::{ImageGcOptions, KubeletOptions, LogOptions, ServerOptions, ServingCertificate};
 pub use run::{Kubelet, KubeletError, run};
 pub use server::{Access, ApiAuth, Authenticator, Authorizer, Server, StreamServer, User, bearer, user_of};
 

@@ -69,13 +69,24 @@ pub struct LogOptions {
     pub max_files: usize,
 }
 
+/// Where the certificate comes from that the kubelet serves with.
+#[derive(Clone)]
+pub enum ServingCertificate {
+    /// A certificate chain and its key, PEM.
+    Given { chain: Vec<u8>, key: Vec<u8> },
+    /// One that the cluster signs for this node, asked for by a CertificateSigningRequest and renewed.
+    Requested {
+        /// Where it is kept.
+        directory: PathBuf,
+        /// PEM of who signs, if that is known.
+        authority: Option<Vec<u8>>,
+    },
+}
+
 #[derive(Clone)]
 pub struct ServerOptions {
     pub address: SocketAddr,
-    /// PEM.
-    pub certificate: Vec<u8>,
-    /// PEM.
-    pub key: Vec<u8>,
+    pub certificate: ServingCertificate,
     /// PEM; clients that present a certificate of it are who it says.
     pub client_ca: Option<Vec<u8>>,
     /// Knows bearer tokens; without one they are refused.

@@ -18,11 +18,12 @@ use crate::features::{Known, RuntimeFeatures};
 use crate::host_ports::HostPorts;
 use crate::node::{Machine, Node};
 use crate::objects::follow::Follower;
-use crate::options::KubeletOptions;
+use crate::options::{KubeletOptions, ServingCertificate};
 use crate::owners::Owners;
 use crate::paths::Paths;
 use crate::pods::Pods;
 use crate::server::{self, Server};
+use crate::serving_certificate::ServingRequest;
 use crate::shared::Shared;
 use crate::status::Surroundings;
 use crate::worker::PodObject;
@@ -108,6 +109,16 @@ impl Kubelet {
         let server = Arc::new(Server::new(shared, cache));
         if let Some(serving) = &options.server {
             let listening = server::listen(serving).await?;
+            if let ServingCertificate::Requested { directory, authority } = &serving.certificate {
+                let request = ServingRequest {
+                    client: options.client.clone(),
+                    node_name: options.node_name.clone(),
+                    node_ips: options.node_ips.clone(),
+                    directory: directory.clone(),
+                    authority: authority.clone(),
+                };
+                tasks.spawn(request.keep(listening.certificates.clone()));
+            }
             tasks.spawn(server::serve(listening, serving.clone(), server.clone()));
         }
         Ok(Kubelet { server, tasks })

@@ -68,6 +68,7 @@ fn options() -> Options {
             authority: "PEM".to_owned(),
             client_authority: "PEM".to_owned(),
             local_node: None,
+            serving_approver: None,
         },
         kubelets: kubelets.dialer().expect("a configuration"),
         front_proxy: apiserver::FrontProxy::without_certificate(tls.clone()),

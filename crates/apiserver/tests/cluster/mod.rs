@@ -87,6 +87,7 @@ impl Cluster {
                 authority: String::new(),
                 client_authority: String::new(),
                 local_node: None,
+                serving_approver: None,
             },
             kubelets: kubelets.dialer().expect("a configuration"),
             front_proxy: apiserver::FrontProxy::without_certificate(tls.clone()),

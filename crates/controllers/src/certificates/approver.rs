@@ -82,8 +82,7 @@ impl Controller {
 
 /// Why the request may be approved, if whoever made it has the right to that.
 fn grounds(request: &SigningRequest) -> Vec<(&'static str, &'static str)> {
-    let is_decided = request.has("Approved") || request.has("Denied");
-    if is_decided || request.spec.text("signerName") != KUBELET_CLIENT {
+    if request.is_decided() || request.spec.text("signerName") != KUBELET_CLIENT {
         return Vec::new();
     }
     let Some(Ok(wanted)) = request.pem().map(|pem| Wanted::parse(&pem)) else {
@@ -98,7 +97,7 @@ fn grounds(request: &SigningRequest) -> Vec<(&'static str, &'static str)> {
     }
 }
 
-fn approve(request: &SigningRequest, message: &str, now: Moment) -> Plan {
+pub(super) fn approve(request: &SigningRequest, message: &str, now: Moment) -> Plan {
     let mut conditions = request.status.list("conditions").to_vec();
     conditions.push(json!({
         "type": "Approved", "status": "True", "reason": "AutoApproved", "message": message,

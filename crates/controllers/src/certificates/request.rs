@@ -1,6 +1,7 @@
 //! What a request for a certificate asks for, and what signers demand of it.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use rcgen::{CertificateSigningRequestParams, DnType, DnValue, SanType};
 
@@ -9,6 +10,8 @@ pub struct Wanted {
     pub params: CertificateSigningRequestParams,
     pub common_name: String,
     pub organization: String,
+    /// The public key that is to be certified, as DER.
+    pub public_key: Vec<u8>,
 }
 
 const NODES: &str = "system:nodes";
@@ -20,13 +23,36 @@ impl Wanted {
         let name = &params.params.distinguished_name;
         let text = |kind: DnType| name.get(&kind).map(text).unwrap_or_default();
         let (common_name, organization) = (text(DnType::CommonName), text(DnType::OrganizationName));
-        if attributes(pem)? != name.iter().count() {
+        let (attributes, public_key) = subject(pem)?;
+        if attributes != name.iter().count() {
             return Err("subjects that repeat an attribute are not supported".to_owned());
         }
         Ok(Wanted {
             params,
             common_name,
             organization,
+            public_key,
+        })
+    }
+
+    /// The node that the subject names.
+    pub fn node(&self) -> Option<&str> {
+        self.common_name.strip_prefix(NODE_PREFIX)
+    }
+
+    pub fn dns_names(&self) -> impl Iterator<Item = &str> {
+        let names = self.params.params.subject_alt_names.iter();
+        names.filter_map(|name| match name {
+            SanType::DnsName(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let names = self.params.params.subject_alt_names.iter();
+        names.filter_map(|name| match name {
+            SanType::IpAddress(address) => Some(*address),
+            _ => None,
         })
     }
 
@@ -96,14 +122,15 @@ fn check_usages(usages: &[&str], purpose: &str) -> Result<(), String> {
     }
 }
 
-/// How many attributes the subject has; signing keeps one of each kind.
-fn attributes(pem: &str) -> Result<usize, String> {
+/// How many attributes the subject has, of which signing keeps one of each kind; and its public key as DER.
+fn subject(pem: &str) -> Result<(usize, Vec<u8>), String> {
     use x509_parser::prelude::FromDer;
     let unreadable = |error: &dyn std::fmt::Display| format!("the request cannot be read: {error}");
     let (_, block) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).map_err(|error| unreadable(&error))?;
     let request = x509_parser::certification_request::X509CertificationRequest::from_der(&block.contents);
     let (_, request) = request.map_err(|error| unreadable(&error))?;
-    Ok(request.certification_request_info.subject.iter_attributes().count())
+    let info = &request.certification_request_info;
+    Ok((info.subject.iter_attributes().count(), info.subject_pki.raw.to_vec()))
 }
 
 fn text(value: &DnValue) -> String {

@@ -15,7 +15,7 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use super::request::Wanted;
-use super::{KUBELET_CLIENT, SigningAuthority, SigningRequest};
+use super::{KUBELET_CLIENT, KUBELET_SERVING, SigningAuthority, SigningRequest};
 use crate::plan::{Action, Patch};
 use crate::{Attempt, Plan, Reconcile, Row, Setup};
 
@@ -28,7 +28,6 @@ pub const ROW: Row = Row {
 };
 
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
-const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 const UNKNOWN: &str = "kubernetes.io/legacy-unknown";
 /// How long certificates are valid at most, and at least when somebody asks for less.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);

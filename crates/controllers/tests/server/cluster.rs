@@ -74,6 +74,7 @@ impl Cluster {
                 authority: "PEM".to_owned(),
                 client_authority: "PEM".to_owned(),
                 local_node: None,
+                serving_approver: None,
             },
             kubelets: kubelets.dialer().expect("a configuration"),
             front_proxy: apiserver::FrontProxy::without_certificate(tls.clone()),

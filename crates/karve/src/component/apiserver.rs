@@ -12,6 +12,7 @@ use apiserver::{
 };
 use auth::authenticate::{PublicKey, ServiceAccounts, SigningKey, TokenFile};
 use clap::Args;
+use client::destination::Destinations;
 use metrics::Page;
 use store::Store;
 use tokio::net::TcpListener;
@@ -154,8 +155,9 @@ pub struct Surroundings {
     /// The figures of the other components.
     pub pages: Vec<Arc<dyn Page>>,
     pub local_node: Option<LocalNode>,
-    /// Whether kubelets get their serving certificates from the cluster's authority, so that no other is believed.
-    pub signs_for_kubelets: bool,
+    /// The service account that approves the serving certificates of kubelets. Where there is one, kubelets have
+    /// certificates of the cluster's authority and no others are believed.
+    pub serving_approver: Option<&'static str>,
 }
 
 /// A started server, with what others need to reach it.
@@ -178,7 +180,19 @@ impl Running {
 
     /// Where other machines reach it.
     pub fn advertised_url(&self) -> String {
-        format!("https://{}", SocketAddr::new(self.advertise, self.secure_port))
+        format!("https://{}", self.advertised())
+    }
+
+    /// What no node can serve at.
+    pub fn destinations(&self) -> Destinations {
+        Destinations {
+            server: Some(self.advertised()),
+            services: Some((self.network.base, self.network.prefix_length)),
+        }
+    }
+
+    fn advertised(&self) -> SocketAddr {
+        SocketAddr::new(self.advertise, self.secure_port)
     }
 }
 
@@ -222,8 +236,9 @@ pub async fn start(
             authority: authority.certificate_pem.clone(),
             client_authority,
             local_node: surroundings.local_node,
+            serving_approver: surroundings.serving_approver,
         },
-        kubelets: kubelets(args, &authority, surroundings.signs_for_kubelets)?,
+        kubelets: kubelets(args, &authority, surroundings.serving_approver.is_some())?,
         front_proxy: front_proxy(layout, args)?,
         insecure_tls: tls::client(None, None)?,
         max_reads_in_flight: args.max_requests_inflight,

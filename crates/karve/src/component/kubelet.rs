@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 use client::{Client, Config};
-use kubelet::{ApiAuth, ImageGcOptions, KubeletOptions, ServerOptions, Thresholds};
+use kubelet::{ApiAuth, ImageGcOptions, KubeletOptions, ServerOptions, ServingCertificate, Thresholds};
 
 use super::{apiserver, authority_of, host_name, marks};
 use crate::layout::Layout;
@@ -52,11 +52,22 @@ pub struct KubeletArgs {
     #[arg(long, default_value = "0.0.0.0")]
     address: IpAddr,
     /// The certificate of the kubelet's server, PEM [default: one it signs itself]
-    #[arg(long, requires = "tls_private_key_file")]
+    #[arg(
+        long,
+        requires = "tls_private_key_file",
+        conflicts_with = "rotate_server_certificates"
+    )]
     tls_cert_file: Option<PathBuf>,
     /// The key of --tls-cert-file, PEM
     #[arg(long, requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
+    /// Ask the cluster for the certificate of the kubelet's server, by a CertificateSigningRequest that somebody has to
+    /// approve, and for a new one before it expires
+    #[arg(long)]
+    rotate_server_certificates: bool,
+    /// Where that certificate is kept
+    #[arg(long, default_value = "/var/lib/kubelet/pki")]
+    cert_dir: PathBuf,
     /// Clients with a certificate from this authority are who it says, PEM [default: the kubeconfig's authority]
     #[arg(long)]
     client_ca_file: Option<PathBuf>,
@@ -93,7 +104,7 @@ pub async fn run(layout: &Layout, args: KubeletArgs) -> Result<()> {
     let runtime = runtime.with_context(|| format!("cannot use the container runtime at {endpoint}"))?;
     let name = args.hostname_override.clone().unwrap_or_else(host_name);
     let node_ip = args.node_ip.unwrap_or_else(apiserver::default_address);
-    let (certificate, key) = serving(layout, &args, &name, node_ip)?;
+    let certificate = serving(layout, &args, &name, node_ip)?;
     let client_ca = match &args.client_ca_file {
         Some(path) => Some(read(path)?),
         None => authority.map(String::into_bytes),
@@ -119,7 +130,6 @@ pub async fn run(layout: &Layout, args: KubeletArgs) -> Result<()> {
     options.server = Some(ServerOptions {
         address: SocketAddr::new(args.address, args.port),
         certificate,
-        key,
         client_ca,
         authenticator: Some(auth.clone()),
         authorizer: auth,
@@ -128,13 +138,21 @@ pub async fn run(layout: &Layout, args: KubeletArgs) -> Result<()> {
 }
 
 /// Without a certificate of its own the kubelet signs one itself, as upstream's does.
-fn serving(layout: &Layout, args: &KubeletArgs, name: &str, node_ip: IpAddr) -> Result<(Vec<u8>, Vec<u8>)> {
+fn serving(layout: &Layout, args: &KubeletArgs, name: &str, node_ip: IpAddr) -> Result<ServingCertificate> {
     if let (Some(certificate), Some(key)) = (&args.tls_cert_file, &args.tls_private_key_file) {
-        return Ok((read(certificate)?, read(key)?));
+        return Ok(ServingCertificate::Given {
+            chain: read(certificate)?,
+            key: read(key)?,
+        });
+    }
+    if args.rotate_server_certificates {
+        return Ok(ServingCertificate::Requested {
+            directory: args.cert_dir.clone(),
+            authority: None,
+        });
     }
     layout.create()?;
-    let identity = Authority::open(layout)?.kubelet_server(name, node_ip)?;
-    Ok((identity.certificate_pem.into_bytes(), identity.key_pem.into_bytes()))
+    Ok(Authority::open(layout)?.kubelet_server(name, node_ip)?.serving())
 }
 
 fn read(path: &PathBuf) -> Result<Vec<u8>> {

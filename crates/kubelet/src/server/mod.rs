@@ -4,6 +4,7 @@
 //! in the same process calls it as it would call any node. `serve` puts it behind TLS and asks who is calling.
 
 mod auth;
+mod certificate;
 pub(crate) mod channels;
 mod exec;
 mod forward;
@@ -28,6 +29,7 @@ use crate::worker::PodObject;
 use query::Query;
 
 pub use auth::{Access, ApiAuth, Authenticator, Authorizer, User, bearer};
+pub use certificate::{ServingCertificates, certificates};
 pub use serve::{ServeError, listen, serve, user_of};
 pub use streaming::StreamServer;
 

@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
+use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::net::{TcpListener, TcpStream};
@@ -17,8 +17,8 @@ use tokio_rustls::TlsAcceptor;
 
 use super::auth::{Access, bearer};
 use super::upgrade::{self, Opened};
-use super::{Refusal, Server, User};
-use crate::options::ServerOptions;
+use super::{Refusal, Server, ServingCertificates, User, certificates};
+use crate::options::{ServerOptions, ServingCertificate};
 
 /// Nothing the kubelet is asked has a body of any size.
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -35,17 +35,27 @@ pub enum ServeError {
 pub struct Listening {
     listener: TcpListener,
     tls: Arc<ServerConfig>,
+    /// What it shows, for whoever renews it.
+    pub certificates: Arc<ServingCertificates>,
 }
 
 pub async fn listen(options: &ServerOptions) -> Result<Listening, ServeError> {
-    let tls = Arc::new(tls_config(options).map_err(ServeError::Certificate)?);
+    let shown: Arc<ServingCertificates> = Arc::default();
+    if let ServingCertificate::Given { chain, key } = &options.certificate {
+        shown.set_current(chain, key).map_err(ServeError::Certificate)?;
+    }
+    let tls = Arc::new(tls_config(options, shown.clone()).map_err(ServeError::Certificate)?);
     let listener = TcpListener::bind(options.address)
         .await
         .map_err(|source| ServeError::Listen {
             address: options.address.to_string(),
             source,
         })?;
-    Ok(Listening { listener, tls })
+    Ok(Listening {
+        listener,
+        tls,
+        certificates: shown,
+    })
 }
 
 /// Serves for as long as it is not dropped.
@@ -164,10 +174,8 @@ pub fn hand_over(opened: Opened, request: Request<Incoming>) -> Response<Body> {
     response
 }
 
-fn tls_config(options: &ServerOptions) -> Result<ServerConfig, String> {
+fn tls_config(options: &ServerOptions, shown: Arc<ServingCertificates>) -> Result<ServerConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let chain: Vec<CertificateDer<'static>> = certificates(&options.certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(&options.key).map_err(|error| format!("the key: {error}"))?;
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
@@ -185,16 +193,9 @@ fn tls_config(options: &ServerOptions) -> Result<ServerConfig, String> {
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let mut config = builder
-        .with_single_cert(chain, key)
-        .map_err(|error| error.to_string())?;
+    let mut config = builder.with_cert_resolver(shown);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
-}
-
-fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
-    let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    parsed.map_err(|error| format!("the certificates: {error}"))
 }
 
 /// A verified certificate's common name is the user, its organizations are the groups.

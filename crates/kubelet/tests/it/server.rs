@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use cri::{Runtime, v1};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
-use kubelet::{Access, Authenticator, Authorizer, Kubelet, KubeletOptions, ServerOptions, User};
+use kubelet::{Access, Authenticator, Authorizer, Kubelet, KubeletOptions, ServerOptions, ServingCertificate, User};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -114,8 +114,10 @@ impl Node {
         options.pod_logs_dir = directory.path().join("logs");
         options.server = Some(ServerOptions {
             address,
-            certificate: certificate.pem().into_bytes(),
-            key: key.serialize_pem().into_bytes(),
+            certificate: ServingCertificate::Given {
+                chain: certificate.pem().into_bytes(),
+                key: key.serialize_pem().into_bytes(),
+            },
             client_ca: Some(authority.certificate.pem().into_bytes()),
             authenticator: Some(Arc::new(Tokens)),
             authorizer: Arc::new(Readers),
