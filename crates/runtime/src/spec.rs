@@ -165,6 +165,13 @@ pub enum Propagation {
 pub struct Device {
     pub source: PathBuf,
     pub target: PathBuf,
+    /// What may be done with it, as letters: `r`ead, `w`rite, `m`ake nodes.
+    #[serde(default = "all_access")]
+    pub access: String,
+}
+
+fn all_access() -> String {
+    "rwm".to_owned()
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -418,3 +418,121 @@ pub fn open_slave(master: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         Ok(OwnedFd::from_raw_fd(slave as RawFd))
     }
 }
+
+/// An instruction of the programs that version 2 of cgroups asks about devices.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BpfInstruction {
+    pub code: u8,
+    /// The register that is written or compared in the lower half, the other in the upper.
+    pub registers: u8,
+    pub offset: i16,
+    pub immediate: i32,
+}
+
+impl BpfInstruction {
+    const JUMP_UNLESS_EQUAL: u8 = 0x55;
+    const JUMP_UNLESS_SAME: u8 = 0x5D;
+
+    const fn new(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Self {
+        Self {
+            code,
+            registers: to | from << 4,
+            offset,
+            immediate,
+        }
+    }
+
+    /// Loads 32 bits from `offset` bytes after where a register points to.
+    pub const fn load_word(to: u8, pointer: u8, offset: i16) -> Self {
+        Self::new(0x61, to, pointer, offset, 0)
+    }
+
+    pub const fn copy(to: u8, from: u8) -> Self {
+        Self::new(0xBF, to, from, 0, 0)
+    }
+
+    pub const fn set(to: u8, value: i32) -> Self {
+        Self::new(0xB7, to, 0, 0, value)
+    }
+
+    pub const fn and(to: u8, mask: i32) -> Self {
+        Self::new(0x57, to, 0, 0, mask)
+    }
+
+    pub const fn shift_right(to: u8, bits: i32) -> Self {
+        Self::new(0x77, to, 0, 0, bits)
+    }
+
+    pub const fn jump_unless_equal(register: u8, value: i32) -> Self {
+        Self::new(Self::JUMP_UNLESS_EQUAL, register, 0, 0, value)
+    }
+
+    pub const fn jump_unless_same(register: u8, other: u8) -> Self {
+        Self::new(Self::JUMP_UNLESS_SAME, register, other, 0, 0)
+    }
+
+    pub const fn exit() -> Self {
+        Self::new(0x95, 0, 0, 0, 0)
+    }
+
+    pub const fn is_jump(&self) -> bool {
+        matches!(self.code, Self::JUMP_UNLESS_EQUAL | Self::JUMP_UNLESS_SAME)
+    }
+}
+
+/// Loads a program that decides about devices.
+pub fn load_device_program(code: &[BpfInstruction]) -> io::Result<OwnedFd> {
+    /// The part of the kernel's `union bpf_attr` that loading needs; the rest is zero.
+    #[repr(C)]
+    #[derive(Default)]
+    struct LoadAttributes {
+        kind: u32,
+        length: u32,
+        code: u64,
+        license: u64,
+        unused: [u64; 8],
+    }
+    const BPF_PROG_LOAD: libc::c_int = 5;
+    const BPF_PROG_TYPE_CGROUP_DEVICE: u32 = 15;
+    let attributes = LoadAttributes {
+        kind: BPF_PROG_TYPE_CGROUP_DEVICE,
+        length: code.len() as u32,
+        code: code.as_ptr() as u64,
+        license: c"Apache-2.0".as_ptr() as u64,
+        ..Default::default()
+    };
+    // SAFETY: everything the attributes point to outlives the call; the descriptor is new.
+    unsafe {
+        let fd = check(libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_LOAD,
+            &raw const attributes,
+            size_of::<LoadAttributes>(),
+        ))?;
+        Ok(OwnedFd::from_raw_fd(fd as RawFd))
+    }
+}
+
+/// Has a program decide about the devices of a cgroup, beside those of the cgroups above it.
+pub fn attach_device_program(cgroup: BorrowedFd<'_>, program: BorrowedFd<'_>) -> io::Result<()> {
+    const BPF_PROG_ATTACH: libc::c_int = 8;
+    const BPF_CGROUP_DEVICE: u32 = 6;
+    const BPF_F_ALLOW_MULTI: u32 = 2;
+    let attributes = [
+        cgroup.as_raw_fd() as u32,
+        program.as_raw_fd() as u32,
+        BPF_CGROUP_DEVICE,
+        BPF_F_ALLOW_MULTI,
+    ];
+    // SAFETY: the attributes outlive the call.
+    check(unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            BPF_PROG_ATTACH,
+            &raw const attributes,
+            size_of_val(&attributes),
+        )
+    })
+    .map(drop)
+}

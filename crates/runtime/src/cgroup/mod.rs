@@ -3,6 +3,7 @@
 //! `limits` decides which files get which values; everything here is the acting on it. A path is always relative to
 //! the root of a hierarchy, and the same in all of them.
 
+mod devices;
 mod limits;
 mod usage;
 
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::spec::Limits;
+pub use devices::{Access, DefaultProgram, DeviceKind, DeviceRule, with_given};
 pub use usage::Usage;
 
 /// How often to try to remove a cgroup whose processes have only just been killed, a millisecond apart.
@@ -22,8 +24,8 @@ const REMOVE_ATTEMPTS: u32 = 50;
 /// How often to look for processes that were forked while the others were being killed.
 const KILL_ROUNDS: u32 = 10;
 
-/// The hierarchies of version 1 that containers are put into. The others neither limit nor count what a pod may ask.
-const USED: &[&str] = &[
+/// The hierarchies of version 1 that limit or count what a pod may ask, and that a container sees.
+const SHOWN: &[&str] = &[
     "blkio",
     "cpu",
     "cpuacct",
@@ -32,6 +34,18 @@ const USED: &[&str] = &[
     "memory",
     "name=systemd",
     "pids",
+];
+
+/// The other controllers of version 1. Containers are in a cgroup of each all the same: in one where they were not, a
+/// container that may mount would see the hierarchy's root, whose files make the kernel run programs on the host.
+const HIDDEN: &[&str] = &[
+    "devices",
+    "freezer",
+    "misc",
+    "net_cls",
+    "net_prio",
+    "perf_event",
+    "rdma",
 ];
 
 /// The controllers of version 2 that are handed down to containers where the kernel has them.
@@ -51,6 +65,19 @@ pub struct Hierarchy {
     /// Such as `cpu` and `cpuacct`, which are often mounted together, or `name=systemd`.
     pub controllers: Vec<String>,
     pub mount: PathBuf,
+}
+
+impl Hierarchy {
+    /// Whether a container sees its cgroup in this hierarchy.
+    pub fn is_shown(&self) -> bool {
+        self.controllers
+            .iter()
+            .any(|controller| SHOWN.contains(&controller.as_str()))
+    }
+
+    fn has(&self, controller: &str) -> bool {
+        self.controllers.iter().any(|c| c == controller)
+    }
 }
 
 impl Default for Layout {
@@ -82,7 +109,8 @@ impl Layout {
                 Some("cgroup2") => unified = unified.or(Some(mount)),
                 Some("cgroup") => {
                     let options = kind.nth(1).unwrap_or_default().split(',');
-                    let controllers: Vec<_> = options.filter(|o| USED.contains(o)).map(str::to_owned).collect();
+                    let is_controller = |o: &&str| SHOWN.contains(o) || HIDDEN.contains(o) || o.starts_with("name=");
+                    let controllers: Vec<_> = options.filter(is_controller).map(str::to_owned).collect();
                     if !controllers.is_empty() && !hierarchies.iter().any(|h| h.controllers == controllers) {
                         hierarchies.push(Hierarchy { controllers, mount });
                     }
@@ -113,7 +141,7 @@ impl Layout {
             Self::Unified { mount } => Some(join(mount, path)),
             Self::Legacy { hierarchies } => hierarchies
                 .iter()
-                .find(|h| h.controllers.iter().any(|c| c == controller))
+                .find(|h| h.has(controller))
                 .map(|h| join(&h.mount, path)),
         }
     }
@@ -181,7 +209,11 @@ impl Layout {
             return Ok(());
         };
         for hierarchy in hierarchies {
-            fs::write(join(&hierarchy.mount, path).join("tasks"), "0")?;
+            let mut dir = join(&hierarchy.mount, path);
+            if hierarchy.has("devices") {
+                dir.push(devices::INNER);
+            }
+            fs::write(dir.join("tasks"), "0")?;
         }
         Ok(())
     }
@@ -266,7 +298,7 @@ fn delegate(dir: &Path) {
 
 fn create_legacy(hierarchy: &Hierarchy, path: &Path) -> io::Result<()> {
     let mut dir = hierarchy.mount.clone();
-    let is_cpuset = hierarchy.controllers.iter().any(|c| c == "cpuset");
+    let is_cpuset = hierarchy.has("cpuset");
     for part in path.strip_prefix("/").unwrap_or(path) {
         let parent = dir.clone();
         dir.push(part);
@@ -361,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mixed_host_is_legacy_and_unused_controllers_are_left_out() {
+    fn a_mixed_host_is_legacy_and_every_hierarchy_of_it_is_used() {
         check(
             "30 1 0:22 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n\
              31 1 0:23 / /sys/fs/cgroup/cpu,cpuacct rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n\
@@ -371,6 +403,7 @@ mod tests {
             expect![[r#"
                 cpu,cpuacct /sys/fs/cgroup/cpu,cpuacct
                 memory /sys/fs/cgroup/memory
+                net_cls /sys/fs/cgroup/net_cls
                 name=systemd /sys/fs/cgroup/systemd
             "#]],
         );

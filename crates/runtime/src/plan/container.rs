@@ -14,7 +14,7 @@ use crate::image::RunConfig;
 use crate::spec::{
     Capabilities, Cgroup, ContainerSpec, Device, Mount, PidNamespace, PodFile, Process, Propagation, Root, Seccomp,
 };
-use crate::{capability, seccomp};
+use crate::{capability, cgroup, seccomp};
 
 const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -406,14 +406,18 @@ fn mount(mount: &v1::Mount) -> Result<Mount, PlanError> {
     })
 }
 
-/// A device. Keeping a container from writing to one takes a device cgroup, which this runtime does without.
+/// A device, with the rights that the container is to have on it.
 fn device(device: &v1::Device) -> Result<Device, PlanError> {
-    if !device.permissions.contains('w') {
-        return Err(unsupported(format!("read-only devices ({})", device.host_path)));
+    if cgroup::Access::parse(&device.permissions).is_none() {
+        return Err(PlanError::Invalid(format!(
+            "permissions {:?} of device {} are not made of the letters r, w and m",
+            device.permissions, device.host_path
+        )));
     }
     Ok(Device {
         source: PathBuf::from(&device.host_path),
         target: PathBuf::from(&device.container_path),
+        access: device.permissions.clone(),
     })
 }
 

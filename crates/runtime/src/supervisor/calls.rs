@@ -12,7 +12,8 @@ use super::connection::{ReplyTo, Role};
 use super::container::{self, Container};
 use super::log::Log;
 use super::stdio::ChildStdio;
-use super::{LaunchKind, Launching, Sandbox, Supervisor, pause};
+use super::{LaunchKind, Launching, Sandbox, Supervisor, dev, pause};
+use crate::capability;
 use crate::protocol::{Answer, Call, ContainerState, Failure, FailureKind, State, Stdio, VERSION};
 use crate::seccomp::{Filter, Filters};
 use crate::spec::{ContainerSpec, PidNamespace, Process, SandboxSpec};
@@ -95,7 +96,7 @@ impl Supervisor {
         self.layout
             .create(&spec.cgroup.path, &spec.cgroup.limits)
             .map_err(|error| internal("limiting", &error))?;
-        let launched = self.launch_container(&spec);
+        let launched = self.restrict_devices(&spec).and_then(|()| self.launch_container(&spec));
         let (Launched { child, channel }, ends) = launched.inspect_err(|_| {
             let _ = self.layout.remove(&spec.cgroup.path);
         })?;
@@ -104,6 +105,22 @@ impl Supervisor {
             .map_err(|error| internal("watching the container's streams", &error))?;
         self.containers.insert(id.clone(), container);
         self.await_launch(pid, channel, from, LaunchKind::Container(id))
+    }
+
+    /// Without a controller for devices, containers are kept from them by their mounts alone, which is not enough for one
+    /// that may mount, or that is given a device with fewer rights than it has.
+    fn restrict_devices(&mut self, spec: &ContainerSpec) -> Result<(), Failure> {
+        let may_mount = capability::mask("SYS_ADMIN").is_ok_and(|mask| spec.process.capabilities.held & mask != 0);
+        let given_in_part = spec.devices.iter().any(|device| !device.access.contains("rw"));
+        if !spec.privileged && (may_mount || given_in_part) && !self.layout.has_devices() {
+            let why = "this host cannot restrict devices: it has neither cgroup v2 nor the devices controller of v1";
+            return Err(Failure::new(FailureKind::Start, why));
+        }
+        let failed = |error: std::io::Error| internal("restricting devices", &error);
+        let rules = dev::rules(spec).map_err(failed)?;
+        self.layout
+            .restrict_devices(&spec.cgroup.path, rules.as_deref(), &mut self.device_program)
+            .map_err(failed)
     }
 
     fn launch_container(&mut self, spec: &ContainerSpec) -> Result<(Launched, container::Ends), Failure> {

@@ -1,8 +1,8 @@
 //! A container's `/dev`.
 //!
 //! Unless the container is privileged, every mount in it refuses device nodes, `/dev` included: a container that
-//! may make nodes gains nothing by it, and no device cgroup is needed. The nodes it does get are bound in one by one
-//! from mounts that allow them.
+//! may make nodes gains nothing by it. The nodes it does get are bound in one by one from mounts that allow them. For
+//! those that may mount there are the cgroup's [`rules`] as well.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,6 +13,7 @@ use rustix::mount::MountAttrFlags;
 
 use super::child::{Stage, StartError};
 use super::{mask, mounts, pause};
+use crate::cgroup::{self, Access, DeviceKind, DeviceRule};
 use crate::spec::{ContainerSpec, Device};
 use crate::sys;
 use crate::within::{self, Target};
@@ -54,6 +55,29 @@ pub fn take(device: &Device) -> io::Result<OwnedFd> {
     }
     mounts::set_propagation(&fd, libc::MS_PRIVATE)?;
     Ok(fd)
+}
+
+/// The rules of a container's cgroup; none for one that may open everything.
+pub fn rules(spec: &ContainerSpec) -> io::Result<Option<Vec<DeviceRule>>> {
+    if spec.privileged {
+        return Ok(None);
+    }
+    let given = spec.devices.iter().map(|device| {
+        let stat = rustix::fs::stat(&device.source)?;
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::BlockDevice => DeviceKind::Block,
+            FileType::CharacterDevice => DeviceKind::Character,
+            _ => return Err(io::Error::other(format!("{} is not a device", device.source.display()))),
+        };
+        let access = Access::parse(&device.access).ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(DeviceRule {
+            kind,
+            major: Some(rustix::fs::major(stat.st_rdev)),
+            minor: Some(rustix::fs::minor(stat.st_rdev)),
+            access,
+        })
+    });
+    Ok(Some(cgroup::with_given(&given.collect::<io::Result<Vec<_>>>()?)))
 }
 
 /// Mounts and fills `/dev`. Answers it without whatever is mounted over it later.

@@ -36,7 +36,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::event::epoll::EventFlags;
 
-use crate::cgroup::Layout;
+use crate::cgroup::{DefaultProgram, Layout};
 use crate::protocol::{Answer, ContainerState, Ended, Failure, FailureKind, SOCKET_NAME};
 use crate::seccomp::Filters;
 use crate::spec::{Exit, PidNamespace, SandboxSpec};
@@ -45,6 +45,7 @@ use child::{Child, Report};
 use connection::{Connection, ReplyTo, Role};
 use container::Container;
 use log::Timestamp;
+use nursery::Prepared;
 use poll::{Poll, Token};
 pub use socket::{MAX_FDS, Received, receive, send_with_fds};
 
@@ -91,6 +92,7 @@ struct Supervisor {
     signals_token: Token,
     layout: Layout,
     filters: Filters,
+    device_program: DefaultProgram,
     connections: HashMap<Token, Connection>,
     sandbox: Option<Sandbox>,
     containers: BTreeMap<String, Container>,
@@ -121,7 +123,7 @@ enum LaunchKind {
 }
 
 impl Supervisor {
-    fn new(dir: &Path, control: OwnedFd, layout: Layout, filters: Filters) -> io::Result<Self> {
+    fn new(dir: &Path, control: OwnedFd, prepared: Prepared) -> io::Result<Self> {
         // Fails for a process group's leader, which is as good.
         let _ = rustix::process::setsid();
         let _ = credentials::set_oom_score(Some(OOM_SCORE));
@@ -141,8 +143,9 @@ impl Supervisor {
             dir: dir.to_owned(),
             listener_token: poll.add(&listener, EventFlags::IN)?,
             signals_token: poll.add(&signals, EventFlags::IN)?,
-            layout,
-            filters,
+            layout: prepared.layout,
+            filters: prepared.filters,
+            device_program: prepared.device_program,
             listener,
             signals,
             poll,

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use super::socket::{self, Received};
 use super::{Supervisor, complain, report};
-use crate::cgroup::Layout;
+use crate::cgroup::{DefaultProgram, Layout};
 use crate::seccomp::Filters;
 use crate::sys::{self, Cloned};
 
@@ -26,10 +26,27 @@ pub struct Birth {
     pub control: OwnedFd,
 }
 
+/// What is the same for all supervisors, and made once.
+pub struct Prepared {
+    pub layout: Layout,
+    pub filters: Filters,
+    pub device_program: DefaultProgram,
+}
+
+impl Prepared {
+    fn new() -> io::Result<Self> {
+        let layout = Layout::detect()?;
+        Ok(Self {
+            device_program: DefaultProgram::of(&layout),
+            filters: Filters::with_default(),
+            layout,
+        })
+    }
+}
+
 /// Forks a supervisor for each request, until Karve closes the connection.
 pub fn run(requests: OwnedFd) -> io::Result<()> {
-    let layout = Layout::detect()?;
-    let filters = Filters::with_default();
+    let prepared = Prepared::new()?;
     // Signals for Karve's session are Karve's; ended supervisors need no one to collect them.
     sys::ignore_signals(&[libc::SIGCHLD, libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM]);
     sys::set_name(c"karve-nursery")?;
@@ -38,7 +55,7 @@ pub fn run(requests: OwnedFd) -> io::Result<()> {
         match unsafe { sys::clone_process(0, None) } {
             Ok(Cloned::Child) => {
                 drop(requests);
-                sys::exit_now(i32::from(report(supervise(birth, layout, filters)).is_err()));
+                sys::exit_now(i32::from(report(supervise(birth, prepared)).is_err()));
             }
             Ok(Cloned::Parent { .. }) => {}
             // Karve sees the connection of the supervisor that was not born close.
@@ -48,9 +65,9 @@ pub fn run(requests: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-fn supervise(birth: Birth, layout: Layout, filters: Filters) -> io::Result<()> {
+fn supervise(birth: Birth, prepared: Prepared) -> io::Result<()> {
     sys::reset_signals();
-    Supervisor::new(&birth.dir, birth.control, layout, filters)?.run()
+    Supervisor::new(&birth.dir, birth.control, prepared)?.run()
 }
 
 /// Waits for the next request. None when there will be no more.

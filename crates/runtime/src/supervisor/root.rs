@@ -204,8 +204,9 @@ fn mount_cgroups(root: BorrowedFd<'_>, layout: &Layout, attributes: MountAttrFla
     let Layout::Legacy { hierarchies } = layout else {
         return mounts::attach(&mounts::new("cgroup2", &[], attributes)?, top.as_fd());
     };
+    let hierarchies = || hierarchies.iter().filter(|hierarchy| hierarchy.is_shown());
     let dir = mounts::new("tmpfs", &[("mode", Some("755"))], attributes & !RDONLY)?;
-    for hierarchy in hierarchies {
+    for hierarchy in hierarchies() {
         let name = hierarchy.controllers.join(",");
         let name = name.strip_prefix("name=").unwrap_or(&name);
         rustix::fs::mkdirat(&dir, name, rustix::fs::Mode::from_raw_mode(0o755))?;
@@ -215,7 +216,7 @@ fn mount_cgroups(root: BorrowedFd<'_>, layout: &Layout, attributes: MountAttrFla
         }
     }
     mounts::attach(&dir, top.as_fd())?;
-    for hierarchy in hierarchies {
+    for hierarchy in hierarchies() {
         let name = hierarchy.controllers.join(",");
         let options: Vec<_> = match name.strip_prefix("name=") {
             Some(name) => vec![("none", None), ("name", Some(name))],

@@ -1,6 +1,7 @@
 //! The embedded runtime as a kubelet sees it, with real processes. Needs root and a static busybox.
 
 mod bed;
+mod devices;
 mod escape;
 mod host;
 mod lifecycle;

@@ -62,3 +62,18 @@ fn processes_have_their_standard_streams_and_nothing_else() {
 fn cve_2024_21626() {
     run_again("escape::cve_2024_21626_no_path_leads_through_a_descriptor_of_the_supervisor");
 }
+
+#[test]
+fn a_container_that_may_mount_opens_no_device_by_a_node_it_made() {
+    run_again("devices::a_container_that_may_mount_opens_no_device_by_a_node_it_made");
+}
+
+#[test]
+fn a_privileged_container_opens_everything() {
+    run_again("devices::a_privileged_container_opens_everything");
+}
+
+#[test]
+fn a_device_is_given_with_the_rights_it_is_given_with() {
+    run_again("devices::a_device_is_given_with_the_rights_it_is_given_with");
+}
