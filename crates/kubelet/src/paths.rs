@@ -59,6 +59,11 @@ impl Paths {
         self.pod(uid).join("etc-hosts")
     }
 
+    /// Where administrators put seccomp profiles that pods may name.
+    pub fn seccomp(&self) -> PathBuf {
+        self.root.join("seccomp")
+    }
+
     /// The file in which an instance leaves its termination message.
     pub fn message_file(&self, uid: &str, container: &str, attempt: u32) -> PathBuf {
         let containers = self.pod(uid).join("containers");

@@ -36,6 +36,8 @@ pub struct ContainerContext {
     pub message_file: Option<PathBuf>,
     /// The container whose processes this ephemeral one wants to see.
     pub target_id: String,
+    /// Where the node keeps its seccomp profiles.
+    pub seccomp_root: PathBuf,
 }
 
 pub fn config(pod: &Pod, container: &Container, context: &ContainerContext) -> Result<v1::ContainerConfig, String> {
@@ -72,6 +74,7 @@ pub fn config(pod: &Pod, container: &Container, context: &ContainerContext) -> R
                 container,
                 &context.image_user,
                 &context.target_id,
+                &context.seccomp_root,
             )?),
         }),
         stop_signal: stop_signal(container)?,

@@ -1,5 +1,8 @@
 //! Security contexts as the CRI takes them.
 
+use std::path::Path;
+use std::sync::OnceLock;
+
 use cri::v1;
 
 use crate::pod::{Container, Pod, Profile, SelinuxOptions};
@@ -26,13 +29,18 @@ const MASKED_PATHS: &[&str] = &[
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
 ];
+/// The highest number of a processor; no kernel is built for more.
+const MAX_PROCESSOR: u32 = 8191;
+
 const READONLY_PATHS: &[&str] = &["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
+/// `seccomp_root` is where the node keeps its seccomp profiles.
 pub fn container(
     pod: &Pod,
     container: &Container,
     image_user: &ImageUser,
     target_id: &str,
+    seccomp_root: &Path,
 ) -> Result<v1::LinuxContainerSecurityContext, String> {
     let (own, pods) = (&container.security_context, &pod.spec.security_context);
     let run_as_user = own.run_as_user.or(pods.run_as_user);
@@ -68,12 +76,13 @@ pub fn container(
         supplemental_groups: groups(pod),
         supplemental_groups_policy: groups_policy(pod),
         no_new_privs: own.allow_privilege_escalation == Some(false),
-        masked_paths: paths(MASKED_PATHS),
+        masked_paths: if hidden { masked_paths().to_vec() } else { Vec::new() },
         readonly_paths: paths(READONLY_PATHS),
         seccomp: Some(seccomp(
             own.seccomp_profile.as_ref().or(pods.seccomp_profile.as_ref()),
             own.privileged,
-        )),
+            seccomp_root,
+        )?),
         apparmor: own
             .app_armor_profile
             .as_ref()
@@ -165,14 +174,58 @@ fn groups_policy(pod: &Pod) -> i32 {
 }
 
 /// Without a profile a container is unconfined, as upstream's kubelet leaves it by default.
-fn seccomp(wanted: Option<&Profile>, privileged: bool) -> v1::SecurityProfile {
-    match wanted {
-        Some(wanted) if !privileged => profile(wanted),
-        _ => v1::SecurityProfile {
-            profile_type: v1::security_profile::ProfileType::Unconfined.into(),
-            localhost_ref: String::new(),
-        },
+fn seccomp(wanted: Option<&Profile>, privileged: bool, root: &Path) -> Result<v1::SecurityProfile, String> {
+    let unconfined = v1::SecurityProfile {
+        profile_type: v1::security_profile::ProfileType::Unconfined.into(),
+        localhost_ref: String::new(),
+    };
+    let Some(wanted) = wanted.filter(|_| !privileged) else {
+        return Ok(unconfined);
+    };
+    let mut profile = profile(wanted);
+    if profile.profile_type() == v1::security_profile::ProfileType::Localhost {
+        // The runtime is given a path; in the pod it is one below the node's directory of profiles.
+        let file = Path::new(&profile.localhost_ref);
+        let descends = |part: std::path::Component<'_>| matches!(part, std::path::Component::Normal(_));
+        if profile.localhost_ref.is_empty() {
+            return Err("localhostProfile must be set if seccompProfile type is Localhost.".to_owned());
+        }
+        if !file.components().all(descends) {
+            return Err(format!(
+                "localhostProfile {:?} of the seccompProfile leads out of the node's directory of profiles",
+                profile.localhost_ref
+            ));
+        }
+        profile.localhost_ref = root.join(file).to_string_lossy().into_owned();
     }
+    Ok(profile)
+}
+
+/// [`MASKED_PATHS`], and what tells of the temperature of each processor, where this machine has it.
+fn masked_paths() -> &'static [String] {
+    static PATHS: OnceLock<Vec<String>> = OnceLock::new();
+    PATHS.get_or_init(|| {
+        let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+        let throttles = processors(&possible).into_iter().map(|number| {
+            // The runtime is not bothered with what this machine does not have.
+            format!("/sys/devices/system/cpu/cpu{number}/thermal_throttle")
+        });
+        let throttles = throttles.filter(|path| Path::new(path).exists());
+        MASKED_PATHS
+            .iter()
+            .map(|path| (*path).to_owned())
+            .chain(throttles)
+            .collect()
+    })
+}
+
+/// The numbers in a list of the kernel's, such as `0-3,8`.
+fn processors(list: &str) -> Vec<u32> {
+    let ranges = list.trim().split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        Some(first.parse::<u32>().ok()?..=last.parse::<u32>().ok()?.min(MAX_PROCESSOR))
+    });
+    ranges.flatten().collect()
 }
 
 fn profile(wanted: &Profile) -> v1::SecurityProfile {
@@ -208,7 +261,7 @@ mod tests {
     fn context(spec: &str, image: ImageUser) -> Result<v1::LinuxContainerSecurityContext, String> {
         let pod: Pod =
             serde_saphyr::from_str(&format!("metadata: {{name: p, namespace: n, uid: u}}\nspec: {spec}")).unwrap();
-        container(&pod, &pod.spec.containers[0], &image, "")
+        container(&pod, &pod.spec.containers[0], &image, "", Path::new("/node/seccomp"))
     }
 
     fn uid(uid: i64) -> ImageUser {
@@ -246,6 +299,38 @@ mod tests {
             "container has runAsNonRoot and image has non-numeric user (www), cannot verify user is non-root (pod: \
              \"p_n(u)\", container: a)"
         );
+    }
+
+    #[test]
+    fn a_seccomp_profile_of_the_node_is_one_below_its_directory() {
+        let with = |file: &str| {
+            let profile = format!("{{type: Localhost, localhostProfile: {file:?}}}");
+            context(
+                &format!("{{containers: [{{name: a, securityContext: {{seccompProfile: {profile}}}}}]}}"),
+                uid(0),
+            )
+        };
+        let found = with("team/a.json").unwrap().seccomp.unwrap();
+        assert_eq!(found.localhost_ref, "/node/seccomp/team/a.json");
+        for outside in ["../../etc/shadow", "/etc/shadow", "a/../../b"] {
+            let error = with(outside).unwrap_err();
+            assert!(
+                error.ends_with("leads out of the node's directory of profiles"),
+                "{error}"
+            );
+        }
+        let error = with("").unwrap_err();
+        assert_eq!(
+            error,
+            "localhostProfile must be set if seccompProfile type is Localhost."
+        );
+    }
+
+    #[test]
+    fn processors_are_counted_in_ranges() {
+        assert_eq!(processors("0-3,8,10-11\n"), [0, 1, 2, 3, 8, 10, 11]);
+        assert!(processors("").is_empty());
+        assert_eq!(processors("0-4294967295").len(), 8192);
     }
 
     #[test]

@@ -147,6 +147,7 @@ async fn context(
         volumes: start.volumes.places.clone(),
         volume_images: start.volumes.images.clone(),
         target_id: start.target_id.clone(),
+        seccomp_root: shared.paths.seccomp(),
         ..ContainerContext::default()
     };
     let (shared, pod, container) = (shared.clone(), pod.clone(), container.clone());
