@@ -98,7 +98,9 @@ async fn measure(pods: usize) {
     {
         times.sort_unstable();
         println!(
-            "{name:<20} p50 {:>8.2?} p95 {:>8.2?}",
+            "{name:<20} min {:>8.2?} p10 {:>8.2?} p50 {:>8.2?} p95 {:>8.2?}",
+            times[0],
+            times[times.len() / 10],
             times[times.len() / 2],
             times[times.len() * 95 / 100]
         );
