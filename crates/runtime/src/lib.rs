@@ -8,6 +8,7 @@
 //! This crate knows no Kubernetes objects and speaks to no API server. Of Karve it uses only `cri`, `network` and
 //! `trace`.
 
+mod apparmor;
 mod capability;
 mod cgroup;
 mod disk;

@@ -21,6 +21,7 @@ pub struct SandboxSpec {
     pub own_ipc: bool,
     /// Whether the containers share one process namespace, held by the pause process.
     pub shared_pid: bool,
+    /// By path below `/proc/sys`.
     pub sysctls: BTreeMap<String, String>,
     /// The size of the `/dev/shm` that the containers share.
     pub shm_bytes: u64,
@@ -79,6 +80,9 @@ pub struct Process {
     pub capabilities: Capabilities,
     pub no_new_privileges: bool,
     pub seccomp: Seccomp,
+    /// The AppArmor profile that the program runs under; none leaves it as the supervisor is.
+    #[serde(default)]
+    pub apparmor: Option<String>,
     /// None leaves the supervisor's own.
     pub oom_score_adj: Option<i32>,
     pub tty: bool,

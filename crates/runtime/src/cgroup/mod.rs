@@ -161,6 +161,10 @@ impl Layout {
 
     /// Changes the limits of an existing cgroup.
     pub fn limit(&self, path: &Path, limits: &Limits) -> io::Result<()> {
+        if let (Self::Legacy { .. }, Some(file)) = (self, limits.unified.keys().next()) {
+            let why = format!("{file} is a file of cgroup v2, and this host has v1");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
         let writes = if self.is_unified() {
             limits::unified(limits)
         } else {

@@ -5,16 +5,14 @@ use std::path::{Path, PathBuf};
 
 use cri::v1::{
     self, ContainerConfig, LinuxContainerSecurityContext, MountPropagation, NamespaceMode, PodSandboxConfig,
-    SecurityProfile, security_profile::ProfileType,
 };
 
+use super::confinement::{self, HostAppArmor};
 use super::sandbox::{HOSTNAME, RESOLV_CONF};
 use super::{PlanError, limits, unsupported, users};
+use crate::cgroup;
 use crate::image::RunConfig;
-use crate::spec::{
-    Capabilities, Cgroup, ContainerSpec, Device, Mount, PidNamespace, PodFile, Process, Propagation, Root, Seccomp,
-};
-use crate::{capability, cgroup, seccomp};
+use crate::spec::{Cgroup, ContainerSpec, Device, Mount, PidNamespace, PodFile, Process, Propagation, Root};
 
 const DEFAULT_PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -38,6 +36,7 @@ pub struct ContainerInput<'a> {
     pub seccomp_profile: &'a [u8],
     /// The kernel's version.
     pub kernel: (u32, u32),
+    pub apparmor: HostAppArmor,
     /// The pod's cgroup.
     pub cgroup_parent: &'a Path,
 }
@@ -77,7 +76,7 @@ pub fn container(input: &ContainerInput<'_>) -> Result<ContainerSpec, PlanError>
         privileged: security.privileged,
         cgroup: Cgroup {
             path: input.cgroup_parent.join(input.id),
-            limits: limits(&resources),
+            limits: limits(&resources)?,
         },
         log_path: (!config.log_path.is_empty()).then_some(log_path),
         exit_path: input.dir.join("exit.json"),
@@ -196,7 +195,7 @@ fn process(
     let cwd = [&config.working_dir, &input.image.working_dir]
         .into_iter()
         .find(|dir| !dir.is_empty());
-    let capabilities = capabilities(security)?;
+    let capabilities = confinement::capabilities(security)?;
     Ok(Process {
         args: arguments(config, input.image)?,
         env: environment(config, input.image, &input.sandbox.hostname),
@@ -207,7 +206,8 @@ fn process(
         user: users::resolve(security, &input.image.user, input.passwd, input.group)?,
         capabilities,
         no_new_privileges: security.no_new_privs,
-        seccomp: seccomp(input, security, capabilities.held)?,
+        seccomp: confinement::seccomp(input, security, capabilities.held)?,
+        apparmor: confinement::apparmor(input.apparmor, security)?,
         oom_score_adj: i32::try_from(oom_score_adj).ok(),
         tty: config.tty,
     })
@@ -259,63 +259,6 @@ fn add_default(env: &mut Vec<String>, entry: &str) {
     if !env.iter().any(|known| name_of(known) == name_of(entry)) {
         env.push(entry.to_owned());
     }
-}
-
-fn capabilities(security: &LinuxContainerSecurityContext) -> Result<Capabilities, PlanError> {
-    if security.privileged {
-        return Ok(Capabilities {
-            held: capability::all(),
-            ambient: 0,
-        });
-    }
-    let asked = security.capabilities.clone().unwrap_or_default();
-    let mut ambient = 0;
-    for name in &asked.add_ambient_capabilities {
-        ambient |= capability::mask(name)?;
-    }
-    let held = capability::held(&asked.add_capabilities, &asked.drop_capabilities)? | ambient;
-    Ok(Capabilities { held, ambient })
-}
-
-fn seccomp(
-    input: &ContainerInput<'_>,
-    security: &LinuxContainerSecurityContext,
-    held: u64,
-) -> Result<Seccomp, PlanError> {
-    if let Some(apparmor) = &security.apparmor
-        && apparmor.profile_type() == ProfileType::Localhost
-    {
-        return Err(unsupported(format!("AppArmor profiles ({})", apparmor.localhost_ref)));
-    }
-    let profile = security.seccomp.as_ref();
-    match profile.map(SecurityProfile::profile_type) {
-        _ if security.privileged => Ok(Seccomp::Unconfined),
-        None | Some(ProfileType::Unconfined) => Ok(Seccomp::Unconfined),
-        Some(ProfileType::RuntimeDefault) => Ok(Seccomp::RuntimeDefault),
-        Some(ProfileType::Localhost) => {
-            let conditions = seccomp::Conditions {
-                held,
-                kernel: input.kernel,
-            };
-            let path = profile.map_or("", |profile| profile.localhost_ref.as_str());
-            let invalid = |error: &dyn std::fmt::Display| {
-                PlanError::Invalid(format!("cannot load seccomp profile {path:?}: {error}"))
-            };
-            let profile = seccomp::parse(input.seccomp_profile, conditions).map_err(|error| invalid(&error))?;
-            // What the kernel would not take is refused here, where the reason still reaches the pod's status.
-            seccomp::check(&profile).map_err(|error| invalid(&error))?;
-            Ok(Seccomp::Localhost(Box::new(profile)))
-        }
-    }
-}
-
-/// The file of the seccomp profile that a container asks for.
-pub fn seccomp_file(config: &ContainerConfig) -> Option<&str> {
-    let security = config.linux.as_ref()?.security_context.as_ref()?;
-    let profile = security.seccomp.as_ref()?;
-    let wanted = profile.profile_type() == ProfileType::Localhost && !security.privileged;
-    // Older kubelets put a word before the path.
-    wanted.then(|| profile.localhost_ref.trim_start_matches("localhost/"))
 }
 
 fn pid_namespace(security: &LinuxContainerSecurityContext) -> PidNamespace {

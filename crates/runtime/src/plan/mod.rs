@@ -3,12 +3,15 @@
 //! [`sandbox`] and [`container`] are the two entry points. What is asked for and cannot be given is an error here, never
 //! silently left out.
 
+mod confinement;
 mod container;
 mod limits;
 mod sandbox;
+mod sysctls;
 mod users;
 
-pub use container::{ContainerInput, container, exec, seccomp_file, stop_signal};
+pub use confinement::{HostAppArmor, apparmor_profile, seccomp_file};
+pub use container::{ContainerInput, container, exec, stop_signal};
 pub use limits::limits;
 pub use sandbox::{files, sandbox};
 pub use users::{UserError, image_user};

@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use cri::v1::{DnsConfig, NamespaceMode, NamespaceOption, PodSandboxConfig};
 
+use super::sysctls::sysctls;
 use super::{PlanError, unsupported};
 use crate::spec::SandboxSpec;
 
@@ -30,6 +31,7 @@ pub fn sandbox(id: &str, config: &PodSandboxConfig, runtime_handler: &str) -> Re
     let namespaces = security.namespace_options.unwrap_or_default();
     check_user_namespace(&namespaces)?;
     let own_network = namespaces.network() != NamespaceMode::Node;
+    let own_ipc = namespaces.ipc() != NamespaceMode::Node;
     if config.hostname.len() > MAX_HOSTNAME_BYTES {
         return Err(PlanError::Invalid(format!(
             "hostname {:?} is longer than 64 bytes",
@@ -40,9 +42,9 @@ pub fn sandbox(id: &str, config: &PodSandboxConfig, runtime_handler: &str) -> Re
         id: id.to_owned(),
         hostname: (own_network && !config.hostname.is_empty()).then(|| config.hostname.clone()),
         own_network,
-        own_ipc: namespaces.ipc() != NamespaceMode::Node,
+        own_ipc,
         shared_pid: namespaces.pid() == NamespaceMode::Pod,
-        sysctls: linux.sysctls,
+        sysctls: sysctls(&linux.sysctls, own_network, own_ipc)?,
         shm_bytes: SHM_BYTES,
         files: BTreeMap::new(),
     })

@@ -37,11 +37,12 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// With the filter that most processes have, for all who are forked from this process.
+    /// With the filters that most processes have, for all who are forked from this process.
     pub fn with_default() -> Self {
         let mut filters = Self::default();
-        if let Ok(held) = capability::held(&[], &[]) {
-            // Should it not compile, the first container that wants it says so.
+        // Those without any capability come next.
+        for held in [capability::held(&[], &[]).unwrap_or(0), 0] {
+            // Should one not compile, the first container that wants it says so.
             let _ = filters.compiled_for(&Seccomp::RuntimeDefault, held);
         }
         filters

@@ -16,7 +16,7 @@ use super::sandbox::Sandbox;
 use super::{Embedded, doing, new_id, now_ns};
 use crate::image::{self, Image, SKELETON};
 use crate::link::LinkError;
-use crate::plan::{self, ContainerInput};
+use crate::plan::{self, ContainerInput, HostAppArmor};
 use crate::protocol::{Answer, Call};
 use crate::spec::Exit;
 use crate::within;
@@ -163,6 +163,7 @@ impl Embedded {
             volume_images: &self.volume_images(config)?,
             seccomp_profile: &seccomp_profile,
             kernel: self.kernel,
+            apparmor: self.apparmor_for(config)?,
             cgroup_parent: &self.cgroup_parent_of(&sandbox.config),
         })?;
         Ok(ContainerRecord {
@@ -173,6 +174,25 @@ impl Embedded {
             image_ref: image.digests.first().unwrap_or(&image.id).clone(),
             stop_signal: plan::stop_signal(config, &image.config),
             spec,
+        })
+    }
+
+    /// What the host's AppArmor has for a container.
+    fn apparmor_for(&self, config: &v1::ContainerConfig) -> cri::Result<HostAppArmor> {
+        if !self.apparmor.is_enabled() {
+            return Ok(HostAppArmor::Absent);
+        }
+        let security = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+        let named_loaded = match security.and_then(plan::apparmor_profile) {
+            Some(name) => self
+                .apparmor
+                .is_loaded(name)
+                .map_err(doing("reading the loaded AppArmor profiles"))?,
+            None => false,
+        };
+        Ok(HostAppArmor::Enabled {
+            default_loaded: self.apparmor.load_default().is_ok(),
+            named_loaded,
         })
     }
 
@@ -334,7 +354,7 @@ impl Embedded {
                 container.record.id
             )));
         }
-        let limits = plan::limits(&resources);
+        let limits = plan::limits(&resources)?;
         self.layout
             .limit(&container.record.spec.cgroup.path, &limits)
             .map_err(doing("updating resources"))?;

@@ -29,6 +29,7 @@ use parking_lot::RwLock;
 use ring::rand::SecureRandom;
 use tokio::sync::broadcast;
 
+use crate::apparmor::AppArmor;
 use crate::cgroup::Layout;
 use crate::image::registry::{Mirror, Registries};
 use crate::image::{ImageError, ImageStore};
@@ -81,6 +82,7 @@ pub struct Embedded {
     layout: Layout,
     /// The kernel's version.
     kernel: (u32, u32),
+    apparmor: AppArmor,
     nursery: Nursery,
     network: Arc<dyn PodNetwork>,
     images: ImageStore,
@@ -114,6 +116,7 @@ pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
         cgroup_parent: options.cgroup_parent,
         layout,
         kernel: kernel_version(),
+        apparmor: AppArmor::detect(),
         nursery,
         network: options.network,
         images,
@@ -125,6 +128,7 @@ pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
         cpu_samples: stats::Samples::default(),
         _lock: lock,
     });
+    runtime.prepare_apparmor();
     runtime.recover().await?;
     Ok(runtime)
 }
@@ -164,6 +168,18 @@ impl Embedded {
         let sandboxes: Vec<_> = self.sandboxes.read().values().cloned().collect();
         let removals = sandboxes.iter().map(|sandbox| self.remove_sandbox(sandbox));
         futures_util::future::join_all(removals).await.into_iter().collect()
+    }
+
+    /// Has the default AppArmor profile loaded beside everything else, so that the first container need not wait for it.
+    fn prepare_apparmor(self: &Arc<Self>) {
+        if self.apparmor.is_enabled() {
+            let runtime = self.clone();
+            tokio::task::spawn_blocking(move || {
+                if let Err(error) = runtime.apparmor.load_default() {
+                    tracing::warn!(%error, "The default AppArmor profile cannot be loaded; containers that do not ask for it run without");
+                }
+            });
+        }
     }
 
     /// Does something to its end even if whoever asked stops waiting: a kubelet gives up after two minutes, but half a

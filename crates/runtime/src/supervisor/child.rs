@@ -109,7 +109,7 @@ pub fn exec(
         stdio,
     };
     launch(birth, |channel| {
-        join_container(spec, layout, init)?;
+        join_container(spec, process, layout, init)?;
         become_program(process, filter, channel)
     })
 }
@@ -171,6 +171,7 @@ fn become_container(
 ) -> Result<Infallible, StartError> {
     pod.layout.enter(&spec.cgroup.path).stage("entering the cgroup")?;
     credentials::set_oom_score(spec.process.oom_score_adj).stage("setting the OOM score")?;
+    credentials::confine_next_program(spec.process.apparmor.as_deref())?;
     let taken = root::take(spec, pod.pause, pod.own_ipc)?;
     sys::setns(pod.pause, POD_NAMESPACES).stage("entering the pod's namespaces")?;
     if !spec.privileged {
@@ -180,9 +181,15 @@ fn become_container(
     become_program(&spec.process, filter, channel)
 }
 
-fn join_container(spec: &ContainerSpec, layout: &Layout, init: BorrowedFd<'_>) -> Result<(), StartError> {
+fn join_container(
+    spec: &ContainerSpec,
+    process: &Process,
+    layout: &Layout,
+    init: BorrowedFd<'_>,
+) -> Result<(), StartError> {
     layout.enter(&spec.cgroup.path).stage("entering the cgroup")?;
-    credentials::set_oom_score(spec.process.oom_score_adj).stage("setting the OOM score")?;
+    credentials::set_oom_score(process.oom_score_adj).stage("setting the OOM score")?;
+    credentials::confine_next_program(process.apparmor.as_deref())?;
     let kinds = POD_NAMESPACES | libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP;
     sys::setns(init, kinds).stage("entering the container's namespaces")
 }

@@ -23,6 +23,19 @@ pub fn set_oom_score(score: Option<i32>) -> io::Result<()> {
     }
 }
 
+/// Has the next program that this process executes run under an AppArmor profile. Called while this process still sees
+/// the host's `/proc`; nothing else is executed before the container's program.
+pub fn confine_next_program(profile: Option<&str>) -> Result<(), StartError> {
+    let Some(profile) = profile else { return Ok(()) };
+    let value = format!("exec {profile}");
+    // Kernels before 5.1 have one attribute for whichever module it is.
+    let written = match procfs::write("self/attr/apparmor/exec", &value) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => procfs::write("self/attr/exec", &value),
+        result => result,
+    };
+    written.stage_with(|| format!("applying AppArmor profile {profile:?}"))
+}
+
 /// Becomes the process's user and limits what any program it executes can gain. The process itself keeps its
 /// capabilities until [`give_up_privileges`].
 pub fn become_user(process: &Process) -> Result<(), StartError> {

@@ -26,8 +26,8 @@ const PAUSE_ID: u32 = 65535;
 /// What a new network namespace is given so that ordinary users may serve port 80 and ping, as elsewhere. A pod's
 /// own sysctls come after and win.
 const NETWORK_SYSCTLS: &[(&str, &str)] = &[
-    ("net.ipv4.ip_unprivileged_port_start", "0"),
-    ("net.ipv4.ping_group_range", "0 2147483647"),
+    ("net/ipv4/ip_unprivileged_port_start", "0"),
+    ("net/ipv4/ping_group_range", "0 2147483647"),
 ];
 
 /// Creates the pod's namespaces with a pause process in them. Answers when they are ready.
@@ -83,16 +83,8 @@ fn set_sysctls(sysctls: &BTreeMap<String, String>) -> Result<(), StartError> {
     })
 }
 
-/// Writes a sysctl of this process's namespaces. A name may be written with dots, or with slashes where a part has dots.
-fn set_sysctl(name: &str, value: &str) -> io::Result<()> {
-    let path = if name.contains('/') {
-        name.to_owned()
-    } else {
-        name.replace('.', "/")
-    };
-    if path.split('/').any(|part| part.is_empty() || part == "..") {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
+/// Writes a sysctl of this process's namespaces, by its path below `/proc/sys`.
+fn set_sysctl(path: &str, value: &str) -> io::Result<()> {
     procfs::write(&format!("sys/{path}"), value)
 }
 

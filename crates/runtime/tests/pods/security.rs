@@ -175,3 +175,79 @@ async fn a_container_killed_for_memory_says_so() {
     assert_eq!(status.reason, "OOMKilled");
     bed.finish().await;
 }
+
+#[tokio::test]
+async fn a_container_has_no_more_processes_than_it_may() {
+    if !able() {
+        return;
+    }
+    let bed = Bed::new().await;
+    let sandbox = bed.sandbox().await;
+    let limit = |value: &str| v1::LinuxContainerResources {
+        unified: [("pids.max".to_owned(), value.to_owned())].into(),
+        ..Default::default()
+    };
+    // A shell that cannot fork says so and ends.
+    let bomb = "for i in 1 2 3 4 5 6 7 8 9; do sleep 1000 & done; echo all";
+    let (log, status) = bed
+        .run_to_end(&sandbox, bomb, |config| {
+            config.linux.as_mut().unwrap().resources = Some(limit("5"))
+        })
+        .await;
+    assert!(log.contains("can't fork") && !log.contains("all"), "{log}");
+    assert_ne!(status.exit_code, 0);
+    let container = bed
+        .run_with(&sandbox, "exec sleep 1000", |config| {
+            config.linux.as_mut().unwrap().resources = Some(limit("5"));
+        })
+        .await;
+    assert!(!String::from_utf8_lossy(&bed.exec(&container, bomb).await.stdout).contains("all"));
+    let request = v1::UpdateContainerResourcesRequest {
+        container_id: container.clone(),
+        linux: Some(limit("max")),
+        annotations: Default::default(),
+    };
+    bed.update_container_resources(request).await.unwrap();
+    let freed = bed
+        .exec(&container, &format!("exec >/dev/null 2>&1 </dev/null; {bomb}; exit 7"))
+        .await;
+    assert_eq!(freed.exit_code, 7);
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn settings_of_the_node_are_not_the_pods_to_set() {
+    if !able() {
+        return;
+    }
+    let bed = Bed::new().await;
+    let refusal = async |name: &str, network: v1::NamespaceMode| {
+        let mut config = bed.sandbox_config();
+        let linux = config.linux.as_mut().unwrap();
+        linux.sysctls = [(name.to_owned(), "1".to_owned())].into();
+        let options = linux
+            .security_context
+            .as_mut()
+            .unwrap()
+            .namespace_options
+            .as_mut()
+            .unwrap();
+        options.network = network.into();
+        let request = v1::RunPodSandboxRequest {
+            config: Some(config),
+            runtime_handler: String::new(),
+        };
+        bed.run_pod_sandbox(request).await.unwrap_err().message
+    };
+    for name in ["kernel.core_pattern", "vm.panic_on_oom", "net/../kernel/core_pattern"] {
+        assert!(
+            refusal(name, v1::NamespaceMode::Pod).await.starts_with("sysctl"),
+            "{name}"
+        );
+    }
+    assert_eq!(
+        refusal("net.ipv4.ip_forward", v1::NamespaceMode::Node).await,
+        "sysctl \"net.ipv4.ip_forward\" not allowed in host network namespace"
+    );
+    bed.finish().await;
+}

@@ -1,5 +1,9 @@
 use super::*;
+use crate::capability;
+use crate::plan::seccomp_file;
+use crate::spec::{Capabilities, Seccomp};
 use cri::v1::{Capability, KeyValue, LinuxContainerConfig};
+use cri::v1::{SecurityProfile, security_profile::ProfileType};
 use expect_test::{Expect, expect};
 
 fn plan(config: &ContainerConfig, image: &RunConfig) -> Result<ContainerSpec, PlanError> {
@@ -20,6 +24,7 @@ fn plan(config: &ContainerConfig, image: &RunConfig) -> Result<ContainerSpec, Pl
         volume_images: &BTreeMap::from([("files".to_owned(), vec!["top".to_owned(), "base".to_owned()])]),
         seccomp_profile: br#"{"defaultAction": "SCMP_ACT_LOG"}"#,
         kernel: (6, 1),
+        apparmor: HostAppArmor::Absent,
         cgroup_parent: Path::new("/kubepods/pod1"),
     })
 }
