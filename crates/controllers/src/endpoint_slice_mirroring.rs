@@ -27,7 +27,7 @@ pub const ROW: Row = Row {
     start,
 };
 
-const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
+pub const MANAGER: &str = "endpointslicemirroring-controller.k8s.io";
 /// The label by which Endpoints ask not to be mirrored.
 const SKIP: &str = "endpointslice.kubernetes.io/skip-mirror";
 /// Old locks of leader elections are Endpoints too, with their state in this annotation.

@@ -10,6 +10,7 @@
 mod amount;
 mod certificates;
 mod claim;
+mod cluster_dns;
 mod cluster_role_aggregation;
 mod conditions;
 mod cron_job;
@@ -51,6 +52,7 @@ mod volume_protection;
 #[cfg(test)]
 mod testing;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,6 +62,7 @@ use tokio::task::JoinSet;
 
 pub use certificates::SigningAuthority;
 pub use certificates::serving_approver::{APPROVER, KubeletServing};
+pub use cluster_dns::DNS_PORT;
 pub use driver::{Attempt, Reconcile, Row, Setup};
 pub use plan::{Action, Plan};
 pub use table::table;
@@ -103,6 +106,9 @@ pub struct Settings {
     /// Approves the serving certificates of kubelets that can show where they are; without it an administrator does, as in
     /// upstream's clusters.
     pub kubelet_serving: Option<KubeletServing>,
+    /// The address of the kube-dns Service when the nodes run the built-in name server behind it. Without it the
+    /// Service's endpoints are somebody else's.
+    pub cluster_dns: Option<IpAddr>,
 }
 
 /// Runs all controllers until the future is dropped.

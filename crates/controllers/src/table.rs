@@ -1,9 +1,9 @@
 //! All controllers, by name.
 
 use crate::{
-    Row, certificates, cluster_role_aggregation, cron_job, daemon_set, deployment, disruption, endpoint_slice,
-    endpoint_slice_mirroring, endpoints, garbage_collector, job, namespace, node_ipam, node_lifecycle, pod_gc,
-    replica_set, resource_quota, root_ca, service_account, stateful_set, taint_eviction, token_cleaner, ttl,
+    Row, certificates, cluster_dns, cluster_role_aggregation, cron_job, daemon_set, deployment, disruption,
+    endpoint_slice, endpoint_slice_mirroring, endpoints, garbage_collector, job, namespace, node_ipam, node_lifecycle,
+    pod_gc, replica_set, resource_quota, root_ca, service_account, stateful_set, taint_eviction, token_cleaner, ttl,
     ttl_after_finished, volume_binder, volume_protection,
 };
 
@@ -14,6 +14,7 @@ pub fn table() -> &'static [&'static Row] {
         &certificates::cleaner::ROW,
         &certificates::serving_approver::ROW,
         &certificates::signer::ROW,
+        &cluster_dns::ROW,
         &cluster_role_aggregation::ROW,
         &cron_job::ROW,
         &daemon_set::ROW,

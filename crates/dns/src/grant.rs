@@ -1,9 +1,7 @@
-//! The rights of the name server: to read names everywhere, and to say where it is in one namespace.
+//! The rights of the name server: to read names everywhere.
 
 use api::kinds::cluster_role::CLUSTER_ROLE;
 use api::kinds::cluster_role_binding::CLUSTER_ROLE_BINDING;
-use api::kinds::role::ROLE;
-use api::kinds::role_binding::ROLE_BINDING;
 use api::{Resource, Value};
 use client::{Client, Patch};
 use serde::de::IgnoredAny;
@@ -13,16 +11,11 @@ const NAMESPACE: &str = "kube-system";
 /// The service account of [`NAMESPACE`] that the name server acts as; CoreDNS's, as are the names of its role.
 pub const ACCOUNT: &str = "coredns";
 const READER: &str = "system:coredns";
-const ADVERTISER: &str = "karve:dns-advertiser";
 
 /// Gives [`ACCOUNT`] its rights. `client` must be allowed to.
 pub async fn grant(client: &Client) -> Result<(), client::Error> {
     for (resource, object) in objects() {
         let api = client.resource(resource);
-        let api = match resource.namespaced {
-            true => api.in_namespace(NAMESPACE),
-            false => api,
-        };
         match api.create::<IgnoredAny>(&object).await {
             Err(error) if error.is_already_exists() => {
                 let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -36,14 +29,10 @@ pub async fn grant(client: &Client) -> Result<(), client::Error> {
     Ok(())
 }
 
-fn objects() -> [(&'static Resource, Value); 4] {
+fn objects() -> [(&'static Resource, Value); 2] {
     let read = [
         rule("", &["services", "namespaces"], &["list", "watch"]),
         rule("discovery.k8s.io", &["endpointslices"], &["list", "watch"]),
-    ];
-    let advertise = [
-        rule("", &["services"], &["create"]),
-        rule("discovery.k8s.io", &["endpointslices"], &["create", "patch"]),
     ];
     [
         (&CLUSTER_ROLE, role(&CLUSTER_ROLE, READER, &read)),
@@ -51,8 +40,6 @@ fn objects() -> [(&'static Resource, Value); 4] {
             &CLUSTER_ROLE_BINDING,
             binding(&CLUSTER_ROLE_BINDING, &CLUSTER_ROLE, READER),
         ),
-        (&ROLE, role(&ROLE, ADVERTISER, &advertise)),
-        (&ROLE_BINDING, binding(&ROLE_BINDING, &ROLE, ADVERTISER)),
     ]
 }
 

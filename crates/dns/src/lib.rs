@@ -21,15 +21,15 @@ use forward::Upstreams;
 use server::Server;
 use zone::Zone;
 
-pub use advertise::{Advertisement, advertise};
 pub use grant::{ACCOUNT, grant};
+pub use publish::{publish, withdraw};
 
-mod advertise;
 mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
 mod grant;
 mod objects;
+mod publish;
 mod server;
 mod wire;
 mod zone;

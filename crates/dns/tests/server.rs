@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use dns::{Advertisement, DnsOptions};
+use dns::DnsOptions;
 use expect_test::expect;
 use serde_json::json;
 
@@ -165,20 +165,16 @@ async fn names_are_answered() {
 }
 
 #[tokio::test]
-async fn the_cluster_is_told_where_dns_is() {
+async fn the_cluster_is_told_where_dns_is_and_nodes_lose_what_they_could_once_write() {
     let api = FakeApi::default();
-    let mut advertisement = Advertisement {
-        service_ip: "10.96.0.10".parse().unwrap(),
-        node_name: "here".to_owned(),
-        server: "10.244.0.1:10053".parse().unwrap(),
-    };
-    dns::advertise(&api.client(), &advertisement).await.unwrap();
-    advertisement.server.set_port(10054);
-    dns::advertise(&api.client(), &advertisement).await.unwrap();
+    dns::withdraw(&api.client()).await.unwrap();
+    dns::publish(&api.client(), "10.96.0.10".parse().unwrap())
+        .await
+        .unwrap();
     expect![[r#"
-        POST /api/v1/namespaces/kube-system/services {"apiVersion":"v1","kind":"Service","metadata":{"labels":{"k8s-app":"kube-dns","kubernetes.io/cluster-service":"true","kubernetes.io/name":"CoreDNS"},"name":"kube-dns","namespace":"kube-system"},"spec":{"clusterIP":"10.96.0.10","internalTrafficPolicy":"Local","ports":[{"name":"dns","port":53,"protocol":"UDP"},{"name":"dns-tcp","port":53,"protocol":"TCP"}]}}
-        POST /apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices {"addressType":"IPv4","apiVersion":"discovery.k8s.io/v1","endpoints":[{"addresses":["10.244.0.1"],"conditions":{"ready":true,"serving":true,"terminating":false},"nodeName":"here"}],"kind":"EndpointSlice","metadata":{"labels":{"endpointslice.kubernetes.io/managed-by":"karve-dns","kubernetes.io/service-name":"kube-dns"},"name":"kube-dns-here","namespace":"kube-system"},"ports":[{"name":"dns","port":10053,"protocol":"UDP"},{"name":"dns-tcp","port":10053,"protocol":"TCP"}]}
-        POST /api/v1/namespaces/kube-system/services {"apiVersion":"v1","kind":"Service","metadata":{"labels":{"k8s-app":"kube-dns","kubernetes.io/cluster-service":"true","kubernetes.io/name":"CoreDNS"},"name":"kube-dns","namespace":"kube-system"},"spec":{"clusterIP":"10.96.0.10","internalTrafficPolicy":"Local","ports":[{"name":"dns","port":53,"protocol":"UDP"},{"name":"dns-tcp","port":53,"protocol":"TCP"}]}}
-        POST /apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices {"addressType":"IPv4","apiVersion":"discovery.k8s.io/v1","endpoints":[{"addresses":["10.244.0.1"],"conditions":{"ready":true,"serving":true,"terminating":false},"nodeName":"here"}],"kind":"EndpointSlice","metadata":{"labels":{"endpointslice.kubernetes.io/managed-by":"karve-dns","kubernetes.io/service-name":"kube-dns"},"name":"kube-dns-here","namespace":"kube-system"},"ports":[{"name":"dns","port":10054,"protocol":"UDP"},{"name":"dns-tcp","port":10054,"protocol":"TCP"}]}
-        PATCH /apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices/kube-dns-here {"endpoints":[{"addresses":["10.244.0.1"],"conditions":{"ready":true,"serving":true,"terminating":false},"nodeName":"here"}],"ports":[{"name":"dns","port":10054,"protocol":"UDP"},{"name":"dns-tcp","port":10054,"protocol":"TCP"}]}"#]].assert_eq(&api.requests().join("\n"));
+        DELETE /apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings/karve%3Anode-dns {"apiVersion":"v1","kind":"DeleteOptions"}
+        DELETE /apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/rolebindings/karve%3Adns-advertiser {"apiVersion":"v1","kind":"DeleteOptions"}
+        DELETE /apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles/karve%3Anode-dns {"apiVersion":"v1","kind":"DeleteOptions"}
+        DELETE /apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles/karve%3Adns-advertiser {"apiVersion":"v1","kind":"DeleteOptions"}
+        POST /api/v1/namespaces/kube-system/services {"apiVersion":"v1","kind":"Service","metadata":{"labels":{"k8s-app":"kube-dns","kubernetes.io/cluster-service":"true","kubernetes.io/name":"CoreDNS"},"name":"kube-dns","namespace":"kube-system"},"spec":{"clusterIP":"10.96.0.10","internalTrafficPolicy":"Local","ports":[{"name":"dns","port":53,"protocol":"UDP"},{"name":"dns-tcp","port":53,"protocol":"TCP"}]}}"#]].assert_eq(&api.requests().join("\n"));
 }

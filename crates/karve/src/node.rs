@@ -9,7 +9,7 @@ use clap::Args;
 use client::Client;
 use cri::Runtime;
 use cri::v1::{ListPodSandboxRequest, RemovePodSandboxRequest, StopPodSandboxRequest};
-use dns::{Advertisement, DnsOptions};
+use dns::DnsOptions;
 use kubelet::{
     ApiAuth, ImageGcOptions, KubeletOptions, LogOptions, Measurements, Places, ServerOptions, ServingCertificate,
     Shortage, Thresholds,
@@ -87,6 +87,13 @@ pub struct ClusterNetwork {
     /// Whether the one name server is the built-in one, of which every node runs a part.
     pub builtin_dns: bool,
     pub cluster_domain: String,
+}
+
+impl ClusterNetwork {
+    /// The address of the built-in name server, unless others were named.
+    pub fn builtin_address(&self) -> Option<IpAddr> {
+        self.name_servers.first().filter(|_| self.builtin_dns).copied()
+    }
 }
 
 /// How large containers' logs grow.
@@ -314,15 +321,14 @@ impl NodeSetup {
             let options = proxy.clone();
             async move { Ok(::proxy::run(options).await?) }
         }));
-        if let Some((options, advertisement)) = self.dns(clients.dns) {
+        if let Some(options) = self.dns(clients.dns) {
             let admin = clients.admin;
             tasks.push(supervise("dns", move || {
-                let (options, advertisement, admin) = (options.clone(), advertisement.clone(), admin.clone());
+                let (options, admin) = (options.clone(), admin.clone());
                 async move {
                     if let Some(admin) = admin {
                         dns::grant(&admin).await?;
                     }
-                    dns::advertise(&options.client, &advertisement).await?;
                     Ok(dns::run(options).await?)
                 }
             }));
@@ -348,6 +354,10 @@ impl NodeSetup {
         };
         options.container_logs = self.args.logs.options()?;
         options.port = self.args.kubelet_port;
+        if self.network.builtin_dns {
+            let port = self.args.dns_port.to_string();
+            options.annotations.insert(controllers::DNS_PORT.to_owned(), port);
+        }
         options.server = Some(ServerOptions {
             address: (self.node_ip, self.args.kubelet_port).into(),
             certificate: self.serving.clone(),
@@ -359,21 +369,15 @@ impl NodeSetup {
     }
 
     /// The built-in name server, unless others were named.
-    fn dns(&self, client: Client) -> Option<(DnsOptions, Advertisement)> {
-        let service_ip = *self.network.name_servers.first().filter(|_| self.network.builtin_dns)?;
+    fn dns(&self, client: Client) -> Option<DnsOptions> {
+        if !self.network.builtin_dns {
+            return None;
+        }
         let server = SocketAddr::new(self.node_ip, self.args.dns_port);
         let mut options = DnsOptions::new(client, server);
         options.domain.clone_from(&self.network.cluster_domain);
         options.clients = vec![self.network.cluster_cidr];
-        let node_name = self.footprint.node_name.clone();
-        Some((
-            options,
-            Advertisement {
-                service_ip,
-                node_name,
-                server,
-            },
-        ))
+        Some(options)
     }
 
     fn proxy(&self, client: Client) -> ProxyOptions {

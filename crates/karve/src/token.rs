@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use anyhow::{Context, Result, ensure};
 use api::Resource;
-use api::kinds::{cluster_role, cluster_role_binding, role, role_binding};
+use api::kinds::{cluster_role, cluster_role_binding};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::Subcommand;
@@ -23,7 +23,6 @@ use crate::pki::{Authority, Identity};
 use crate::run_file::RunFile;
 
 const PREFIX: &str = "karve1.";
-const NAMESPACE: &str = "kube-system";
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum TokenCommand {
@@ -124,8 +123,8 @@ impl Token {
     }
 }
 
-/// What a node's own proxy and name server need beyond what the Node authorizer allows.
-fn rights() -> [(&'static Resource, &'static str, Value); 4] {
+/// What a node's own proxy and name server need beyond what the Node authorizer allows: to read, and nothing more.
+fn rights() -> [(&'static Resource, &'static str, Value); 2] {
     let to_nodes = json!([{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "system:nodes"}]);
     let reference =
         |kind: &str, name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name});
@@ -143,28 +142,12 @@ fn rights() -> [(&'static Resource, &'static str, Value); 4] {
             "karve:node",
             json!({"roleRef": reference("ClusterRole", "karve:node"), "subjects": to_nodes}),
         ),
-        (
-            &role::ROLE,
-            "karve:node-dns",
-            json!({"rules": [
-                {"apiGroups": [""], "resources": ["services"], "verbs": ["create"]},
-                {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["create", "patch"]},
-            ]}),
-        ),
-        (
-            &role_binding::ROLE_BINDING,
-            "karve:node-dns",
-            json!({"roleRef": reference("Role", "karve:node-dns"), "subjects": to_nodes}),
-        ),
     ]
 }
 
 async fn grant(client: &Client) -> Result<()> {
     for (resource, name, mut object) in rights() {
-        let api = match resource.namespaced {
-            true => client.resource(resource).in_namespace(NAMESPACE),
-            false => client.resource(resource),
-        };
+        let api = client.resource(resource);
         let change = object.clone();
         object["apiVersion"] = json!("rbac.authorization.k8s.io/v1");
         object["kind"] = json!(resource.kind);
@@ -210,6 +193,20 @@ mod tests {
             serde_json::to_value(token()).unwrap()
         );
         assert!(Token::decode("abcdef.0123456789abcdef").is_err());
+    }
+
+    #[test]
+    fn nodes_are_given_nothing_to_write() {
+        for (_, name, object) in rights() {
+            let rules = object["rules"].as_array().cloned().unwrap_or_default();
+            let verbs = rules
+                .iter()
+                .flat_map(|rule| rule["verbs"].as_array().cloned().unwrap_or_default());
+            assert!(
+                verbs.into_iter().all(|verb| verb == "list" || verb == "watch"),
+                "{name}"
+            );
+        }
     }
 
     #[test]

@@ -120,7 +120,7 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
     // to clean up must be there.
     kubeconfig.await??;
     run_file.write(&layout)?;
-    let mut components = start_control_plane(&running, network.cluster_cidr, figures);
+    let mut components = start_control_plane(&running, &network, figures);
     if let Some(footprint) = footprint {
         start_node(&running, node, network, footprint, &mut components).await?;
     }
@@ -164,7 +164,9 @@ fn first_block(cluster: Cidr) -> Cidr {
     Cidr::containing(cluster.address(), cluster.prefix().max(length))
 }
 
-fn start_control_plane(running: &Running, cluster_cidr: Cidr, figures: Figures) -> Components {
+fn start_control_plane(running: &Running, network: &ClusterNetwork, figures: Figures) -> Components {
+    let cluster_cidr = network.cluster_cidr;
+    let cluster_dns = network.builtin_address();
     let root_ca = running.authority.certificate_pem.clone();
     let signing = SigningAuthority {
         certificate_pem: root_ca.clone(),
@@ -182,6 +184,7 @@ fn start_control_plane(running: &Running, cluster_cidr: Cidr, figures: Figures) 
             cluster_cidrs: vec![cluster_cidr.to_string()],
             signing: Some(signing.clone()),
             kubelet_serving: Some(kubelet_serving.clone()),
+            cluster_dns,
             ..Settings::default()
         };
         let queues = figures.queues.clone();
@@ -199,10 +202,21 @@ fn start_control_plane(running: &Running, cluster_cidr: Cidr, figures: Figures) 
             Ok(())
         }
     });
+    let admin = in_process(running, "system:apiserver", &["system:masters"]);
+    let dns = supervise("cluster dns", move || publish_dns(admin.clone(), cluster_dns));
     Components {
-        tasks: vec![controllers, scheduler],
+        tasks: vec![controllers, scheduler, dns],
         runtime: None,
     }
+}
+
+/// Only the server says where the cluster's DNS is.
+async fn publish_dns(admin: Client, address: Option<IpAddr>) -> Result<()> {
+    dns::withdraw(&admin).await?;
+    if let Some(address) = address {
+        dns::publish(&admin, address).await?;
+    }
+    Ok(())
 }
 
 async fn start_node(

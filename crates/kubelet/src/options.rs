@@ -31,6 +31,8 @@ pub struct KubeletOptions {
     pub resolv_conf: PathBuf,
     /// Labels beside the well-known ones.
     pub labels: BTreeMap<String, String>,
+    /// Annotations of the node's object beside the well-known one.
+    pub annotations: BTreeMap<String, String>,
     /// Taints the node registers with, as in `spec.taints`.
     pub taints: Vec<serde_json::Value>,
     pub provider_id: String,
@@ -109,6 +111,7 @@ impl KubeletOptions {
             cluster_domain: "cluster.local".to_owned(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             labels: BTreeMap::new(),
+            annotations: BTreeMap::new(),
             taints: Vec::new(),
             provider_id: String::new(),
             pod_cidrs: Vec::new(),

@@ -99,6 +99,7 @@ impl Cluster {
             settings: Settings {
                 root_ca: Some("PEM".to_owned()),
                 cluster_cidrs: vec!["10.244.0.0/16".to_owned()],
+                cluster_dns: Some(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10))),
                 ..Settings::default()
             },
             disabled: Vec::new(),
@@ -125,6 +126,14 @@ impl Cluster {
         self.controllers.abort();
         let _ = self.controllers.await;
         self.server.stop().await;
+    }
+
+    /// A client with the rights of somebody else.
+    pub fn client_of(&self, user: &str, groups: &[&str]) -> Client {
+        Client::new(Arc::new(InProcess::new(
+            self.server.clone(),
+            User::system(user, groups),
+        )))
     }
 
     pub async fn create(&self, resource: &'static Resource, namespace: &str, yaml: &str) -> Value {

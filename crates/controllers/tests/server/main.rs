@@ -2,6 +2,7 @@
 
 mod cluster;
 mod deployments;
+mod dns;
 mod faults;
 mod garbage;
 mod jobs;

@@ -54,6 +54,7 @@ struct NodeObject {
 struct NodeMetadata {
     uid: String,
     labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -192,6 +193,7 @@ impl Node {
     async fn register(&mut self) -> Result<String, client::Error> {
         let now = Moment::now();
         let labels = object::labels(&self.facts, &self.options.labels);
+        let annotations = object::annotations(&self.options.annotations);
         let mut spec = json!({});
         if !self.options.taints.is_empty() {
             spec["taints"] = json!(self.options.taints);
@@ -215,7 +217,7 @@ impl Node {
             "metadata": {
                 "name": self.facts.name,
                 "labels": labels,
-                "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+                "annotations": annotations,
             },
             "spec": spec,
             "status": object::status(&self.facts, &[], now),
@@ -234,11 +236,8 @@ impl Node {
             }
             Err(error) if error.is_already_exists() => {
                 let known: NodeObject = api.get(&self.facts.name).await?;
-                if labels
-                    .iter()
-                    .any(|(key, value)| known.metadata.labels.get(key) != Some(value))
-                {
-                    let patch = json!({"metadata": {"labels": labels}});
+                if !has_all(&known.metadata.labels, &labels) || !has_all(&known.metadata.annotations, &annotations) {
+                    let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
                     api.patch::<serde::de::IgnoredAny>(&self.facts.name, Patch::merge(&patch))
                         .await?;
                 }
@@ -309,6 +308,10 @@ impl Node {
         }
         self.pod_cidrs = cidrs.to_vec();
     }
+}
+
+fn has_all(known: &BTreeMap<String, String>, wanted: &BTreeMap<String, String>) -> bool {
+    wanted.iter().all(|(key, value)| known.get(key) == Some(value))
 }
 
 /// Why the runtime cannot run pods, if it cannot.

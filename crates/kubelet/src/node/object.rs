@@ -66,6 +66,15 @@ pub fn labels(facts: &Facts, own: &BTreeMap<String, String>) -> BTreeMap<String,
     well_known.into_iter().chain(own.clone()).collect()
 }
 
+/// What the node's object says about the node to those who work with it.
+pub fn annotations(own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let attach = (
+        "volumes.kubernetes.io/controller-managed-attach-detach".to_owned(),
+        "true".to_owned(),
+    );
+    own.clone().into_iter().chain([attach]).collect()
+}
+
 /// What is the kubelet's in a node's status.
 pub fn status(facts: &Facts, known: &[KnownCondition], now: Moment) -> Value {
     let addresses = facts.ips.iter().map(|ip| json!({"type": "InternalIP", "address": ip}));
