@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::{Cidr, netlink, nft};
+use crate::{Cidr, Protocol, netlink, nft};
 
 /// One variant per failed operation.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,21 @@ pub enum NetworkError {
 
     #[error("link {name} cannot carry pods: {reason}")]
     BridgeUnusable { name: String, reason: &'static str },
+
+    #[error(
+        "host port {port}/{protocol} is in use on this node: a program or another pod listens on it; choose another hostPort"
+    )]
+    HostPortInUse { port: u16, protocol: Protocol },
+
+    #[error("host port {port}/{protocol} is reserved for the node's own components; choose another hostPort")]
+    HostPortReserved { port: u16, protocol: Protocol },
+
+    #[error("hold host port {port}/{protocol}: {source}")]
+    HoldPort {
+        port: u16,
+        protocol: Protocol,
+        source: io::Error,
+    },
 
     /// The work was cut off by the process itself, which is shutting down or has a bug.
     #[error("the work on the network was interrupted: {0}")]

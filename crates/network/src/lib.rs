@@ -9,6 +9,7 @@
 //! given a namespace's path and a name to log. It never runs `ip`, `nft` or `iptables`; everything goes by netlink.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -64,6 +65,16 @@ pub enum Protocol {
     Tcp,
     Udp,
     Sctp,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Tcp => "TCP",
+            Protocol::Udp => "UDP",
+            Protocol::Sctp => "SCTP",
+        })
+    }
 }
 
 /// What a sandbox was given.

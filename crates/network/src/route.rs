@@ -22,6 +22,8 @@ pub struct Link {
     /// The bridge it is a port of.
     pub master: Option<u32>,
     pub mac: Vec<u8>,
+    /// The index of the other end of a pair, in that end's namespace.
+    pub peer: Option<u32>,
     /// A text that people or programs attached; empty when there is none.
     pub alias: String,
 }
@@ -41,8 +43,12 @@ pub struct VethPair<'a> {
     pub bridge: u32,
     pub mtu: u32,
     pub peer_name: &'a str,
+    pub peer_mac: Mac,
     pub peer_namespace: &'a Namespace,
 }
+
+/// The hardware address of an interface.
+pub type Mac = [u8; 6];
 
 /// The loopback interface has the same index in every namespace.
 pub const LOOPBACK: u32 = 1;
@@ -59,19 +65,16 @@ impl Route {
     /// The link of that name, if there is one.
     pub fn link(&self, name: &str) -> Result<Option<Link>, Error> {
         let mut found = None;
-        let asked = self.0.call(
-            libc::RTM_GETLINK,
-            0,
-            |w| {
-                w.raw(&link_header(0, 0, 0)).text(libc::IFLA_IFNAME, name);
-            },
-            |message| found = read_link(message),
-        );
-        match asked {
-            Ok(()) => Ok(found),
-            Err(error) if error.is_absent() => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.ask_link(name, |message| found = read_link(message))?;
+        Ok(found)
+    }
+
+    /// Gives what the kernel says about a link to `read`, or nothing when there is none of that name.
+    fn ask_link(&self, name: &str, read: impl FnMut(&Message<'_>)) -> Result<(), Error> {
+        let build = |w: &mut Writer| {
+            w.raw(&link_header(0, 0, 0)).text(libc::IFLA_IFNAME, name);
+        };
+        ignore_absent(self.0.call(libc::RTM_GETLINK, 0, build, read))
     }
 
     pub fn links(&self) -> Result<Vec<Link>, Error> {
@@ -82,7 +85,7 @@ impl Route {
     }
 
     /// Creates a bridge that is up and keeps the given hardware address whatever ports come and go.
-    pub fn add_bridge(&self, name: &str, mtu: u32, mac: [u8; 6]) -> Result<(), Error> {
+    pub fn add_bridge(&self, name: &str, mtu: u32, mac: Mac) -> Result<(), Error> {
         self.change(libc::RTM_NEWLINK, CREATE, |w| {
             w.raw(&link_header(0, UP, UP))
                 .text(libc::IFLA_IFNAME, name)
@@ -109,6 +112,7 @@ impl Route {
                             w.raw(&link_header(0, 0, 0))
                                 .text(libc::IFLA_IFNAME, pair.peer_name)
                                 .u32(libc::IFLA_MTU, pair.mtu)
+                                .attribute(libc::IFLA_ADDRESS, &pair.peer_mac)
                                 .u32(libc::IFLA_NET_NS_FD, namespace);
                         });
                     });
@@ -116,18 +120,57 @@ impl Route {
         })
     }
 
-    /// Lets a bridge send a packet back to the port it came from. `alias` tells people whose port it is.
-    pub fn set_hairpin(&self, name: &str, alias: &str) -> Result<(), Error> {
+    /// Makes a bridge's port one behind which only known hardware addresses are: the bridge may send a packet back to
+    /// the port it came from, but learns no addresses there and sends nothing there that is for others.
+    /// `alias`, if any, tells people whose port it is.
+    pub fn set_port(&self, name: &str, alias: Option<&str>) -> Result<(), Error> {
         self.change(libc::RTM_NEWLINK, 0, |w| {
-            w.raw(&link_header(0, 0, 0))
-                .text(libc::IFLA_IFNAME, name)
-                .attribute(libc::IFLA_IFALIAS, alias.as_bytes())
-                .nest(libc::IFLA_LINKINFO, |w| {
-                    w.text(IFLA_INFO_SLAVE_KIND, "bridge").nest(IFLA_INFO_SLAVE_DATA, |w| {
-                        w.attribute(IFLA_BRPORT_MODE, &[1]);
-                    });
+            w.raw(&link_header(0, 0, 0)).text(libc::IFLA_IFNAME, name);
+            if let Some(alias) = alias {
+                w.attribute(libc::IFLA_IFALIAS, alias.as_bytes());
+            }
+            w.nest(libc::IFLA_LINKINFO, |w| {
+                w.text(IFLA_INFO_SLAVE_KIND, "bridge").nest(IFLA_INFO_SLAVE_DATA, |w| {
+                    w.attribute(IFLA_BRPORT_MODE, &[1])
+                        .attribute(IFLA_BRPORT_LEARNING, &[0])
+                        .attribute(IFLA_BRPORT_UNICAST_FLOOD, &[0]);
                 });
+            });
         })
+    }
+
+    /// Tells a bridge which hardware address is behind one of its ports; that it knows is fine.
+    pub fn set_port_mac(&self, port: u32, mac: Mac) -> Result<(), Error> {
+        let mut header = [0; NEIGHBOUR_HEADER];
+        header[0] = libc::AF_BRIDGE as u8;
+        header[4..8].copy_from_slice(&port.to_ne_bytes());
+        header[8..10].copy_from_slice(&libc::NUD_NOARP.to_ne_bytes());
+        header[10] = libc::NTF_MASTER;
+        self.change(libc::RTM_NEWNEIGH, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, |w| {
+            w.raw(&header).attribute(libc::NDA_LLADDR, &mac);
+        })
+    }
+
+    /// The hardware address of the other end of a pair, in whatever namespace that is.
+    pub fn peer_mac(&self, name: &str) -> Result<Option<Mac>, Error> {
+        let mut peer = None;
+        self.ask_link(name, |message| {
+            let attributes = Attributes::after(message, LINK_HEADER);
+            peer = attributes.u32(libc::IFLA_LINK).zip(attributes.u32(IFLA_LINK_NETNSID));
+        })?;
+        let Some((index, namespace)) = peer else {
+            return Ok(None);
+        };
+        let mut mac = None;
+        let asked = self.0.call(
+            libc::RTM_GETLINK,
+            0,
+            |w| {
+                w.raw(&link_header(index, 0, 0)).u32(IFLA_TARGET_NETNSID, namespace);
+            },
+            |message| mac = read_link(message).and_then(|link| link.mac.try_into().ok()),
+        );
+        ignore_absent(asked).map(|()| mac)
     }
 
     /// Attaches a text to a link.
@@ -268,8 +311,13 @@ const VETH_INFO_PEER: u16 = 1;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const IFLA_BRPORT_MODE: u16 = 4;
-/// The lengths of `struct ifinfomsg`, `struct ifaddrmsg` and `struct rtmsg`.
+const IFLA_BRPORT_LEARNING: u16 = 8;
+const IFLA_BRPORT_UNICAST_FLOOD: u16 = 9;
+const IFLA_LINK_NETNSID: u16 = 37;
+const IFLA_TARGET_NETNSID: u16 = 46;
+/// The lengths of `struct ifinfomsg`, `struct ndmsg`, `struct ifaddrmsg` and `struct rtmsg`.
 const LINK_HEADER: usize = 16;
+const NEIGHBOUR_HEADER: usize = 12;
 const ADDRESS_HEADER: usize = 8;
 const ROUTE_HEADER: usize = 12;
 /// Where `struct rtmsg` says who made a route, and what stands there for us; below 64 are the kernel's and known daemons'.
@@ -345,6 +393,7 @@ fn read_link(message: &Message<'_>) -> Option<Link> {
         up: number(8) & UP != 0,
         master: attributes.u32(libc::IFLA_MASTER),
         mac: attributes.find(libc::IFLA_ADDRESS).unwrap_or(&[]).to_vec(),
+        peer: attributes.u32(libc::IFLA_LINK),
         alias: attributes.text(libc::IFLA_IFALIAS).unwrap_or_default().to_owned(),
     })
 }

@@ -5,9 +5,10 @@ use std::net::IpAddr;
 
 use super::BridgeOptions;
 use super::addresses::gateway;
+use super::guard::{self, Port};
 use crate::error::During;
 use crate::netlink::Namespace;
-use crate::route::{LOOPBACK, Link, Route, VethPair, octets};
+use crate::route::{LOOPBACK, Link, Mac, Route, VethPair, octets};
 use crate::{Cidr, NetworkError, POD_INTERFACE, SandboxNetwork, sysctl};
 
 /// What our bridge carries as its alias, so that we never take down somebody else's of the same name.
@@ -66,7 +67,7 @@ pub fn connect(
     options: &BridgeOptions,
     sandbox: &SandboxNetwork,
     namespace: &Namespace,
-    ips: &[IpAddr],
+    port: &Port,
     gateways: &[IpAddr],
 ) -> Result<(), NetworkError> {
     let route = host()?;
@@ -80,24 +81,72 @@ pub fn connect(
     };
     let pod = Route::open_in(namespace).during(|| "open the links of the pod".to_owned())?;
     let pair = VethPair {
-        name: &host_interface(&options.bridge, &sandbox.id),
+        name: &port.interface,
         bridge: bridge.index,
         mtu: bridge.mtu,
         peer_name: POD_INTERFACE,
+        peer_mac: port.mac,
         peer_namespace: namespace,
     };
     let interface = ensure_pair(&route, &pod, &pair)?;
     let alias = format!("karve pod {}/{}", sandbox.namespace, sandbox.name);
-    route
-        .set_hairpin(pair.name, &alias)
-        .during(|| format!("let {} reach itself", pair.name))?;
+    secure(&route, port, interface.peer, Some(&alias))?;
     for (name, index) in [("lo", LOOPBACK), (POD_INTERFACE, interface.index)] {
         pod.set_up(index).during(|| format!("bring up {name} in the pod"))?;
     }
-    for (&ip, &gateway) in ips.iter().zip(gateways) {
+    for (&ip, &gateway) in port.ips.iter().zip(gateways) {
         configure(&pod, interface.index, ip, gateway)?;
     }
     Ok(())
+}
+
+/// Lets the bridge send to a port what is for the pod behind it and nothing else.
+fn secure(route: &Route, port: &Port, index: Option<u32>, alias: Option<&str>) -> Result<(), NetworkError> {
+    let name = &port.interface;
+    route
+        .set_port(name, alias)
+        .during(|| format!("set up {name} as a port of a pod"))?;
+    if let Some(index) = index {
+        route
+            .set_port_mac(index, port.mac)
+            .during(|| format!("tell the bridge who is behind {name}"))?;
+    }
+    Ok(())
+}
+
+/// The ports of sandboxes that are connected already, by their id and addresses. Each is secured as a new one is.
+///
+/// A pod that was connected by a version which left the choice to the kernel has any hardware address. It is asked for,
+/// but a pod may have changed it since: one that is another's, or could be, is not believed.
+pub fn take_over<'a>(
+    options: &BridgeOptions,
+    sandboxes: impl Iterator<Item = (&'a str, &'a [IpAddr])>,
+) -> Result<Vec<Port>, NetworkError> {
+    let route = host()?;
+    let mut taken: BTreeSet<Mac> = [bridge_mac(options)].into();
+    taken.extend(find(&route, &options.bridge)?.and_then(|bridge| Mac::try_from(bridge.mac).ok()));
+    let mut ports = Vec::new();
+    for (id, ips) in sandboxes {
+        let interface = host_interface(&options.bridge, id);
+        let Some(link) = find(&route, &interface)? else {
+            continue;
+        };
+        let own = guard::pod_mac(ips);
+        let found = route
+            .peer_mac(&interface)
+            .during(|| format!("look for the other end of {interface}"))?;
+        let mac = found
+            .filter(|mac| !guard::is_pod_mac(*mac) && taken.insert(*mac))
+            .unwrap_or(own);
+        let port = Port {
+            interface,
+            mac,
+            ips: ips.to_vec(),
+        };
+        secure(&route, &port, Some(link.index), None)?;
+        ports.push(port);
+    }
+    Ok(ports)
 }
 
 /// Removes the pairs on our bridge that belong to none of the sandboxes.
@@ -210,7 +259,7 @@ fn check_ours(link: &Link) -> Result<(), NetworkError> {
 }
 
 /// A locally administered address that differs between nodes as their blocks do.
-fn bridge_mac(options: &BridgeOptions) -> [u8; 6] {
+fn bridge_mac(options: &BridgeOptions) -> Mac {
     let address = options.pod_cidrs.first().map(|&block| octets(gateway(block)));
     let tail = address.unwrap_or_else(|| options.bridge.bytes().rev().chain([0; 4]).take(4).collect());
     let mut mac = [0x02, 0x4b, 0, 0, 0, 0];

@@ -5,7 +5,8 @@
 //! carry (`bridge-nf-call-iptables`). Where it does, it sends a pod's packets to itself back on the spot, which is
 //! why ports are hairpins; where it does not, the host routes them.
 //!
-//! Addresses are handed out from the node's block by `addresses` and remembered by `journal`.
+//! Addresses are handed out from the node's block by `addresses` and remembered by `journal`. `guard` sees to it that a
+//! pod uses its own, and `held_ports` that a port of the host is a pod's alone.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -17,13 +18,17 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::error::During;
 use crate::netlink::Namespace;
-use crate::nft::Socket;
+use crate::nft::{self, Batch, Socket};
 use crate::route::Route;
-use crate::{Cidr, NetworkError, POD_INTERFACE, PodAddresses, PodNetwork, SandboxNetwork};
+use crate::{Cidr, NetworkError, POD_INTERFACE, PodAddresses, PodNetwork, PortMapping, Protocol, SandboxNetwork};
 use addresses::gateway;
+use guard::Port;
+use held_ports::HeldPorts;
 use journal::Journal;
 
 mod addresses;
+mod guard;
+mod held_ports;
 mod journal;
 mod links;
 mod rules;
@@ -41,6 +46,9 @@ pub struct BridgeOptions {
     pub cluster_cidrs: Vec<Cidr>,
     /// The interfaces' MTU; when absent, that of the interface the default route goes through.
     pub mtu: Option<u32>,
+    /// Ports of the host that no pod may have: those of the node's own components, which may not listen yet when a pod
+    /// asks.
+    pub reserved_ports: BTreeSet<(Protocol, u16)>,
     /// Whether pods that talk to addresses outside the cluster appear with the node's address.
     pub masquerade: bool,
 }
@@ -54,6 +62,7 @@ impl BridgeOptions {
             pod_cidrs: Vec::new(),
             cluster_cidrs: Vec::new(),
             mtu: None,
+            reserved_ports: BTreeSet::new(),
             masquerade: true,
         }
     }
@@ -67,6 +76,9 @@ pub struct Bridge(Arc<Inner>);
 struct Inner {
     options: RwLock<BridgeOptions>,
     journal: Mutex<Journal>,
+    held_ports: HeldPorts,
+    /// Kept open: to close one that removed something waits until no packet can be using it.
+    rules: Mutex<Socket>,
 }
 
 /// Brings up the bridge, the rules and the kernel settings, and reads which addresses are in use.
@@ -74,10 +86,13 @@ pub fn open(options: BridgeOptions) -> Result<Bridge, NetworkError> {
     let mut journal = Journal::open(&options.data_dir)?;
     journal.addresses.set_blocks(&options.pod_cidrs)?;
     links::ensure_host(&options)?;
-    rules::install(&options, &rules_socket()?)?;
+    let socket = rules_socket()?;
+    rules::install(&options, &socket)?;
     Ok(Bridge(Arc::new(Inner {
         options: RwLock::new(options),
         journal: Mutex::new(journal),
+        held_ports: HeldPorts::default(),
+        rules: Mutex::new(socket),
     })))
 }
 
@@ -168,10 +183,11 @@ impl Inner {
     ) -> Result<PodAddresses, NetworkError> {
         let options = self.options.read().clone();
         let gateways: Vec<IpAddr> = ips.iter().map(|&ip| self.gateway_of(ip)).collect();
-        links::connect(&options, sandbox, namespace, ips, &gateways)?;
-        if !sandbox.port_mappings.is_empty() {
-            rules::open_ports(&options, &rules_socket()?, ips, &sandbox.port_mappings)?;
-        }
+        let port = new_port(&options, &sandbox.id, ips);
+        check_reserved(&options, &sandbox.port_mappings)?;
+        self.held_ports.hold(&sandbox.id, ips, &sandbox.port_mappings)?;
+        self.admit(&options, &port, &sandbox.port_mappings)?;
+        links::connect(&options, sandbox, namespace, &port, &gateways)?;
         crate::mark_connected(sandbox);
         Ok(PodAddresses {
             ips: ips.to_vec(),
@@ -195,7 +211,14 @@ impl Inner {
         route.remove_link(&name).during(|| format!("remove link {name}"))?;
         let ips = self.journal.lock().addresses.of(id).map(<[IpAddr]>::to_vec);
         let Some(ips) = ips else { return Ok(()) };
-        rules::close_ports(&options, &rules_socket()?, |ip| ips.contains(&ip))?;
+        let closed = self.with_rules(|socket| {
+            let mut batch = Batch::new();
+            guard::forget(&mut batch, &options, &new_port(&options, id, &ips));
+            rules::close_ports(&mut batch, &options, socket, |ip| ips.contains(&ip))?;
+            Ok(batch.commit(socket)?)
+        });
+        unless_absent(closed)?;
+        self.held_ports.release(id);
         let mut journal = self.journal.lock();
         if let Some(record) = journal.addresses.release(id) {
             journal.commit(&record)?;
@@ -219,10 +242,80 @@ impl Inner {
             tracing::info!(sandbox = id, "freeing the addresses of a sandbox that is gone");
             self.disconnect(id)?;
         }
+        self.with_rules(|socket| {
+            self.forget_strangers(&options, socket)?;
+            self.hold_ports_again(&options, socket)
+        })
+    }
+
+    /// A socket on which something failed may hold answers to what was asked before; the next work gets a new one.
+    fn with_rules<T>(&self, work: impl FnOnce(&Socket) -> Result<T, NetworkError>) -> Result<T, NetworkError> {
+        let mut socket = self.rules.lock();
+        let done = work(&socket);
+        if done.is_err() {
+            *socket = rules_socket()?;
+        }
+        done
+    }
+
+    /// Takes the rules for what is not there any more away, and makes those of what is there if they are missing.
+    fn forget_strangers(&self, options: &BridgeOptions, socket: &Socket) -> Result<(), NetworkError> {
+        let owners = self.owners();
+        let owned: BTreeSet<IpAddr> = owners.iter().flat_map(|(_, ips)| ips).copied().collect();
+        let interface = |id: &str| links::host_interface(&options.bridge, id);
+        let interfaces: BTreeSet<String> = owners.iter().map(|(id, _)| interface(id)).collect();
+        let mut batch = Batch::new();
+        rules::close_ports(&mut batch, options, socket, |ip| !owned.contains(&ip))?;
+        let known = guard::forget_gone(&mut batch, options, socket, |name| !interfaces.contains(name))?;
+        let missing = owners.iter().filter(|(id, _)| !known.contains(&interface(id)));
+        let missing = missing.map(|(id, ips)| (id.as_str(), ips.as_slice()));
+        for port in links::take_over(options, missing)? {
+            guard::admit(&mut batch, options, &port);
+        }
+        Ok(batch.commit(socket)?)
+    }
+
+    /// Holds the ports of the pods that are running, as far as nobody else has them by now.
+    fn hold_ports_again(&self, options: &BridgeOptions, socket: &Socket) -> Result<(), NetworkError> {
+        let owners = self.owners();
+        let mut batch = Batch::new();
+        for (ip, mapping) in rules::opened_ports(options, socket)? {
+            let Some((id, ips)) = owners.iter().find(|(_, ips)| ips.contains(&ip)) else {
+                continue;
+            };
+            let mappings = std::slice::from_ref(&mapping);
+            let held = check_reserved(options, mappings).and_then(|()| self.held_ports.hold(id, ips, mappings));
+            if let Err(error) = held {
+                tracing::warn!(sandbox = id, %error, "a port of the host no longer leads to its pod");
+                rules::close_port(&mut batch, options, ip, &mapping);
+            }
+        }
+        Ok(batch.commit(socket)?)
+    }
+
+    fn owners(&self) -> Vec<(String, Vec<IpAddr>)> {
         let journal = self.journal.lock();
-        let owned: BTreeSet<IpAddr> = journal.addresses.owners().flat_map(|(_, ips)| ips).copied().collect();
-        drop(journal);
-        rules::close_ports(&options, &rules_socket()?, |ip| !owned.contains(&ip))
+        let owners = journal.addresses.owners();
+        owners.map(|(id, ips)| (id.to_owned(), ips.to_vec())).collect()
+    }
+
+    /// Lets a pod's packets in and opens its ports, in one transaction.
+    fn admit(&self, options: &BridgeOptions, port: &Port, mappings: &[PortMapping]) -> Result<(), NetworkError> {
+        let commit = |socket: &Socket| {
+            let mut batch = Batch::new();
+            guard::admit(&mut batch, options, port);
+            rules::open_ports(&mut batch, options, &port.ips, mappings);
+            batch.commit(socket)
+        };
+        self.with_rules(|socket| match commit(socket) {
+            Err(error) if error.is_absent() => {
+                tracing::warn!(bridge = options.bridge, "the packet rules are gone; making them anew");
+                rules::install(options, socket)?;
+                self.forget_strangers(options, socket)?;
+                Ok(commit(socket)?)
+            }
+            done => Ok(done?),
+        })
     }
 
     fn update_pod_cidrs(&self, pod_cidrs: Vec<Cidr>) -> Result<(), NetworkError> {
@@ -234,7 +327,36 @@ impl Inner {
         let gone = std::mem::replace(&mut options.pod_cidrs, pod_cidrs);
         links::remove_gateways(&options, &gone)?;
         links::ensure_host(&options)?;
-        rules::install(&options, &rules_socket()?)
+        self.with_rules(|socket| rules::install(&options, socket))
+    }
+}
+
+/// The port of a pod that is to be connected.
+fn new_port(options: &BridgeOptions, id: &str, ips: &[IpAddr]) -> Port {
+    Port {
+        interface: links::host_interface(&options.bridge, id),
+        mac: guard::pod_mac(ips),
+        ips: ips.to_vec(),
+    }
+}
+
+fn check_reserved(options: &BridgeOptions, mappings: &[PortMapping]) -> Result<(), NetworkError> {
+    let reserved = |mapping: &&PortMapping| options.reserved_ports.contains(&(mapping.protocol, mapping.host_port));
+    match mappings.iter().find(reserved) {
+        Some(mapping) => Err(NetworkError::HostPortReserved {
+            port: mapping.host_port,
+            protocol: mapping.protocol,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Rules that somebody has removed need not be removed again.
+fn unless_absent(done: Result<(), NetworkError>) -> Result<(), NetworkError> {
+    match done {
+        Err(NetworkError::Rules { source }) if nft::Error::is_absent(&source) => Ok(()),
+        Err(NetworkError::Kernel { source, .. }) if source.is_absent() => Ok(()),
+        other => other,
     }
 }
 

@@ -1,9 +1,10 @@
-//! The packet rules of the built-in network: masquerading, ports of the host, and two safeguards.
+//! The packet rules of the built-in network: masquerading, ports of the host, and two safeguards. What pods' frames
+//! may say is `guard`'s.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::BridgeOptions;
+use super::{BridgeOptions, guard};
 use crate::nft::matching::{
     Side, address_in, address_local, address_registers, equal, family, interface, load_address, load_protocol_and_port,
     transport_protocol,
@@ -25,6 +26,10 @@ pub fn install(options: &BridgeOptions, socket: &Socket) -> Result<(), NetworkEr
     let table = table(options);
     let mut batch = Batch::new();
     batch.add_table(&table, Some("pod network"));
+    for name in strangers(&table, socket)? {
+        batch.flush_chain(&table, &name);
+        batch.remove_chain(&table, &name);
+    }
     for ipv4 in [true, false] {
         for set in sets(ipv4) {
             batch.add_set(&table, &set);
@@ -39,19 +44,24 @@ pub fn install(options: &BridgeOptions, socket: &Socket) -> Result<(), NetworkEr
     for (chain, comment, expressions) in rules(options) {
         batch.add_rule(&table, chain, comment, &expressions);
     }
+    guard::install(&mut batch, options);
     batch.commit(socket)?;
     Ok(())
 }
 
+/// The chains of an earlier version that go by other names now.
+fn strangers(table: &Table, socket: &Socket) -> Result<Vec<String>, NetworkError> {
+    let mut chains = socket.chains(table).map_err(|source| NetworkError::Kernel {
+        operation: format!("list the chains of {}", table.name),
+        source,
+    })?;
+    chains.retain(|name| !CHAINS.iter().any(|(known, _)| known == name));
+    Ok(chains)
+}
+
 /// Leads ports of the host to a pod.
-pub fn open_ports(
-    options: &BridgeOptions,
-    socket: &Socket,
-    ips: &[IpAddr],
-    mappings: &[PortMapping],
-) -> Result<(), NetworkError> {
+pub fn open_ports(batch: &mut Batch, options: &BridgeOptions, ips: &[IpAddr], mappings: &[PortMapping]) {
     let table = table(options);
-    let mut batch = Batch::new();
     for &ip in ips {
         let names = Names::of(ip.is_ipv4());
         let mappings = mappings.iter().filter(|mapping| mapping.host_port != 0);
@@ -67,33 +77,60 @@ pub fn open_ports(
             batch.add_elements(&table, names.hairpin, [&hairpin]);
         }
     }
-    batch.commit(socket)?;
-    Ok(())
 }
 
 /// Closes all ports of the host that lead to addresses for which `gone` holds.
 pub fn close_ports(
+    batch: &mut Batch,
     options: &BridgeOptions,
     socket: &Socket,
     gone: impl Fn(IpAddr) -> bool,
 ) -> Result<(), NetworkError> {
     let table = table(options);
-    let mut batch = Batch::new();
     for ipv4 in [true, false] {
         let names = Names::of(ipv4);
         for set in [names.ports, names.address_ports, names.hairpin] {
-            let elements = socket.elements(&table, set).map_err(|source| NetworkError::Kernel {
-                operation: format!("list the elements of {set}"),
-                source,
-            })?;
+            let elements = list(&table, socket, set)?;
             let stale = elements
                 .iter()
                 .filter(|element| leads_to(element, ipv4).is_some_and(&gone));
             batch.remove_elements(&table, set, stale);
         }
     }
-    batch.commit(socket)?;
     Ok(())
+}
+
+/// Every port of the host that leads to a pod, with the pod's address.
+pub fn opened_ports(options: &BridgeOptions, socket: &Socket) -> Result<Vec<(IpAddr, PortMapping)>, NetworkError> {
+    let table = table(options);
+    let mut opened = Vec::new();
+    for ipv4 in [true, false] {
+        let names = Names::of(ipv4);
+        for set in [names.ports, names.address_ports] {
+            let elements = list(&table, socket, set)?;
+            let has_address = set == names.address_ports;
+            opened.extend(
+                elements
+                    .iter()
+                    .filter_map(|element| read_port(element, ipv4, has_address)),
+            );
+        }
+    }
+    Ok(opened)
+}
+
+/// Closes one port of the host that leads to a pod.
+pub fn close_port(batch: &mut Batch, options: &BridgeOptions, ip: IpAddr, mapping: &PortMapping) {
+    if let Some((map, element)) = port_element(mapping, ip) {
+        batch.remove_elements(&table(options), map, [&element]);
+    }
+}
+
+fn list(table: &Table, socket: &Socket, set: &str) -> Result<Vec<Element>, NetworkError> {
+    socket.elements(table, set).map_err(|source| NetworkError::Kernel {
+        operation: format!("list the elements of {set}"),
+        source,
+    })
 }
 
 /// Removes everything that [`install`] made.
@@ -102,6 +139,7 @@ pub fn remove(options: &BridgeOptions, socket: &Socket) -> Result<(), NetworkErr
     let mut batch = Batch::new();
     batch.add_table(&table, None);
     batch.remove_table(&table);
+    guard::remove(&mut batch, options);
     batch.commit(socket)?;
     Ok(())
 }
@@ -141,8 +179,9 @@ const CHAINS: &[(&str, Option<Base>)] = &[
     ("leaving", None),
     ("guard-input", base(ChainKind::Filter, Hook::Prerouting, priority::RAW)),
     ("guard-output", base(ChainKind::Filter, Hook::Output, priority::FILTER)),
-    ("nat-prerouting", base(NAT, Hook::Prerouting, priority::DSTNAT)),
-    ("nat-output", base(NAT, Hook::Output, priority::DSTNAT)),
+    // A node port of a Service is that Service's, whatever pods ask for: the proxy's rules come first.
+    ("ports-prerouting", base(NAT, Hook::Prerouting, priority::AFTER_DSTNAT)),
+    ("ports-output", base(NAT, Hook::Output, priority::AFTER_DSTNAT)),
     ("nat-postrouting", base(NAT, Hook::Postrouting, priority::SRCNAT)),
 ];
 
@@ -173,7 +212,7 @@ type Rule = (&'static str, &'static str, Vec<Expression>);
 fn rules(options: &BridgeOptions) -> Vec<Rule> {
     let mut rules = guards(options);
     let jump = |chain: &str| Expression::Verdict(Verdict::Jump(chain.to_owned()));
-    for chain in ["nat-prerouting", "nat-output"] {
+    for chain in ["ports-prerouting", "ports-output"] {
         let local = address_local(Side::Destination, Comparison::Equal);
         rules.push((chain, "", [local, vec![jump("host-ports")]].concat()));
     }
@@ -330,6 +369,29 @@ fn port_element(mapping: &PortMapping, ip: IpAddr) -> Option<(&'static str, Elem
         }
     };
     Some((names.address_ports, Element::data(key, target)))
+}
+
+/// The reverse of [`port_element`].
+fn read_port(element: &Element, ipv4: bool, has_address: bool) -> Option<(IpAddr, PortMapping)> {
+    let width = if ipv4 { 4 } else { 16 };
+    let address_width = if has_address { width } else { 0 };
+    let (address, rest) = element.key.split_at_checked(address_width)?;
+    let port_at = |bytes: &[u8], at: usize| Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?));
+    let Some(Value::Data(target)) = &element.value else {
+        return None;
+    };
+    let mapping = PortMapping {
+        host_ip: address_from(address),
+        host_port: port_at(rest, 4)?,
+        container_port: port_at(target, width)?,
+        protocol: match i32::from(*rest.first()?) {
+            libc::IPPROTO_TCP => Protocol::Tcp,
+            libc::IPPROTO_UDP => Protocol::Udp,
+            libc::IPPROTO_SCTP => Protocol::Sctp,
+            _ => return None,
+        },
+    };
+    Some((address_from(target.get(..width)?)?, mapping))
 }
 
 /// The pod that an element of any of the sets is about.

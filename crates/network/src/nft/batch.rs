@@ -31,6 +31,13 @@ pub struct Failure {
     pub error: netlink::Error,
 }
 
+impl Error {
+    /// Something that was to be changed is not there.
+    pub fn is_absent(&self) -> bool {
+        self.failures.iter().any(|failure| failure.error.is_absent())
+    }
+}
+
 impl Batch {
     pub fn new() -> Batch {
         let mut writer = Writer::new();
@@ -332,6 +339,7 @@ fn describe_message(message: &Message<'_>) -> String {
     let family = match message.body.first() {
         Some(1) => "inet",
         Some(2) => "ip",
+        Some(7) => "bridge",
         Some(10) => "ip6",
         _ => "?",
     };

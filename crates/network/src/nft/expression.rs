@@ -115,6 +115,8 @@ pub enum MetaKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Base {
+    /// The Ethernet header.
+    Link = 0,
     Network = 1,
     Transport = 2,
 }
@@ -240,7 +242,7 @@ impl Expression {
                 .be32(5, nat.port.number()),
             Expression::Reject(family) => {
                 let (kind, code) = match family {
-                    Family::Inet => (REJECT_UNREACHABLE_ANY, 1),
+                    Family::Inet | Family::Bridge => (REJECT_UNREACHABLE_ANY, 1),
                     Family::Ip => (REJECT_UNREACHABLE, 3),
                     Family::Ip6 => (REJECT_UNREACHABLE, 4),
                 };

@@ -27,6 +27,8 @@ pub enum Family {
     /// IPv4 and IPv6 together.
     Inet = 1,
     Ip = 2,
+    /// Frames that bridges carry, of any protocol.
+    Bridge = 7,
     Ip6 = 10,
 }
 
@@ -66,6 +68,8 @@ pub enum Hook {
 pub mod priority {
     pub const RAW: i32 = -300;
     pub const DSTNAT: i32 = -100;
+    /// Asked where to lead a connection only when nobody at [`DSTNAT`] had an answer.
+    pub const AFTER_DSTNAT: i32 = -99;
     pub const FILTER: i32 = 0;
     pub const SRCNAT: i32 = 100;
 }
@@ -79,6 +83,8 @@ pub enum Type {
     Port,
     /// A number in the host's byte order.
     Mark,
+    HardwareAddress,
+    InterfaceName,
 }
 
 /// A set, or a map when it has values.
@@ -159,6 +165,20 @@ impl Data {
         self
     }
 
+    pub fn hardware_address(mut self, address: [u8; 6]) -> Data {
+        self.0.extend_from_slice(&address);
+        self.0.extend_from_slice(&[0, 0]);
+        self
+    }
+
+    /// At most 15 bytes of the name count, as with every interface.
+    pub fn interface(mut self, name: &str) -> Data {
+        let end = self.0.len() + libc::IFNAMSIZ;
+        self.0.extend(name.bytes().take(libc::IFNAMSIZ - 1));
+        self.0.resize(end, 0);
+        self
+    }
+
     pub fn bytes(self) -> Vec<u8> {
         self.0
     }
@@ -180,6 +200,8 @@ impl Type {
             Type::Ipv6Address => 16,
             Type::Protocol => 1,
             Type::Port => 2,
+            Type::HardwareAddress => 6,
+            Type::InterfaceName => libc::IFNAMSIZ as u32,
         }
     }
 
@@ -191,6 +213,8 @@ impl Type {
             Type::Protocol => 12,
             Type::Port => 13,
             Type::Mark => 19,
+            Type::HardwareAddress => 9,
+            Type::InterfaceName => 41,
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use network::bridge::{self, BridgeOptions};
 use network::{PodNetwork, PortMapping, Protocol, host_gateway};
 
-use crate::support::{Pod, ask_udp, block_on, filter_bridges, get, neighbour, on_new_host, run};
+use crate::support::{Pod, ask_udp, block_on, eventually, filter_bridges, get, neighbour, on_new_host, run};
 
 fn options(data_dir: &Path) -> BridgeOptions {
     BridgeOptions {
@@ -84,7 +84,7 @@ fn a_pod_that_goes_gives_its_address_back_and_a_restart_forgets_nothing() {
             assert_eq!(a.run("ip", &["-br", "link"]).lines().count(), 1, "only lo is left");
             drop(network);
 
-            let network = bridge::open(options(dir.path())).unwrap();
+            let network = eventually(|| bridge::open(options(dir.path())));
             network.reconcile(&ids(&[&b])).await.unwrap();
             assert_eq!(c.run("ip", &["-br", "link"]).lines().count(), 1, "only lo is left");
             b.serve_tcp(80);
@@ -134,11 +134,14 @@ fn check_host_ports(filter: bool) {
         assert_eq!(ask_udp(ip("192.0.2.1"), 5353), "a saw 192.0.2.1");
         // A restart keeps ports open; the pod's end closes them.
         drop(network);
-        let network = bridge::open(options(dir.path())).unwrap();
+        let network = eventually(|| bridge::open(options(dir.path())));
         network.reconcile(&ids(&[&a, &b])).await.unwrap();
         assert_eq!(outside.get(ip("192.0.2.1"), 8080), "a saw 192.0.2.2");
         network.teardown(&a.sandbox).await.unwrap();
         assert_eq!(outside.get(ip("192.0.2.1"), 8080), "connection refused");
+        let rules = run("nft", &["list", "table", "inet", "karve0-network"]);
+        assert!(!rules.contains("elements"), "{rules}");
+        network.teardown(&b.sandbox).await.unwrap();
         assert!(!run("nft", &["list", "ruleset"]).contains("elements"));
     });
 }
@@ -159,26 +162,7 @@ fn pods_appear_as_the_node_outside_the_cluster_and_cannot_reach_its_loopback() {
             assert_eq!(a.get(ip("192.0.2.2"), 80), "outside saw 192.0.2.1");
             assert_eq!(a.get(ip("10.244.9.9"), 80), "outside saw 10.244.0.2");
             // A pod that sends packets for the host's loopback through its gateway gets no answer.
-            a.run("ip", &["link", "set", "lo", "down"]);
-            a.run("ip", &["rule", "add", "priority", "5", "table", "7"]);
-            a.run(
-                "ip",
-                &[
-                    "route",
-                    "add",
-                    "127.0.0.1",
-                    "via",
-                    "10.244.0.1",
-                    "dev",
-                    "eth0",
-                    "table",
-                    "7",
-                ],
-            );
-            a.run("ip", &["rule", "del", "priority", "0"]);
-            a.run("ip", &["rule", "add", "priority", "9", "table", "local"]);
-            let answer = a.get(ip("127.0.0.1"), 7777);
-            assert_eq!(answer, "timed out");
+            assert_eq!(a.reach_loopback_through("10.244.0.1", 7777), "timed out");
         });
         drop(loopback);
     });
@@ -239,6 +223,36 @@ fn removal_leaves_nothing_and_spares_what_is_not_ours() {
         assert!(refused.contains("was not made for pods"), "{refused}");
         let refused = bridge::remove(&options).unwrap_err().to_string();
         assert!(refused.contains("was not made for pods"), "{refused}");
+    });
+}
+
+#[test]
+fn the_chains_of_an_earlier_version_go() {
+    on_new_host(|| {
+        let dir = tempfile::tempdir().unwrap();
+        run("nft", &["add", "table", "inet", "karve0-network"]);
+        run("nft", &["add", "chain", "inet", "karve0-network", "host-ports"]);
+        let base = "{ type nat hook prerouting priority -100; }";
+        run(
+            "nft",
+            &["add", "chain", "inet", "karve0-network", "nat-prerouting", base],
+        );
+        let jump = [
+            "add",
+            "rule",
+            "inet",
+            "karve0-network",
+            "nat-prerouting",
+            "jump",
+            "host-ports",
+        ];
+        run("nft", &jump);
+        let _network = bridge::open(options(dir.path())).unwrap();
+        let rules = run("nft", &["list", "ruleset"]);
+        assert!(
+            !rules.contains("nat-prerouting") && rules.contains("ports-prerouting"),
+            "{rules}"
+        );
     });
 }
 

@@ -3,4 +3,6 @@
 mod bridge;
 mod cni;
 mod nft;
+mod ports;
+mod spoof;
 mod support;

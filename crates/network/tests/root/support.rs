@@ -34,6 +34,18 @@ fn hindrance() -> Option<&'static str> {
     None
 }
 
+/// Tries until it works. Tests that run beside this one start programs, each of which has all our sockets and locks for
+/// a moment, so that what was closed may still be in use.
+pub fn eventually<T, E: std::fmt::Display>(attempt: impl Fn() -> Result<T, E>) -> T {
+    for _ in 0..500 {
+        match attempt() {
+            Ok(done) => return done,
+            Err(_) => std::thread::sleep(Duration::from_millis(10)),
+        }
+    }
+    attempt().unwrap_or_else(|error| panic!("it never worked: {error}"))
+}
+
 pub fn block_on<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -133,6 +145,19 @@ impl Pod {
 
     pub fn ask_udp(&self, ip: IpAddr, port: u16) -> String {
         self.namespace.run(|| ask_udp(ip, port)).unwrap()
+    }
+
+    /// What this machine gets from the loopback of another: it sends there what is for its own, and takes what comes
+    /// from one. To be asked once.
+    pub fn reach_loopback_through(&self, gateway: &str, port: u16) -> String {
+        self.run("sh", &["-c", "echo 1 > /proc/sys/net/ipv4/conf/all/route_localnet"]);
+        self.run("ip", &["link", "set", "lo", "down"]);
+        let way = ["route", "add", "127.0.0.1", "via", gateway, "dev", "eth0", "table", "7"];
+        self.run("ip", &way);
+        self.run("ip", &["rule", "add", "priority", "5", "table", "7"]);
+        self.run("ip", &["rule", "del", "priority", "0"]);
+        self.run("ip", &["rule", "add", "priority", "9", "table", "local"]);
+        self.get(IpAddr::from([127, 0, 0, 1]), port)
     }
 
     pub fn run(&self, program: &str, arguments: &[&str]) -> String {
