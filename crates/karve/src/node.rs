@@ -1,5 +1,6 @@
 //! This machine as a node: runtime, pod network, kubelet and proxy, and how all of it is removed again.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use kubelet::{
     Shortage, Thresholds,
 };
 use network::bridge::{self, BridgeOptions};
-use network::{Cidr, PodNetwork, host_gateway};
+use network::{Cidr, PodNetwork, Protocol, host_gateway};
 use proxy::ProxyOptions;
 use runtime::{Embedded, Mirror};
 use serde::{Deserialize, Serialize};
@@ -140,6 +141,9 @@ pub struct NodeFootprint {
     pub service_cidr: String,
     #[serde(default)]
     pub registry_mirrors: Vec<Mirror>,
+    /// Ports of the machine that the node's own components listen on: no pod's to have.
+    #[serde(default)]
+    pub reserved_ports: BTreeSet<(Protocol, u16)>,
 }
 
 /// What the components of a node need beside their flags.
@@ -168,6 +172,13 @@ impl NodeArgs {
     pub fn shortages(&self, root_dir: &Path) -> Vec<Shortage> {
         self.eviction_hard.shortages(&Measurements::take(&Places::on(root_dir)))
     }
+
+    /// Where the node's components listen.
+    fn own_ports(&self, network: &ClusterNetwork) -> BTreeSet<(Protocol, u16)> {
+        let dns = [Protocol::Tcp, Protocol::Udp].map(|protocol| (protocol, self.dns_port));
+        let dns = dns.into_iter().filter(|_| network.builtin_dns);
+        dns.chain([(Protocol::Tcp, self.kubelet_port)]).collect()
+    }
 }
 
 /// A node's ways to the API server, each with its component's rights.
@@ -187,6 +198,7 @@ impl NodeFootprint {
             runtime_endpoint: args.container_runtime_endpoint.clone(),
             bridge: args.bridge.clone().unwrap_or(runtime.bridge),
             registry_mirrors: args.registry_mirror.clone(),
+            reserved_ports: args.own_ports(network),
             ..runtime
         }
     }
@@ -211,6 +223,7 @@ impl NodeFootprint {
             cluster_cidr: cluster_cidr.to_string(),
             service_cidr: service_cidr.to_string(),
             registry_mirrors: Vec::new(),
+            reserved_ports: BTreeSet::new(),
         }
     }
 
@@ -222,6 +235,7 @@ impl NodeFootprint {
             cidr => vec![parse(cidr)?],
         };
         options.cluster_cidrs = vec![parse(&self.cluster_cidr)?, parse(&self.service_cidr)?];
+        options.reserved_ports.clone_from(&self.reserved_ports);
         Ok(options)
     }
 
@@ -354,6 +368,7 @@ impl NodeSetup {
         };
         options.container_logs = self.args.logs.options()?;
         options.port = self.args.kubelet_port;
+        options.reserved_ports.clone_from(&self.footprint.reserved_ports);
         if self.network.builtin_dns {
             let port = self.args.dns_port.to_string();
             options.annotations.insert(controllers::DNS_PORT.to_owned(), port);

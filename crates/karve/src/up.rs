@@ -17,7 +17,7 @@ use auth::User;
 use clap::Args;
 use client::{Client, QueueMetrics, Transport};
 use metrics::Page;
-use network::Cidr;
+use network::{Cidr, Protocol};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -104,7 +104,11 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
     let network = args.network.of(&running, &args.server)?;
     let mut node = args.node.clone();
     node.pod_cidr = node.pod_cidr.or_else(|| Some(first_block(network.cluster_cidr)));
-    let footprint = (!args.no_node).then(|| NodeFootprint::new(&layout, &node, &network));
+    let footprint = (!args.no_node).then(|| {
+        let mut footprint = NodeFootprint::new(&layout, &node, &network);
+        footprint.reserved_ports.insert((Protocol::Tcp, running.secure_port));
+        footprint
+    });
     let mut run_file = RunFile::new(&running.url, footprint.clone());
     run_file.join = Some(JoinFacts {
         server: running.advertised_url(),

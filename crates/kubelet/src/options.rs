@@ -1,13 +1,13 @@
 //! What a kubelet is given to start with.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use client::Client;
 use cri::Runtime;
-use network::{Cidr, PodNetwork};
+use network::{Cidr, PodNetwork, Protocol};
 
 use crate::eviction::Thresholds;
 use crate::server::{Authenticator, Authorizer};
@@ -49,6 +49,8 @@ pub struct KubeletOptions {
     pub server: Option<ServerOptions>,
     /// The port that the node's object names.
     pub port: u16,
+    /// Ports of the host that other components of the node listen on, which no pod may have.
+    pub reserved_ports: BTreeSet<(Protocol, u16)>,
     /// Where pods may be given as files.
     pub static_pod_path: Option<PathBuf>,
     /// As the node's object shows it.
@@ -128,8 +130,15 @@ impl KubeletOptions {
             },
             server: None,
             port: 10250,
+            reserved_ports: BTreeSet::new(),
             static_pod_path: None,
             version: "v1.36.4".to_owned(),
         }
+    }
+
+    /// The kubelet's own port, and those of others.
+    pub(crate) fn reserved_ports(&self) -> BTreeSet<(Protocol, u16)> {
+        let own = (Protocol::Tcp, self.port);
+        self.reserved_ports.iter().copied().chain([own]).collect()
     }
 }

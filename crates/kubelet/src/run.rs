@@ -190,7 +190,7 @@ fn share(
         machine: resources::Machine::detect(i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX)),
         allocatable: RwLock::new(machine.allocatable(options.max_pods, &options.eviction_hard)),
         held: Mutex::default(),
-        host_ports: HostPorts::default(),
+        host_ports: HostPorts::new(options.reserved_ports()),
         starts,
         pulls,
         status_writes,

@@ -168,7 +168,7 @@ pub struct Running {
     pub url: String,
     pub authority: Authority,
     pub advertise: IpAddr,
-    secure_port: u16,
+    pub secure_port: u16,
     network: ServiceNetwork,
 }
 

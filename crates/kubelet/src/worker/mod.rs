@@ -246,11 +246,15 @@ impl Worker {
     fn hold_ports(&mut self) {
         if self.pod.is_terminal() {
             self.shared.host_ports.release(&self.pod.metadata.uid);
-        } else if !self.view().is_ending() && !self.shared.host_ports.claim(&self.pod, !self.observed.is_empty()) {
+            return;
+        }
+        if self.view().is_ending() {
+            return;
+        }
+        if let Err(refused) = self.shared.host_ports.claim(&self.pod, !self.observed.is_empty()) {
             let stop = Stop::Rejected {
                 reason: "NodePorts".to_owned(),
-                message: "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
-                    .to_owned(),
+                message: refused.to_string(),
             };
             self.announce_stop(&stop);
             self.progress.stop = Some(stop);
