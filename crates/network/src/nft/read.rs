@@ -1,5 +1,7 @@
 //! Reading back what the kernel has.
 
+use std::collections::HashSet;
+
 use super::batch::message_kind;
 use super::{Element, Table, Value, Verdict, wire};
 use crate::netlink::{self, Attributes, Namespace, Writer};
@@ -61,20 +63,23 @@ impl Socket {
         })
     }
 
-    /// The elements of a set or map.
+    /// The elements of a set or map, each once: the kernel gives some twice while it makes room for more.
     pub fn elements(&self, table: &Table, set: &str) -> Result<Vec<Element>, netlink::Error> {
         let build = |w: &mut Writer| {
             w.raw(&[table.family as u8, 0, 0, 0])
                 .text(wire::ELEMENTS_TABLE, &table.name)
                 .text(wire::ELEMENTS_SET, set);
         };
-        self.0.list(message_kind(libc::NFT_MSG_GETSETELEM), build, |message| {
+        let mut listed = self.0.list(message_kind(libc::NFT_MSG_GETSETELEM), build, |message| {
             let list = Attributes::after(message, wire::HEADER).nest(wire::ELEMENTS_LIST);
             let elements = list.iter().flat_map(Attributes::iter);
             elements
                 .filter_map(|(_, element)| read_element(element))
                 .collect::<Vec<_>>()
-        })
+        })?;
+        let mut seen = HashSet::with_capacity(listed.len());
+        listed.retain(|element: &Element| seen.insert((element.key.clone(), element.key_end.clone())));
+        Ok(listed)
     }
 }
 
