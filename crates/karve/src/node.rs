@@ -391,7 +391,8 @@ impl NodeSetup {
         let server = SocketAddr::new(self.node_ip, self.args.dns_port);
         let mut options = DnsOptions::new(client, server);
         options.domain.clone_from(&self.network.cluster_domain);
-        options.clients = vec![self.network.cluster_cidr];
+        // Processes of the host, pods in its network among them, ask from the node's own address.
+        options.clients = vec![self.network.cluster_cidr, Cidr::containing(self.node_ip, u8::MAX)];
         Some(options)
     }
 

@@ -140,7 +140,7 @@ impl Batch {
             if set.interval && set.key.len() > 1 {
                 write_fields(w, &set.key);
             }
-            if set.key == [Type::Mark] {
+            if matches!(set.key[..], [Type::Mark | Type::InterfaceName]) {
                 w.attribute(wire::SET_USERDATA, &wire::HOST_BYTE_ORDER);
             }
         });

@@ -420,3 +420,18 @@ fn neighbours_of_the_node_do_not_reach_its_loopback() {
         });
     });
 }
+
+#[test]
+fn the_rules_can_be_read_by_people() {
+    on_new_host(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let network = bridge::open(options(dir.path())).unwrap();
+        block_on(async {
+            let _a = Pod::new("a").connected(&network).await;
+            let listed = run("nft", &["list", "set", "bridge", "karve0-guard", "ports"]);
+            let name = run("ip", &["-br", "link", "show", "type", "veth"]);
+            let name = name.split('@').next().unwrap();
+            assert!(listed.contains(&format!("\"{name}\"")), "{listed}");
+        });
+    });
+}
