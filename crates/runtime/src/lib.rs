@@ -25,6 +25,7 @@ mod service;
 mod spec;
 pub mod supervisor;
 mod sys;
+mod tree;
 mod within;
 
 pub use image::ImageError;

@@ -19,6 +19,7 @@ use crate::link::LinkError;
 use crate::plan::{self, ContainerInput, HostAppArmor};
 use crate::protocol::{Answer, Call};
 use crate::spec::Exit;
+use crate::tree;
 use crate::within;
 
 /// The largest `/etc/passwd` or `/etc/group` of an image that is read.
@@ -124,7 +125,7 @@ impl Embedded {
             .try_for_each(std::fs::create_dir);
         let made = made.and_then(|()| records::write(&dir.join(RECORD), &record, &config));
         if let Err(error) = made {
-            let _ = std::fs::remove_dir_all(&dir);
+            let _ = tree::remove(&dir);
             return Err(doing("making the container's directory")(error));
         }
         let container = Arc::new(Container::new(record, config, Phase::Created));
@@ -301,13 +302,10 @@ impl Embedded {
             .remove(&container.record.spec.cgroup.path)
             .map_err(doing("removing the container's cgroup"))?;
         let dir = self.container_dir(id);
-        let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(dir)).await;
-        match removed.map_err(|error| cri::Error::internal(error.to_string()))? {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(doing("removing the container's files")(error));
-            }
-            _ => {}
-        }
+        let removed = tokio::task::spawn_blocking(move || tree::remove(&dir)).await;
+        removed
+            .map_err(|error| cri::Error::internal(error.to_string()))?
+            .map_err(doing("removing the container's files"))?;
         self.containers.write().remove(id);
         self.cpu_samples.forget(id);
         self.emit(container, EventKind::Deleted);

@@ -14,6 +14,7 @@ use super::sandbox::{Running, Sandbox};
 use super::{Embedded, OpenError};
 use crate::link::Link;
 use crate::protocol::{Call, ContainerState, State};
+use crate::tree;
 
 impl Embedded {
     pub(super) async fn recover(&self) -> Result<(), OpenError> {
@@ -127,7 +128,7 @@ impl Embedded {
             if !known {
                 self.layout.kill(&container.record.spec.cgroup.path);
                 let _ = self.layout.remove(&container.record.spec.cgroup.path);
-                let _ = std::fs::remove_dir_all(self.container_dir(id));
+                let _ = tree::remove(&self.container_dir(id));
             }
             known
         });
@@ -158,12 +159,7 @@ fn load<R: DeserializeOwned, C: prost::Message + Default>(dir: &Path, name: Opti
                 error.kind(),
                 ErrorKind::NotFound | ErrorKind::InvalidData | ErrorKind::UnexpectedEof
             ) {
-                let path = entry.path();
-                let _ = if path.is_dir() {
-                    std::fs::remove_dir_all(path)
-                } else {
-                    std::fs::remove_file(path)
-                };
+                let _ = tree::remove(&entry.path());
             }
             None
         }
