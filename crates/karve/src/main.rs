@@ -164,6 +164,13 @@ fn main() -> ExitCode {
     {
         return runtime::supervisor::main(std::env::args().skip(2));
     }
+    // So is what unpacks images, which gives up everything that it could lose.
+    if arguments
+        .get(1)
+        .is_some_and(|first| first == runtime::unpacker::SUBCOMMAND)
+    {
+        return runtime::unpacker::main();
+    }
     let program = arguments
         .first()
         .map(Path::new)

@@ -19,6 +19,7 @@ fn main() {
     let mut args = std::env::args().skip(1);
     match args.next().as_deref() {
         Some(runtime::supervisor::SUBCOMMAND) => drop(runtime::supervisor::main(args)),
+        Some(runtime::unpacker::SUBCOMMAND) => drop(runtime::unpacker::main()),
         Some("pause") => loop {
             std::thread::park();
         },

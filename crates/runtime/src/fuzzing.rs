@@ -1,26 +1,43 @@
 //! Images and messages that are not what they should be, for `fuzz/`.
 
-use std::io::Cursor;
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::Path;
 
-use crate::image::{archive, config, layer, manifest, reference};
+use crate::image::archive::{self, ArchiveError};
+use crate::image::layer::{self, Bounds};
+use crate::image::{config, manifest, reference, stream};
 use crate::protocol::{self, Message, Request};
 
-/// A layer of a fuzzer unpacks to no more than this.
+/// What comes of a fuzzer unpacks to no more than this.
 const MAX_BYTES: u64 = 1 << 20;
+const MAX_INODES: u64 = 1000;
 
 /// Unpacks the bytes, which may be compressed, as a layer into an empty directory.
 pub fn layer(data: &[u8], into: &Path) {
-    if let Ok(tar) = archive::decompressed(Cursor::new(data.to_vec())) {
-        let _ = layer::unpack_at_most(MAX_BYTES, tar, into, &[]);
-    }
+    let Ok(into) = File::open(into) else { return };
+    let bounds = Bounds {
+        bytes: MAX_BYTES,
+        inodes: MAX_INODES,
+    };
+    let _ = stream::read(data, 4 * MAX_BYTES, true, |tar| {
+        layer::unpack(tar, into.as_fd(), &[], &bounds, &mut |_| Ok(()))
+    });
 }
 
 /// Reads the bytes as an archive of images, spooled to an empty directory, and as each of its documents.
 pub fn archive(data: &[u8], spool: &Path) {
-    let _ = archive::open(data, spool);
-    let _ = serde_json::from_slice::<manifest::Index>(data);
-    let _ = serde_json::from_slice::<manifest::Manifest>(data);
+    let Ok(spool) = File::open(spool) else { return };
+    let spooled = stream::read(data, 4 * MAX_BYTES, false, |tar| {
+        archive::spool(tar, spool.as_fd(), MAX_BYTES)
+    });
+    if spooled.is_ok() {
+        let _ = archive::images(spool.as_fd(), &mut |image| {
+            assert_eq!(image.layers.len(), image.config.rootfs.diff_ids.len());
+            Ok::<_, ArchiveError>(())
+        });
+    }
+    let _ = manifest::Document::read(data, "");
     let _ = serde_json::from_slice::<config::ImageConfig>(data);
     let name = String::from_utf8_lossy(data);
     if let Ok(read) = reference::Reference::parse(&name) {

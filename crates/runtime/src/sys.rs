@@ -88,7 +88,9 @@ pub struct MountAttributes {
 }
 
 pub const MOUNT_ATTR_RDONLY: u64 = 0x1;
+pub const MOUNT_ATTR_NOSUID: u64 = 0x2;
 pub const MOUNT_ATTR_NODEV: u64 = 0x4;
+pub const MOUNT_ATTR_NOEXEC: u64 = 0x8;
 
 pub fn mount_setattr(mount: BorrowedFd<'_>, recursive: bool, attributes: &MountAttributes) -> io::Result<()> {
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
@@ -268,6 +270,11 @@ pub fn set_not_dumpable() -> io::Result<()> {
 /// Lets the kernel give this process huge pages again, which the supervisor does without.
 pub fn allow_huge_pages() -> io::Result<()> {
     prctl(libc::PR_SET_THP_DISABLE, 0, 0)
+}
+
+/// Has the kernel kill this process when the thread that started it ends.
+pub fn end_with_parent() -> io::Result<()> {
+    prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL as u64, 0)
 }
 
 /// Makes this process the parent of its descendants' orphans.

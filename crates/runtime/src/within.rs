@@ -31,9 +31,15 @@ pub fn open(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
     open_with(root, path, OFlags::PATH)
 }
 
-/// Like [`open`], but a link at the end of the path is opened itself.
-pub fn open_itself(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
-    open_with(root, path, OFlags::PATH | OFlags::NOFOLLOW)
+/// Opens a directory inside a root, for more than looking things up in it.
+pub fn open_directory(root: BorrowedFd<'_>, path: &Path) -> io::Result<OwnedFd> {
+    open_with(root, path, OFlags::RDONLY | OFlags::DIRECTORY)
+}
+
+/// Opens a file to be read, in a root that is mounted so that no device in it can be opened.
+pub fn open_file(root: BorrowedFd<'_>, path: &Path) -> io::Result<std::fs::File> {
+    // Opening must not wait for the writer of a pipe that an image may have put there.
+    Ok(open_with(root, path, OFlags::RDONLY | OFlags::NONBLOCK)?.into())
 }
 
 /// Opens a directory of a root that no link may stand for, making it if there is none.
@@ -52,23 +58,19 @@ pub fn open_plain(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> io::Resul
 
 /// Reads a file inside a root, of which no more than `limit` bytes are expected.
 pub fn read(root: BorrowedFd<'_>, path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    // Opening must not wait for the writer of a pipe that an image may have put there.
-    let file = std::fs::File::from(open_with(root, path, OFlags::RDONLY | OFlags::NONBLOCK)?);
-    if !file.metadata()?.is_file() {
+    // Opening a device can do things, so nothing is opened before it is known to be a file.
+    let place = open(root, path)?;
+    let stat = rustix::fs::fstat(&place)?;
+    if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
         return Err(io::Error::other("not a regular file"));
     }
+    let file = std::fs::File::open(format!("/proc/self/fd/{}", place.as_raw_fd()))?;
     let mut bytes = Vec::new();
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
         return Err(io::Error::other(format!("larger than {limit} bytes")));
     }
     Ok(bytes)
-}
-
-/// Changes the mode of what a descriptor refers to, even of one opened only as a path.
-pub fn chmod(fd: &OwnedFd, mode: u32) -> io::Result<()> {
-    let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    Ok(rustix::fs::chmod(path, Mode::from_raw_mode(mode))?)
 }
 
 fn open_with(root: BorrowedFd<'_>, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
@@ -130,6 +132,26 @@ mod tests {
         ensure(fd.as_fd(), Path::new("/a/c"), Target::Directory).unwrap();
         assert!(dir.path().join("a/b/file").is_file());
         assert!(dir.path().join("a/c").is_dir());
+    }
+
+    #[test]
+    fn only_files_are_read_and_devices_are_not_even_opened() {
+        use rustix::fs::FileType;
+        let (dir, fd) = root();
+        fs::write(dir.path().join("file"), "text").unwrap();
+        assert_eq!(read(fd.as_fd(), Path::new("file"), 4).unwrap(), b"text");
+        assert!(read(fd.as_fd(), Path::new("file"), 3).is_err());
+        let mode = Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(&fd, "pipe", FileType::Fifo, mode, 0).unwrap();
+        if rustix::process::geteuid().is_root() {
+            // The number of no driver: opening it is another error than looking at it.
+            let device = rustix::fs::makedev(511, 255);
+            rustix::fs::mknodat(&fd, "device", FileType::CharacterDevice, mode, device).unwrap();
+        }
+        for name in ["pipe", "device"].iter().filter(|name| dir.path().join(name).exists()) {
+            let error = read(fd.as_fd(), Path::new(name), 4).unwrap_err();
+            assert_eq!(error.to_string(), "not a regular file", "{name}");
+        }
     }
 
     #[test]

@@ -9,13 +9,16 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use super::config::RunConfig;
-use super::digest;
+use super::digest::Digest;
 use super::records::Image;
 use super::store::{ImageError, ImageStore};
+use crate::tree;
 
 /// The short name; in full it is that of [`TAG`].
 pub const NAME: &str = "karve/builtin";
 pub const TAG: &str = "docker.io/karve/builtin:latest";
+/// How the names of its layers begin, which no layer from outside has.
+pub const LAYER_PREFIX: &str = "builtin-";
 
 const DIRECTORIES: &[(&str, u32)] = &[
     ("dev", 0o755),
@@ -39,15 +42,14 @@ const FILES: &[(&str, &str)] = &[
 impl ImageStore {
     /// Provides the built-in image, made from a binary.
     pub fn install_builtin(&self, binary: &Path) -> Result<(), ImageError> {
-        let _changing = self.change()?;
         let failed = |source: io::Error| ImageError::Io {
             path: binary.to_owned(),
             source,
         };
         let identity = identity(binary).map_err(failed)?;
         // Reading forty megabytes at every start would take longer than starting; size and times tell binaries apart.
-        let id = digest::of(identity.as_bytes());
-        let layer = format!("builtin-{}", &id["sha256:".len()..][..16]);
+        let id = Digest::of(identity.as_bytes());
+        let layer = format!("{LAYER_PREFIX}{}", &id.hex()[..16]);
         let dir = self.layer_dir(&layer);
         if !dir.join("karve").is_file() {
             make_layer(binary, &dir).map_err(failed)?;
@@ -61,7 +63,7 @@ impl ImageStore {
             ..Default::default()
         };
         let image = Image {
-            id,
+            id: id.to_string(),
             tags: vec![TAG.into()],
             digests: Vec::new(),
             size,
@@ -97,9 +99,7 @@ fn identity(binary: &Path) -> io::Result<String> {
 
 fn make_layer(binary: &Path, dir: &Path) -> io::Result<()> {
     let partial = dir.with_extension("partial");
-    if partial.exists() {
-        fs::remove_dir_all(&partial)?;
-    }
+    tree::remove(&partial)?;
     fs::create_dir(&partial)?;
     for (name, mode) in DIRECTORIES {
         fs::create_dir(partial.join(name))?;
@@ -114,9 +114,7 @@ fn make_layer(binary: &Path, dir: &Path) -> io::Result<()> {
         fs::copy(binary, &place)?;
     }
     add_libraries(binary, &partial)?;
-    if dir.exists() {
-        fs::remove_dir_all(dir)?;
-    }
+    tree::remove(dir)?;
     fs::rename(partial, dir)
 }
 

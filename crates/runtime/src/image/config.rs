@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::digest::Digest;
+use super::limits::MAX_LAYERS;
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ImageConfig {
     #[serde(default)]
@@ -35,7 +38,25 @@ pub struct RunConfig {
 pub struct RootFs {
     /// The digests of the layers' uncompressed tars, lowest first.
     #[serde(default)]
-    pub diff_ids: Vec<String>,
+    pub diff_ids: Vec<Digest>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the image lists {layers} layers but {diff_ids} digests for them, or more than {MAX_LAYERS}")]
+pub struct LayerCountError {
+    layers: usize,
+    diff_ids: usize,
+}
+
+impl ImageConfig {
+    /// Checks that every layer of a manifest has a digest here, and that there are not too many.
+    pub fn check_layer_count(&self, layers: usize) -> Result<(), LayerCountError> {
+        let diff_ids = self.rootfs.diff_ids.len();
+        match layers == diff_ids && layers <= MAX_LAYERS {
+            true => Ok(()),
+            false => Err(LayerCountError { layers, diff_ids }),
+        }
+    }
 }
 
 /// Go writes null for what is empty.

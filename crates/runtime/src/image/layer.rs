@@ -1,21 +1,24 @@
 //! Unpacking a layer's tar into a directory of its own, in the form overlayfs stacks.
 //!
-//! A layer comes from outside and is unpacked by root: every path is looked up inside the layer's directory only,
-//! what is not a file-system object we know is refused, and sizes are bounded.
+//! A layer comes from outside. It is unpacked by a process that has nothing but the layer's directory (`unpacker`), and
+//! even so every path is looked up inside that directory only, what is not a file-system object we know is refused,
+//! and everything is bounded.
 
+mod node;
+
+use std::cell::Cell;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Mode, XattrFlags};
+use serde::{Deserialize, Serialize};
 use tar::{Entry, EntryType};
 
-use crate::within::{self, Target};
-
-/// The most a layer may unpack to.
-const MAX_LAYER_BYTES: u64 = 64 << 30;
-const MAX_LAYER_ENTRIES: u64 = 4_000_000;
+use super::limits::{MAX_DIRECTORY_NAME_BYTES, MAX_EXTENSION_BYTES, MAX_LAYER_BYTES, MAX_LAYER_INODES, MAX_PATH_DEPTH};
+use super::room::Room;
+use crate::within;
 
 const WHITEOUT_PREFIX: &[u8] = b".wh.";
 const OPAQUE_WHITEOUT: &[u8] = b".wh..wh..opq";
@@ -23,11 +26,13 @@ const OPAQUE_WHITEOUT: &[u8] = b".wh..wh..opq";
 const DRIVER_PREFIX: &[u8] = b".wh..wh.";
 
 /// How overlayfs knows a directory that hides those of the layers below.
-const OPAQUE_XATTR: &str = "trusted.overlay.opaque";
+pub const OPAQUE_XATTR: &str = "trusted.overlay.opaque";
 
-/// The attributes an image may set. Others belong to the host: overlayfs itself, security modules.
-const ALLOWED_XATTRS: &[&str] = &["security.capability", "user."];
-const XATTR_PREFIX: &str = "SCHILY.xattr.";
+const SPARSE_PREFIX: &str = "GNU.sparse.";
+
+/// How much is written, and how many files are made, before the room on the disk is looked at again.
+const BYTES_BETWEEN_LOOKS: u64 = 32 << 20;
+const INODES_BETWEEN_LOOKS: u64 = 4096;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LayerError {
@@ -35,47 +40,88 @@ pub enum LayerError {
     Entry { path: PathBuf, source: io::Error },
     #[error("{0:?} is outside the layer")]
     Outside(PathBuf),
-    #[error("{0:?} is a {1} that no layer may have")]
+    #[error("{0:?} is {1}, which no layer may have")]
     Forbidden(PathBuf, &'static str),
-    #[error("the layer has more than {MAX_LAYER_ENTRIES} entries")]
-    TooManyEntries,
+    #[error("{0:?} is more than {MAX_PATH_DEPTH} directories deep")]
+    TooDeep(PathBuf),
+    #[error("the layer has more than {0} files and directories")]
+    TooManyInodes(u64),
+    #[error("the names of the layer's directories take more than {MAX_DIRECTORY_NAME_BYTES} bytes")]
+    TooManyNames,
     #[error("the layer unpacks to more than {0} bytes")]
     TooLarge(u64),
     #[error("reading the layer: {0}")]
     Read(#[from] io::Error),
 }
 
-/// Unpacks a tar stream to its end. `below` are the directories of the layers it stands on, topmost first: a hard link
-/// may lead there, and a parent directory that the layer leaves out has its owner and mode from there.
-///
-/// Answers how many bytes of files there were.
-pub fn unpack(tar: impl Read, into: &Path, below: &[PathBuf]) -> Result<u64, LayerError> {
-    unpack_at_most(MAX_LAYER_BYTES, tar, into, below)
+/// What one layer may take.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Bounds {
+    /// The bytes of all files.
+    pub bytes: u64,
+    pub inodes: u64,
 }
 
-/// The same with another bound for the bytes of all files.
-pub fn unpack_at_most(max_bytes: u64, tar: impl Read, into: &Path, below: &[PathBuf]) -> Result<u64, LayerError> {
-    let root: OwnedFd = std::fs::File::open(into)?.into();
-    let below = below
-        .iter()
-        .map(|dir| Ok(std::fs::File::open(dir)?.into()))
-        .collect::<io::Result<Vec<_>>>()?;
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            bytes: MAX_LAYER_BYTES,
+            inodes: MAX_LAYER_INODES,
+        }
+    }
+}
+
+impl Bounds {
+    /// The bounds where there is only so much room.
+    pub fn within(room: Room) -> Self {
+        Self {
+            bytes: MAX_LAYER_BYTES.min(room.bytes),
+            inodes: MAX_LAYER_INODES.min(room.inodes),
+        }
+    }
+}
+
+/// Marks a directory as hiding those of the layers below. Takes a privilege that unpackers do not have.
+pub fn set_opaque(directory: impl AsFd) -> io::Result<()> {
+    let flags = XattrFlags::empty();
+    Ok(rustix::fs::fsetxattr(directory, OPAQUE_XATTR, b"y", flags)?)
+}
+
+/// Unpacks a tar stream to its end into the directory `root`. `below` are the directories of the layers it stands on,
+/// topmost first: a hard link may lead there, and a parent directory that the layer leaves out has its owner and mode
+/// from there. `opaque` is given the directories that hide those below.
+///
+/// Answers how many bytes of files there were.
+pub fn unpack(
+    tar: impl Read,
+    root: BorrowedFd<'_>,
+    below: &[OwnedFd],
+    bounds: &Bounds,
+    opaque: &mut dyn FnMut(OwnedFd) -> io::Result<()>,
+) -> Result<u64, LayerError> {
     let mut layer = Layer {
         root,
         below,
-        max_bytes,
+        bounds,
+        opaque,
         bytes: 0,
+        inodes: 0,
+        looked_at: (0, 0),
         directory_times: Vec::new(),
+        directory_name_bytes: 0,
     };
-    let mut archive = tar::Archive::new(tar);
-    archive.set_ignore_zeros(true);
-    let mut count = 0;
-    for entry in archive.entries()? {
+    let allowance = Cell::new(0);
+    let mut archive = tar::Archive::new(Allowed {
+        inner: tar,
+        allowance: &allowance,
+    });
+    let mut entries = archive.entries()?;
+    loop {
+        // Between files there are headers, which are kept in memory.
+        allowance.set(MAX_EXTENSION_BYTES);
+        let Some(entry) = entries.next() else { break };
         let mut entry = entry?;
-        count += 1;
-        if count > MAX_LAYER_ENTRIES {
-            return Err(LayerError::TooManyEntries);
-        }
+        allowance.set(u64::MAX);
         let path = entry.path()?.into_owned();
         layer.add(&mut entry, &path)?;
     }
@@ -83,22 +129,48 @@ pub fn unpack_at_most(max_bytes: u64, tar: impl Read, into: &Path, below: &[Path
     Ok(layer.bytes)
 }
 
-struct Layer {
-    root: OwnedFd,
-    below: Vec<OwnedFd>,
-    max_bytes: u64,
-    bytes: u64,
-    /// Set last, because filling a directory changes its time.
-    directory_times: Vec<(PathBuf, i64)>,
+/// A stream of which only so much may be read until the allowance is renewed.
+pub struct Allowed<'a, R> {
+    pub inner: R,
+    pub allowance: &'a Cell<u64>,
 }
 
-impl Layer {
+impl<R: Read> Read for Allowed<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.inner.read(buffer)?;
+        match self.allowance.get().checked_sub(length as u64) {
+            Some(left) => self.allowance.set(left),
+            None => {
+                let message = format!("an entry's headers are larger than {MAX_EXTENSION_BYTES} bytes");
+                return Err(io::Error::other(message));
+            }
+        }
+        Ok(length)
+    }
+}
+
+struct Layer<'a> {
+    root: BorrowedFd<'a>,
+    below: &'a [OwnedFd],
+    bounds: &'a Bounds,
+    opaque: &'a mut dyn FnMut(OwnedFd) -> io::Result<()>,
+    bytes: u64,
+    inodes: u64,
+    /// The bytes and inodes at which the room on the disk was looked at last.
+    looked_at: (u64, u64),
+    /// Set last, because filling a directory changes its time.
+    directory_times: Vec<(PathBuf, i64)>,
+    directory_name_bytes: usize,
+}
+
+impl Layer<'_> {
     fn add(&mut self, entry: &mut Entry<'_, impl Read>, path: &Path) -> Result<(), LayerError> {
         let kind = entry.header().entry_type();
         if matches!(kind, EntryType::XGlobalHeader) {
             return Ok(());
         }
         let path = inside(path)?;
+        refuse_strange(entry, &path, kind)?;
         let Some(name) = path.file_name().map(|name| name.to_owned()) else {
             return self.set_root(entry);
         };
@@ -106,163 +178,215 @@ impl Layer {
             path: path.clone(),
             source,
         };
-        let parent = self.parent(path.parent().unwrap_or(Path::new(""))).map_err(failed)?;
+        let parent = self.parent(path.parent().unwrap_or(Path::new("")))?;
         if name.as_bytes().starts_with(WHITEOUT_PREFIX) {
-            return whiteout(&parent, name.as_bytes()).map_err(failed);
+            self.count(1, 0)?;
+            return self.whiteout(&parent, name.as_bytes()).map_err(failed);
         }
-        self.bytes += entry.size();
-        if self.bytes > self.max_bytes {
-            return Err(LayerError::TooLarge(self.max_bytes));
-        }
+        self.count(1, entry.size())?;
         let name = Path::new(&name);
         clear_place(&parent, name, kind).map_err(failed)?;
-        match kind {
-            EntryType::Directory => make_directory(&parent, name).map_err(failed)?,
-            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
-                write_file(&parent, name, entry).map_err(failed)?;
-            }
-            EntryType::Symlink => {
-                let target = entry.link_name()?.unwrap_or_default();
-                rustix::fs::symlinkat(&*target, &parent, name).map_err(|error| failed(error.into()))?;
-            }
-            EntryType::Link => {
-                let target = inside(&entry.link_name()?.unwrap_or_default())?;
-                // A link shares the owner and mode of what it links to.
-                return self.link(&target, &parent, name).map_err(failed);
-            }
-            EntryType::Char | EntryType::Block | EntryType::Fifo => {
-                make_node(&parent, name, entry, kind).map_err(failed)?;
-            }
-            _ => return Err(LayerError::Forbidden(path, "kind of entry")),
+        if kind == EntryType::Link {
+            let target = inside(&entry.link_name()?.unwrap_or_default())?;
+            // A link shares the owner and mode of what it links to.
+            return self.link(&target, &parent, name).map_err(|error| error.at(&path));
         }
-        set_attributes(&parent, name, entry, kind).map_err(failed)?;
+        node::make(&parent, name, entry, kind).map_err(failed)?;
         if kind == EntryType::Directory {
-            self.directory_times.push((path, mtime(entry)));
+            self.remember_time(path, node::mtime(entry))?;
         }
+        Ok(())
+    }
+
+    /// Counts what is about to be made.
+    fn count(&mut self, inodes: u64, bytes: u64) -> Result<(), LayerError> {
+        self.inodes += inodes;
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.inodes > self.bounds.inodes {
+            return Err(LayerError::TooManyInodes(self.bounds.inodes));
+        }
+        if self.bytes > self.bounds.bytes {
+            return Err(LayerError::TooLarge(self.bounds.bytes));
+        }
+        // Others use the disk as well, so what was there at first may not be there any more.
+        let (bytes_then, inodes_then) = self.looked_at;
+        if self.bytes - bytes_then > BYTES_BETWEEN_LOOKS || self.inodes - inodes_then > INODES_BETWEEN_LOOKS {
+            self.looked_at = (self.bytes, self.inodes);
+            Room::on(self.root)?.check(bytes)?;
+        }
+        Ok(())
+    }
+
+    fn remember_time(&mut self, path: PathBuf, seconds: i64) -> Result<(), LayerError> {
+        self.directory_name_bytes += path.as_os_str().len() + size_of::<(PathBuf, i64)>();
+        if self.directory_name_bytes > MAX_DIRECTORY_NAME_BYTES {
+            return Err(LayerError::TooManyNames);
+        }
+        self.directory_times.push((path, seconds));
         Ok(())
     }
 
     /// The layer's own top directory, which many tars list as `./`.
     fn set_root(&self, entry: &Entry<'_, impl Read>) -> Result<(), LayerError> {
+        if entry.header().entry_type() != EntryType::Directory {
+            return Err(LayerError::Forbidden(PathBuf::from("/"), "not a directory"));
+        }
         let mode = entry.header().mode()? & 0o7777;
-        rustix::fs::fchmod(&self.root, Mode::from_raw_mode(mode)).map_err(io::Error::from)?;
+        rustix::fs::fchmod(self.root, Mode::from_raw_mode(mode)).map_err(io::Error::from)?;
         Ok(())
     }
 
     /// Opens a directory of the layer, making it like that of the layers below where this one leaves it out.
-    fn parent(&self, path: &Path) -> io::Result<OwnedFd> {
-        match within::open(self.root.as_fd(), path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            result => return result,
-        }
-        if let Some(above) = path.parent() {
-            self.parent(above)?;
-        }
-        let made = within::ensure(self.root.as_fd(), path, Target::Directory)?;
-        if let Some(stat) = self.below.iter().find_map(|dir| stat_in(dir.as_fd(), path)) {
-            let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
-            let empty = Path::new("");
-            rustix::fs::chownat(&made, empty, Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
-            within::chmod(&made, stat.st_mode & 0o7777)?;
-        }
-        Ok(made)
-    }
-
-    fn link(&self, target: &Path, parent: &OwnedFd, name: &Path) -> io::Result<()> {
-        let source = match within::open_itself(self.root.as_fd(), target) {
-            Ok(source) => source,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.copy_up(target)?,
-            Err(error) => return Err(error),
+    fn parent(&mut self, path: &Path) -> Result<OwnedFd, LayerError> {
+        let failed = |source: io::Error| LayerError::Entry {
+            path: path.to_owned(),
+            source,
         };
-        let itself = Path::new("");
-        Ok(rustix::fs::linkat(&source, itself, parent, name, AtFlags::EMPTY_PATH)?)
+        match within::open(self.root, path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            result => return result.map_err(failed),
+        }
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else {
+            return Err(failed(io::ErrorKind::NotFound.into()));
+        };
+        let above = self.parent(above)?;
+        self.count(1, 0)?;
+        let like = self.below.iter().find_map(|dir| stat_in(dir.as_fd(), path));
+        let like = like.filter(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
+        node::make_parent(&above, Path::new(name), like.as_ref()).map_err(failed)
     }
 
-    /// Copies a file of a layer below into this one, so that it can be linked to here.
-    fn copy_up(&self, path: &Path) -> io::Result<OwnedFd> {
+    fn link(&mut self, target: &Path, parent: &OwnedFd, name: &Path) -> Result<(), LayerError> {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, format!("no {} to link to", target.display()));
+        let Some(target_name) = target.file_name() else {
+            return Err(missing().into());
+        };
+        let dir = within::open(self.root, target.parent().unwrap_or(Path::new("")));
+        let dir = match dir {
+            Ok(dir) if exists(&dir, Path::new(target_name)) => dir,
+            _ => self.copy_up(target)?,
+        };
+        let flags = AtFlags::empty();
+        rustix::fs::linkat(&dir, target_name, parent, name, flags).map_err(io::Error::from)?;
+        Ok(())
+    }
+
+    /// Copies a file of a layer below into this one, so that it can be linked to here. Answers its directory.
+    fn copy_up(&mut self, path: &Path) -> Result<OwnedFd, LayerError> {
         let found = self
             .below
             .iter()
             .find_map(|dir| stat_in(dir.as_fd(), path).map(|stat| (dir, stat)));
         let Some((dir, stat)) = found.filter(|(_, stat)| FileType::from_raw_mode(stat.st_mode).is_file()) else {
-            return Err(io::Error::new(
-                io::ErrorKind::NotFound,
-                format!("no {} to link to", path.display()),
-            ));
+            let message = format!("no {} to link to", path.display());
+            return Err(io::Error::new(io::ErrorKind::NotFound, message).into());
         };
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let resolve = rustix::fs::ResolveFlags::IN_ROOT | rustix::fs::ResolveFlags::NO_MAGICLINKS;
-        let mut source = std::fs::File::from(rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve)?);
+        self.count(1, u64::try_from(stat.st_size).unwrap_or(0))?;
+        let mut source = within::open_file(dir.as_fd(), path)?;
         let parent = self.parent(path.parent().unwrap_or(Path::new("")))?;
-        let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
-        let mut copy = create(&parent, Path::new(name))?;
-        io::copy(&mut source, &mut copy)?;
-        rustix::fs::fchown(
-            &copy,
-            Some(Uid::from_raw(stat.st_uid)),
-            Some(Gid::from_raw(stat.st_gid)),
-        )?;
-        rustix::fs::fchmod(&copy, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
-        within::open(parent.as_fd(), Path::new(name))
+        let name = path
+            .file_name()
+            .ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+        let mut copy = node::create(&parent, Path::new(name))?;
+        node::copy(&mut source, &mut copy)?;
+        node::own(&copy, stat.st_uid, stat.st_gid, stat.st_mode)?;
+        rustix::fs::futimens(&copy, &node::times(stat.st_mtime)).map_err(io::Error::from)?;
+        Ok(parent)
+    }
+
+    /// Hides what the layers below have: a name, or everything in a directory.
+    fn whiteout(&mut self, parent: &OwnedFd, name: &[u8]) -> io::Result<()> {
+        if name == OPAQUE_WHITEOUT {
+            return (self.opaque)(node::open_directory(parent, Path::new("."))?);
+        }
+        if name.starts_with(DRIVER_PREFIX) {
+            return Ok(());
+        }
+        let hidden = &name[WHITEOUT_PREFIX.len()..];
+        if matches!(hidden, b"" | b"." | b"..") {
+            return Err(io::Error::other("it hides no name"));
+        }
+        let hidden = Path::new(std::ffi::OsStr::from_bytes(hidden));
+        clear_place(parent, hidden, EntryType::Char)?;
+        let (kind, mode) = (FileType::CharacterDevice, Mode::empty());
+        Ok(rustix::fs::mknodat(parent, hidden, kind, mode, 0)?)
     }
 
     fn finish(&self) -> Result<(), LayerError> {
         for (path, seconds) in self.directory_times.iter().rev() {
-            let failed = |source: io::Error| LayerError::Entry {
+            // A later entry of the layer may have taken its place.
+            let Ok(place) = within::open_directory(self.root, path) else {
+                continue;
+            };
+            rustix::fs::futimens(&place, &node::times(*seconds)).map_err(|error| LayerError::Entry {
                 path: path.clone(),
-                source,
-            };
-            let place = match within::open(self.root.as_fd(), path) {
-                // A later entry of the layer took its place.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                result => result.map_err(failed)?,
-            };
-            set_time(&place, Path::new(""), *seconds, AtFlags::EMPTY_PATH).map_err(failed)?;
+                source: error.into(),
+            })?;
         }
         Ok(())
+    }
+}
+
+impl LayerError {
+    /// Says at which entry an error without a path has come up.
+    fn at(self, path: &Path) -> Self {
+        match self {
+            Self::Read(source) => Self::Entry {
+                path: path.to_owned(),
+                source,
+            },
+            other => other,
+        }
     }
 }
 
 /// The path relative to the layer. Leading slashes and dots mean nothing; going up is refused.
 fn inside(path: &Path) -> Result<PathBuf, LayerError> {
     let mut clean = PathBuf::new();
+    let mut depth = 0;
     for component in path.components() {
         match component {
             Component::Normal(part) => clean.push(part),
-            Component::CurDir | Component::RootDir => {}
+            Component::CurDir | Component::RootDir => continue,
             Component::ParentDir | Component::Prefix(_) => return Err(LayerError::Outside(path.to_owned())),
+        }
+        depth += 1;
+        if depth > MAX_PATH_DEPTH {
+            return Err(LayerError::TooDeep(clean));
         }
     }
     Ok(clean)
+}
+
+/// Refuses what other programs would read as something else.
+fn refuse_strange(entry: &mut Entry<'_, impl Read>, path: &Path, kind: EntryType) -> Result<(), LayerError> {
+    let has_contents = matches!(kind, EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse);
+    if entry.size() > 0 && !has_contents {
+        return Err(LayerError::Forbidden(
+            path.to_owned(),
+            "a link or directory with contents",
+        ));
+    }
+    let Some(extensions) = entry.pax_extensions()? else {
+        return Ok(());
+    };
+    for extension in extensions {
+        if extension?.key().is_ok_and(|key| key.starts_with(SPARSE_PREFIX)) {
+            return Err(LayerError::Forbidden(
+                path.to_owned(),
+                "a sparse file in the pax format",
+            ));
+        }
+    }
+    Ok(())
 }
 
 fn stat_in(dir: BorrowedFd<'_>, path: &Path) -> Option<rustix::fs::Stat> {
     rustix::fs::fstat(within::open(dir, path).ok()?).ok()
 }
 
-/// Hides what the layers below have: a name, or everything in a directory.
-fn whiteout(parent: &OwnedFd, name: &[u8]) -> io::Result<()> {
-    if name == OPAQUE_WHITEOUT {
-        let directory = rustix::fs::openat(parent, ".", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-        return Ok(rustix::fs::fsetxattr(
-            &directory,
-            OPAQUE_XATTR,
-            b"y",
-            XattrFlags::empty(),
-        )?);
-    }
-    if name.starts_with(DRIVER_PREFIX) {
-        return Ok(());
-    }
-    let hidden = Path::new(std::ffi::OsStr::from_bytes(&name[WHITEOUT_PREFIX.len()..]));
-    clear_place(parent, hidden, EntryType::Char)?;
-    Ok(rustix::fs::mknodat(
-        parent,
-        hidden,
-        FileType::CharacterDevice,
-        Mode::empty(),
-        0,
-    )?)
+fn exists(dir: &OwnedFd, name: &Path) -> bool {
+    rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
 }
 
 /// Removes what an earlier entry of the same layer left at a name, except a directory that stays one.
@@ -279,117 +403,6 @@ fn clear_place(parent: &OwnedFd, name: &Path, kind: EntryType) -> io::Result<()>
         // Fails for a directory that is not empty: no sane layer replaces one.
         (true, false) => Ok(rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?),
     }
-}
-
-fn make_directory(parent: &OwnedFd, name: &Path) -> io::Result<()> {
-    match rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
-        Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-fn create(parent: &OwnedFd, name: &Path) -> io::Result<std::fs::File> {
-    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    Ok(rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o600))?.into())
-}
-
-fn write_file(parent: &OwnedFd, name: &Path, entry: &mut Entry<'_, impl Read>) -> io::Result<()> {
-    let mut file = create(parent, name)?;
-    io::copy(entry, &mut file).map(drop)
-}
-
-fn make_node(parent: &OwnedFd, name: &Path, entry: &Entry<'_, impl Read>, kind: EntryType) -> io::Result<()> {
-    let number = |part: io::Result<Option<u32>>| Ok::<_, io::Error>(part?.unwrap_or(0));
-    let (major, minor) = (
-        number(entry.header().device_major())?,
-        number(entry.header().device_minor())?,
-    );
-    let kind = match kind {
-        EntryType::Block => FileType::BlockDevice,
-        EntryType::Fifo => FileType::Fifo,
-        // A character device 0:0 would be taken for a whiteout.
-        _ if (major, minor) == (0, 0) => return Err(io::Error::other("a device with the number of a whiteout")),
-        _ => FileType::CharacterDevice,
-    };
-    let device = if kind == FileType::Fifo {
-        0
-    } else {
-        rustix::fs::makedev(major, minor)
-    };
-    Ok(rustix::fs::mknodat(
-        parent,
-        name,
-        kind,
-        Mode::from_raw_mode(0o600),
-        device,
-    )?)
-}
-
-fn set_attributes(parent: &OwnedFd, name: &Path, entry: &mut Entry<'_, impl Read>, kind: EntryType) -> io::Result<()> {
-    // Some writers leave the fields of root empty.
-    let id = |id: io::Result<u64>| u32::try_from(id.unwrap_or(0)).map_err(io::Error::other);
-    let (uid, gid) = (id(entry.header().uid())?, id(entry.header().gid())?);
-    let nofollow = AtFlags::SYMLINK_NOFOLLOW;
-    rustix::fs::chownat(
-        parent,
-        name,
-        Some(Uid::from_raw(uid)),
-        Some(Gid::from_raw(gid)),
-        nofollow,
-    )?;
-    if kind != EntryType::Symlink {
-        // Set after the owner, because a change of owner takes set-user-id away.
-        let mode = Mode::from_raw_mode(entry.header().mode()? & 0o7777);
-        rustix::fs::chmodat(parent, name, mode, AtFlags::empty())?;
-    }
-    if matches!(kind, EntryType::Regular | EntryType::Continuous | EntryType::Directory) {
-        set_xattrs(parent, name, entry)?;
-    }
-    set_time(parent, name, mtime(entry), nofollow)
-}
-
-fn set_xattrs(parent: &OwnedFd, name: &Path, entry: &mut Entry<'_, impl Read>) -> io::Result<()> {
-    let Some(extensions) = entry.pax_extensions()? else {
-        return Ok(());
-    };
-    for extension in extensions {
-        let extension = extension?;
-        let Some(attribute) = extension.key().ok().and_then(|key| key.strip_prefix(XATTR_PREFIX)) else {
-            continue;
-        };
-        if !ALLOWED_XATTRS.iter().any(|allowed| attribute.starts_with(allowed)) {
-            continue;
-        }
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let file = rustix::fs::openat(parent, name, flags, Mode::empty())?;
-        match rustix::fs::fsetxattr(&file, attribute, extension.value_bytes(), XattrFlags::empty()) {
-            // A file system without user attributes loses nothing that a program was promised.
-            Ok(()) | Err(rustix::io::Errno::OPNOTSUPP) => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
-fn mtime(entry: &Entry<'_, impl Read>) -> i64 {
-    entry
-        .header()
-        .mtime()
-        .ok()
-        .and_then(|seconds| i64::try_from(seconds).ok())
-        .unwrap_or(0)
-}
-
-fn set_time(dir: &OwnedFd, name: &Path, seconds: i64, flags: AtFlags) -> io::Result<()> {
-    let time = Timespec {
-        tv_sec: seconds,
-        tv_nsec: 0,
-    };
-    let times = Timestamps {
-        last_access: time,
-        last_modification: time,
-    };
-    Ok(rustix::fs::utimensat(dir, name, &times, flags)?)
 }
 
 #[cfg(test)]

@@ -7,9 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
+use super::layer::OPAQUE_XATTR;
 use crate::within;
-
-const OPAQUE_XATTR: &str = "trusted.overlay.opaque";
 
 /// Reads a file from layers, given topmost first, as their overlay would show it. None where it would show none.
 pub fn read_file(layers: &[PathBuf], path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {

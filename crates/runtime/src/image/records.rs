@@ -1,22 +1,19 @@
-//! What is known of each image, one file per image, shared with other processes: `karve image import` adds to the
-//! directory of a running Karve, which sees by the directory's time that there is something to read.
+//! What is known of each image, one file per image.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 
 use super::config::RunConfig;
+use super::digest::Digest;
 use super::reference::{self, Reference};
-
-/// A change just after we have read may carry the same time as what we have read. So young a time is not trusted.
-const SETTLED: Duration = Duration::from_millis(100);
+use super::store::is_layer_name;
 
 /// What is known of one image.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,56 +34,39 @@ pub struct Image {
     pub pinned: bool,
 }
 
+impl Image {
+    /// Reads a record. One that names files otherwise than records do is none.
+    fn read(bytes: &[u8]) -> io::Result<Self> {
+        let image: Self = serde_json::from_slice(bytes)?;
+        let named_well = Digest::parse(&image.id).is_ok() && image.layers.iter().all(|name| is_layer_name(name));
+        match named_well {
+            true => Ok(image),
+            false => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "it names no files of images",
+            )),
+        }
+    }
+}
+
 pub struct Records {
     dir: PathBuf,
-    loaded: RwLock<Loaded>,
+    images: RwLock<Images>,
 }
 
-#[derive(Default)]
-struct Loaded {
-    images: Arc<BTreeMap<String, Arc<Image>>>,
-    /// The directory's time when it was read.
-    as_of: Option<SystemTime>,
-}
+type Images = Arc<BTreeMap<String, Arc<Image>>>;
 
 impl Records {
+    /// Opens the directory of records. What cannot be read is not there.
     pub fn open(dir: PathBuf) -> io::Result<Self> {
         fs::create_dir_all(&dir)?;
-        Ok(Self {
-            dir,
-            loaded: RwLock::default(),
-        })
+        let images = RwLock::new(Arc::new(load(&dir)));
+        Ok(Self { dir, images })
     }
 
-    /// All images by id, as the directory has them now. What cannot be read is not there.
-    pub fn all(&self) -> Arc<BTreeMap<String, Arc<Image>>> {
-        let changed_at = fs::metadata(&self.dir).and_then(|metadata| metadata.modified()).ok();
-        {
-            let loaded = self.loaded.read();
-            if loaded.as_of.is_some() && loaded.as_of == changed_at {
-                return loaded.images.clone();
-            }
-        }
-        let images = Arc::new(self.load());
-        let settled = |at: &SystemTime| at.elapsed().is_ok_and(|age| age > SETTLED);
-        *self.loaded.write() = Loaded {
-            images: images.clone(),
-            as_of: changed_at.filter(settled),
-        };
-        images
-    }
-
-    fn load(&self) -> BTreeMap<String, Arc<Image>> {
-        let entries = fs::read_dir(&self.dir).into_iter().flatten().flatten();
-        let records = entries.filter(|entry| entry.path().extension() == Some(OsStr::new("json")));
-        let images = records.filter_map(|entry| {
-            let read = fs::read(entry.path()).and_then(|bytes| Ok(serde_json::from_slice::<Image>(&bytes)?));
-            read.inspect_err(
-                |error| tracing::warn!(record = %entry.path().display(), %error, "reading an image's record"),
-            )
-            .ok()
-        });
-        images.map(|image| (image.id.clone(), Arc::new(image))).collect()
+    /// All images by id.
+    pub fn all(&self) -> Images {
+        self.images.read().clone()
     }
 
     /// Finds an image by id, tag or digest.
@@ -104,19 +84,32 @@ impl Records {
 
     pub fn write(&self, image: &Image) -> io::Result<()> {
         crate::disk::write_synced(&self.path(&image.id), &serde_json::to_vec(image)?)?;
-        self.loaded.write().as_of = None;
+        Arc::make_mut(&mut *self.images.write()).insert(image.id.clone(), Arc::new(image.clone()));
         Ok(())
     }
 
     pub fn remove(&self, id: &str) -> io::Result<()> {
         fs::remove_file(self.path(id))?;
-        self.loaded.write().as_of = None;
+        Arc::make_mut(&mut *self.images.write()).remove(id);
         Ok(())
     }
 
     fn path(&self, id: &str) -> PathBuf {
         self.dir.join(format!("{}.json", file_name(id)))
     }
+}
+
+fn load(dir: &Path) -> BTreeMap<String, Arc<Image>> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let records = entries.filter(|entry| entry.path().extension() == Some(OsStr::new("json")));
+    let images = records.filter_map(|entry| {
+        let read = fs::read(entry.path()).and_then(|bytes| Image::read(&bytes));
+        read.inspect_err(
+            |error| tracing::warn!(record = %entry.path().display(), %error, "Failed to read an image's record"),
+        )
+        .ok()
+    });
+    images.map(|image| (image.id.clone(), Arc::new(image))).collect()
 }
 
 /// An id as a file's name.

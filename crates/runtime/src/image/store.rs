@@ -1,44 +1,61 @@
 //! The images of a node: one record each, layers shared between them, and a lookup by every name they have.
 //!
-//! On disk: `records/<id>.json` per image, `configs/<id>` as the archive had it, `layers/<chain>/` unpacked. A layer's
+//! On disk: `records/<id>.json` per image, `configs/<id>` as the archive had it, `layers/<chain>/` unpacked, `work/` for
+//! what is on its way. Files are named by digests that were verified, and by nothing else that an image says. A layer's
 //! directory appears only when it is whole, a record only after its layers; so after a crash there is nothing to repair,
 //! only what nobody refers to, which opening removes.
 
-use std::collections::BTreeSet;
+mod take;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags};
 
-use super::archive::{self, ArchiveError, ArchivedImage};
-use super::config::ImageConfig;
-use super::digest::{self, Digesting};
-use super::layer::{self, LayerError};
+use super::archive::ArchiveError;
+use super::config::{ImageConfig, LayerCountError};
+use super::digest::Digest;
 use super::records::{Image, Records, file_name};
-use super::reference::{InvalidReference, Reference};
-use super::skeleton;
+use super::reference::InvalidReference;
+use super::room::Room;
+use super::unpacker::{Launcher, UnpackError};
+use super::work::{self, WorkDir};
+use super::{builtin, skeleton};
+use crate::tree;
 
 /// How much of a layer chain's digest names its directory. All of a container's layers must fit one mount option.
 const CHAIN_NAME_CHARS: usize = 24;
-
-/// The options of an overlay must fit one page; image builders stop at this number too.
-const MAX_LAYERS: usize = 128;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     #[error("{0}")]
     Name(#[from] InvalidReference),
+    #[error("the name {0:?} is that of the built-in image; give the image another one")]
+    ReservedName(String),
     #[error("{0}")]
     Archive(#[from] ArchiveError),
+    #[error("reading the archive: {0}")]
+    Spool(UnpackError),
     #[error("unpacking layer {digest}: {source}")]
-    Layer { digest: String, source: LayerError },
-    #[error("layer {expected} has digest {actual}")]
-    Corrupt { expected: String, actual: String },
-    #[error("the image lists {layers} layers but {diff_ids} digests for them, or more than {MAX_LAYERS}")]
-    LayerCount { layers: usize, diff_ids: usize },
+    Layer { digest: Digest, source: UnpackError },
+    #[error("{what} has digest {actual}, not {expected}")]
+    Corrupt {
+        what: &'static str,
+        expected: Digest,
+        actual: Digest,
+    },
+    #[error("{0}")]
+    LayerCount(#[from] LayerCountError),
+    #[error("layer {0} is neither here nor was it fetched; pull the image again")]
+    LayerGone(Digest),
+    #[error("another layer than {0} is kept under its short name; remove the image that has it")]
+    NameTaken(Digest),
     #[error("image {0:?} is in use by a container")]
     InUse(String),
     #[error("image {0:?} is built in and cannot be removed")]
@@ -49,50 +66,64 @@ pub enum ImageError {
 
 pub struct ImageStore {
     dir: PathBuf,
+    layers: OwnedFd,
     records: Records,
-    changing: Mutex<File>,
+    launcher: Launcher,
+    /// One change of records and layers at a time.
+    changing: Mutex<()>,
+    /// The layers that images on their way count on, and how many do: they are not swept.
+    held: Mutex<BTreeMap<String, usize>>,
 }
 
 impl ImageStore {
-    /// Opens the store of a runtime: what earlier ones left unfinished is removed.
-    pub fn open(dir: &Path) -> Result<Self, ImageError> {
-        let store = Self::attach(dir)?;
-        let changing = store.change()?;
+    /// Opens the store of a runtime, which nobody else may use: what earlier ones left unfinished is removed.
+    pub fn open(dir: &Path, launcher: Launcher) -> Result<Self, ImageError> {
+        let store = Self::attach(dir, launcher)?;
         for image in store.list().iter().filter(|image| !store.is_whole(image)) {
             // Its name is free to be imported or pulled again, which is all a user can do about it.
-            tracing::warn!(image = image.id, "dropping an image that is not whole");
+            tracing::warn!(image = image.id, "Dropping an image that is not whole");
             store.records.remove(&image.id).map_err(at(dir))?;
         }
-        store.sweep_layers()?;
-        remove_dir(&dir.join("downloads"))?;
-        drop(changing);
+        store.sweep()?;
         Ok(store)
     }
 
-    /// Opens the store beside a runtime that may be running.
-    pub fn attach(dir: &Path) -> Result<Self, ImageError> {
-        let make = |part: &str| fs::create_dir_all(dir.join(part)).map_err(at(&dir.join(part)));
-        ["configs", "layers"].into_iter().try_for_each(make)?;
-        let layers = dir.join("layers");
-        skeleton::make(&layers).map_err(at(&layers))?;
+    fn attach(dir: &Path, launcher: Launcher) -> Result<Self, ImageError> {
+        // Images have programs that run as root, which users of the machine must not be able to start.
+        let make = |dir: &Path| fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        make(dir).map_err(at(dir))?;
+        rustix::fs::chmod(dir, Mode::RWXU).map_err(|error| at(dir)(error.into()))?;
+        for part in ["configs", "layers", work::NAME] {
+            make(&dir.join(part)).map_err(at(&dir.join(part)))?;
+        }
+        let layers_dir = dir.join("layers");
+        skeleton::make(&layers_dir).map_err(at(&layers_dir))?;
         let records = Records::open(dir.join("records")).map_err(at(&dir.join("records")))?;
-        let lock = File::create(dir.join("lock")).map_err(at(&dir.join("lock")))?;
         Ok(Self {
             dir: dir.to_owned(),
+            layers: File::open(&layers_dir).map_err(at(&layers_dir))?.into(),
             records,
-            changing: Mutex::new(lock),
+            launcher,
+            changing: Mutex::default(),
+            held: Mutex::default(),
         })
     }
 
-    /// One change at a time, in all processes, so that no layer is removed while an import counts on it.
-    pub(super) fn change(&self) -> Result<Changing<'_>, ImageError> {
-        let lock = self.changing.lock();
-        lock.lock().map_err(at(&self.dir.join("lock")))?;
-        Ok(Changing(lock))
+    fn is_whole(&self, image: &Image) -> bool {
+        image.layers.iter().all(|layer| self.has_layer(layer))
     }
 
-    fn is_whole(&self, image: &Image) -> bool {
-        image.layers.iter().all(|layer| self.layer_dir(layer).is_dir())
+    fn has_layer(&self, name: &str) -> bool {
+        is_layer_name(name)
+            && rustix::fs::statat(&self.layers, name, AtFlags::SYMLINK_NOFOLLOW)
+                .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir())
+    }
+
+    fn open_layer(&self, name: &str) -> Result<OwnedFd, ImageError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        rustix::fs::openat2(&self.layers, name, flags, Mode::empty(), resolve)
+            .map_err(|error| at(&self.layer_dir(name))(error.into()))
     }
 
     pub fn layers_dir(&self) -> PathBuf {
@@ -112,131 +143,70 @@ impl ImageStore {
         self.records.find(name)
     }
 
-    /// Imports every image of an archive and answers them.
-    pub fn import(&self, archive: impl Read + 'static) -> Result<Vec<Arc<Image>>, ImageError> {
-        let _changing = self.change()?;
-        let spool = self.dir.join("spool");
-        remove_dir(&spool)?;
-        fs::create_dir(&spool).map_err(at(&spool))?;
-        let imported = self.import_spooled(archive, &spool);
-        remove_dir(&spool)?;
-        imported
+    /// A directory for what is being fetched.
+    pub fn work_dir(&self) -> Result<WorkDir, ImageError> {
+        WorkDir::new(&self.dir).map_err(at(&self.dir.join(work::NAME)))
     }
 
-    /// Takes over an image that was fetched from a registry.
-    pub fn take(&self, fetched: ArchivedImage) -> Result<Arc<Image>, ImageError> {
-        let _changing = self.change()?;
-        self.import_image(fetched)
+    /// Refuses what the disk has no room for.
+    pub fn check_room(&self, bytes: u64) -> Result<(), ImageError> {
+        Room::on(&self.layers)
+            .and_then(|room| room.check(bytes))
+            .map_err(at(&self.dir))
     }
 
-    /// Which layers of an image other images have brought already, by position.
-    pub fn present_layers(&self, config: &ImageConfig) -> BTreeSet<usize> {
-        let names = chain_names(&config.rootfs.diff_ids);
-        let present = names
-            .iter()
-            .enumerate()
-            .filter(|(_, name)| self.layer_dir(name).is_dir());
-        present.map(|(index, _)| index).collect()
-    }
-
-    /// A directory for what is being fetched, which goes when it is dropped.
-    pub fn download_dir(&self) -> Result<DownloadDir, ImageError> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = self
-            .dir
-            .join("downloads")
-            .join(format!("{}-{number}", std::process::id()));
-        fs::create_dir_all(&dir).map_err(at(&dir))?;
-        Ok(DownloadDir(dir))
-    }
-
-    fn import_spooled(&self, archive: impl Read + 'static, spool: &Path) -> Result<Vec<Arc<Image>>, ImageError> {
-        let plain = archive::decompressed(archive).map_err(ArchiveError::from)?;
-        let images = archive::open(plain, spool)?;
-        images.into_iter().map(|image| self.import_image(image)).collect()
-    }
-
-    fn import_image(&self, archived: ArchivedImage) -> Result<Arc<Image>, ImageError> {
-        let names = archived
-            .names
-            .iter()
-            .map(|name| Reference::parse(name))
-            .collect::<Result<Vec<_>, _>>()?;
-        let (layers, size) = self.unpack_layers(&archived)?;
-        let digests = archived
-            .manifest_digest
-            .iter()
-            .flat_map(|digest| names.iter().map(move |name| format!("{}@{digest}", name.repository)));
-        let image = Image {
-            id: archived.id,
-            tags: names
-                .iter()
-                .filter(|name| name.digest.is_none())
-                .map(Reference::key)
-                .collect(),
-            digests: digests.collect(),
-            size,
-            layers,
-            config: archived.config.config,
-            pinned: false,
-        };
-        let config = self.dir.join("configs").join(file_name(&image.id));
-        fs::write(&config, &archived.config_bytes).map_err(at(&config))?;
-        self.put(image)
-    }
-
-    fn unpack_layers(&self, archived: &ArchivedImage) -> Result<(Vec<String>, u64), ImageError> {
-        let diff_ids = &archived.config.rootfs.diff_ids;
-        if diff_ids.len() != archived.layers.len() || diff_ids.len() > MAX_LAYERS {
-            return Err(ImageError::LayerCount {
-                layers: archived.layers.len(),
-                diff_ids: diff_ids.len(),
-            });
+    /// Which layers of an image are here already, by position. They stay for as long as the answer is kept.
+    pub fn hold_layers(self: &Arc<Self>, config: &ImageConfig) -> HeldLayers {
+        let names: Vec<_> = chains(config).into_iter().map(|chain| short_name(&chain)).collect();
+        self.hold(&names);
+        let present = names.iter().enumerate().filter(|(_, name)| self.has_layer(name));
+        HeldLayers {
+            present: present.map(|(index, _)| index).collect(),
+            store: self.clone(),
+            names,
         }
-        let (mut layers, mut size) = (Vec::new(), 0);
-        for ((file, diff_id), name) in archived.layers.iter().zip(diff_ids).zip(chain_names(diff_ids)) {
-            size += self.unpack_layer(file, diff_id, &name, &layers)?;
-            layers.push(name);
-        }
-        Ok((layers, size))
     }
 
-    /// Unpacks one layer unless another image has brought it already. Answers its size.
-    fn unpack_layer(&self, file: &Path, diff_id: &str, name: &str, below: &[String]) -> Result<u64, ImageError> {
-        let (dir, size_file) = (self.layer_dir(name), self.layers_dir().join(format!("{name}.size")));
-        if dir.is_dir() {
-            let size = fs::read_to_string(&size_file).map_err(at(&size_file))?;
-            return Ok(size.parse().unwrap_or(0));
+    fn hold(&self, names: &[String]) {
+        let mut held = self.held.lock();
+        for name in names {
+            *held.entry(name.clone()).or_default() += 1;
         }
-        let partial = self.layers_dir().join(format!("{name}.partial"));
-        remove_dir(&partial)?;
-        fs::create_dir(&partial).map_err(at(&partial))?;
-        let below: Vec<_> = below.iter().rev().map(|layer| self.layer_dir(layer)).collect();
-        let stream = File::open(file).and_then(archive::decompressed).map_err(at(file))?;
-        let mut stream = Digesting::new(stream);
-        let size = layer::unpack(&mut stream, &partial, &below).map_err(|source| ImageError::Layer {
-            digest: diff_id.to_owned(),
-            source,
-        })?;
-        let actual = stream.finish().map_err(at(file))?;
-        if actual != diff_id {
-            remove_dir(&partial)?;
-            return Err(ImageError::Corrupt {
-                expected: diff_id.to_owned(),
-                actual,
-            });
+    }
+
+    fn release(&self, names: &[String]) {
+        let mut held = self.held.lock();
+        for name in names {
+            if let Some(count) = held.get_mut(name) {
+                *count -= 1;
+            }
         }
-        fs::write(&size_file, size.to_string()).map_err(at(&size_file))?;
-        // A layer must not turn out torn after a crash that its record survived.
-        let synced = File::open(&partial).and_then(|dir| Ok(rustix::fs::syncfs(&dir)?));
-        synced.map_err(at(&partial))?;
-        fs::rename(&partial, &dir).map_err(at(&dir))?;
-        Ok(size)
+        held.retain(|_, count| *count > 0);
+    }
+
+    fn size_file(&self, layer: &str) -> PathBuf {
+        self.layers_dir().join(format!("{layer}.size"))
+    }
+
+    /// The size of a layer that is here. Its name is only the beginning of its digest, so that is looked at too.
+    fn layer_size(&self, chain: &Digest) -> Result<u64, ImageError> {
+        let path = self.size_file(&short_name(chain));
+        let text = fs::read_to_string(&path).map_err(at(&path))?;
+        let mut words = text.split_whitespace();
+        let size = words.next().and_then(|size| size.parse().ok()).unwrap_or(0);
+        match words.next() {
+            Some(found) if found != chain.as_str() => Err(ImageError::NameTaken(chain.clone())),
+            _ => Ok(size),
+        }
     }
 
     /// Adds an image, taking its names from whichever image had them.
-    pub fn put(&self, mut image: Image) -> Result<Arc<Image>, ImageError> {
+    pub fn put(&self, image: Image) -> Result<Arc<Image>, ImageError> {
+        let _changing = self.changing.lock();
+        self.put_changing(image)
+    }
+
+    fn put_changing(&self, mut image: Image) -> Result<Arc<Image>, ImageError> {
         let images = self.records.all();
         for other in images.values().filter(|other| other.id != image.id) {
             if other.tags.iter().any(|tag| image.tags.contains(tag)) {
@@ -262,7 +232,7 @@ impl ImageStore {
     /// Removes an image with all its names, and the layers that no other image needs. `in_use` says whether a
     /// container stands on an image. Removing what is not there succeeds.
     pub fn remove(&self, name: &str, in_use: impl Fn(&str) -> bool) -> Result<(), ImageError> {
-        let _changing = self.change()?;
+        let _changing = self.changing.lock();
         let Some(image) = self.find(name) else { return Ok(()) };
         if image.pinned {
             return Err(ImageError::Pinned(name.to_owned()));
@@ -275,81 +245,89 @@ impl ImageStore {
         self.sweep_layers()
     }
 
-    /// Removes what is in the layers' directory and belongs to no image.
+    /// Removes everything that belongs to no image, when there can be none on its way.
+    fn sweep(&self) -> Result<(), ImageError> {
+        let _changing = self.changing.lock();
+        self.sweep_layers()?;
+        let configs: BTreeSet<_> = self
+            .list()
+            .iter()
+            .map(|image| file_name(&image.id).to_owned())
+            .collect();
+        self.sweep_dir("configs", |name| configs.contains(name))?;
+        self.sweep_dir("records", |name| name.ends_with(".json"))?;
+        self.sweep_dir(work::NAME, |_| false)?;
+        // Where earlier versions kept what was on its way.
+        for part in ["downloads", "spool", "lock"] {
+            tree::remove(&self.dir.join(part)).map_err(at(&self.dir.join(part)))?;
+        }
+        Ok(())
+    }
+
+    /// Removes what is in the layers' directory and belongs to no image, nor to one on its way.
     fn sweep_layers(&self) -> Result<(), ImageError> {
-        let used: BTreeSet<String> = self.list().iter().flat_map(|image| image.layers.clone()).collect();
-        let layers = self.layers_dir();
-        for entry in fs::read_dir(&layers).map_err(at(&layers))?.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name == skeleton::NAME || used.contains(name.trim_end_matches(".size")) {
-                continue;
-            }
-            let path = entry.path();
-            if path.is_dir() {
-                remove_dir(&path)?
-            } else {
-                fs::remove_file(&path).map_err(at(&path))?
+        let mut used: BTreeSet<String> = self.list().iter().flat_map(|image| image.layers.clone()).collect();
+        used.extend(self.held.lock().keys().cloned());
+        let is_used = |name: &str| name == skeleton::NAME || used.contains(name.trim_end_matches(".size"));
+        self.sweep_dir("layers", is_used)
+    }
+
+    fn sweep_dir(&self, part: &str, keep: impl Fn(&str) -> bool) -> Result<(), ImageError> {
+        let dir = self.dir.join(part);
+        for entry in fs::read_dir(&dir).map_err(at(&dir))?.flatten() {
+            if !keep(&entry.file_name().to_string_lossy()) {
+                tree::remove(&entry.path()).map_err(at(&entry.path()))?;
             }
         }
         Ok(())
     }
 }
 
-/// The names of an image's layers: each depends on all below it, because so does what is unpacked.
-fn chain_names(diff_ids: &[String]) -> Vec<String> {
-    let chain = diff_ids.iter().scan(String::new(), |chain, diff_id| {
-        *chain = match chain.is_empty() {
-            true => diff_id.clone(),
-            false => digest::of(format!("{chain} {diff_id}").as_bytes()),
-        };
-        Some(
-            chain
-                .trim_start_matches("sha256:")
-                .chars()
-                .take(CHAIN_NAME_CHARS)
-                .collect(),
-        )
-    });
+/// The layers of an image on its way that are not swept.
+pub struct HeldLayers {
+    /// The positions of those that are here.
+    pub present: BTreeSet<usize>,
+    store: Arc<ImageStore>,
+    names: Vec<String>,
+}
+
+impl Drop for HeldLayers {
+    fn drop(&mut self) {
+        self.store.release(&self.names);
+    }
+}
+
+/// The digests that stand for an image's layers: each depends on all below it, because so does what is unpacked.
+fn chains(config: &ImageConfig) -> Vec<Digest> {
+    let chain = config
+        .rootfs
+        .diff_ids
+        .iter()
+        .scan(None, |chain: &mut Option<Digest>, diff_id| {
+            let next = match chain {
+                None => diff_id.clone(),
+                Some(below) => Digest::of(format!("{below} {diff_id}").as_bytes()),
+            };
+            chain.replace(next.clone());
+            Some(next)
+        });
     chain.collect()
 }
 
-pub struct DownloadDir(PathBuf);
-
-impl DownloadDir {
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
+fn short_name(chain: &Digest) -> String {
+    chain.hex()[..CHAIN_NAME_CHARS].to_owned()
 }
 
-impl Drop for DownloadDir {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_dir_all(&self.0) {
-            tracing::warn!(dir = %self.0.display(), %error, "removing what was fetched");
-        }
-    }
-}
-
-/// Held while the store changes.
-pub(super) struct Changing<'a>(MutexGuard<'a, File>);
-
-impl Drop for Changing<'_> {
-    fn drop(&mut self) {
-        // Closing the file would release it as well; there is nothing to do about an error.
-        let _ = self.0.unlock();
-    }
+/// Whether a record may name a directory so.
+pub fn is_layer_name(name: &str) -> bool {
+    let digits = name.strip_prefix(builtin::LAYER_PREFIX).unwrap_or(name);
+    !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
 fn at(path: &Path) -> impl Fn(io::Error) -> ImageError {
     move |source| ImageError::Io {
         path: path.to_owned(),
         source,
-    }
-}
-
-fn remove_dir(path: &Path) -> Result<(), ImageError> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),
-        _ => Ok(()),
     }
 }
 

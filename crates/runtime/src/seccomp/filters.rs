@@ -7,7 +7,7 @@ use std::rc::Rc;
 use libc::sock_filter;
 
 use super::compile::{CompileError, compile};
-use super::default;
+use super::{Profile, default};
 use crate::spec::{Process, Seccomp};
 use crate::{capability, sys};
 
@@ -24,6 +24,15 @@ pub struct Filter {
 }
 
 impl Filter {
+    pub fn compile(profile: &Profile) -> Result<Self, CompileError> {
+        let mut flags = 0;
+        for (wanted, flag) in [(profile.log, FLAG_LOG), (profile.allow_speculation, FLAG_SPEC_ALLOW)] {
+            flags |= if wanted { flag } else { 0 };
+        }
+        let code = compile(profile)?;
+        Ok(Self { code, flags })
+    }
+
     /// Filters this process and all it becomes. Needs CAP_SYS_ADMIN, or that no program may gain privileges.
     pub fn load(&self) -> io::Result<()> {
         sys::load_seccomp_filter(&self.code, self.flags)
@@ -69,14 +78,7 @@ impl Filters {
                 &of_capabilities
             }
         };
-        let mut flags = 0;
-        for (wanted, flag) in [(profile.log, FLAG_LOG), (profile.allow_speculation, FLAG_SPEC_ALLOW)] {
-            flags |= if wanted { flag } else { 0 };
-        }
-        let filter = Rc::new(Filter {
-            code: compile(profile)?,
-            flags,
-        });
+        let filter = Rc::new(Filter::compile(profile)?);
         if self.compiled.len() >= MAX_FILTERS {
             self.compiled.clear();
         }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use super::{Embedded, now_ns};
 use crate::image::reference::Reference;
 use crate::image::registry::{Credentials, PullError};
-use crate::image::{Image, ImageConfig, ImageError, ImageStore, builtin};
+use crate::image::{Image, ImageError, builtin};
 use crate::plan;
 
 impl Image {
@@ -28,40 +28,6 @@ impl Image {
             pinned: self.pinned,
         }
     }
-}
-
-/// An image as `karve image ls` shows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ImageSummary {
-    pub id: String,
-    /// Full names, with a tag.
-    pub names: Vec<String>,
-    pub bytes: u64,
-    /// Built in: cannot be removed.
-    pub pinned: bool,
-}
-
-/// The images of the runtime with this root directory, whether it is running or not.
-pub fn list_images(root_dir: &Path) -> Result<Vec<ImageSummary>, ImageError> {
-    let images = ImageStore::attach(&images_dir(root_dir))?.list();
-    let summaries = images.iter().map(|image| ImageSummary {
-        id: image.id.clone(),
-        names: image.tags.clone(),
-        bytes: image.size,
-        pinned: image.pinned,
-    });
-    Ok(summaries.collect())
-}
-
-/// Imports the images of an archive into the runtime with this root directory, whether it is running or not. Takes an
-/// OCI layout or the output of `docker save`, compressed or not. Answers the images' names, or their ids where they
-/// have none.
-pub fn import_images(root_dir: &Path, archive: File) -> Result<Vec<String>, ImageError> {
-    let images = ImageStore::attach(&images_dir(root_dir))?.import(archive)?;
-    Ok(images
-        .iter()
-        .map(|image| image.tags.first().unwrap_or(&image.id).clone())
-        .collect())
 }
 
 pub fn images_dir(root_dir: &Path) -> PathBuf {
@@ -99,18 +65,50 @@ impl Embedded {
         // Who asks for the same image meanwhile waits, and then finds its layers here.
         let turn = self.pulls.turn(&reference.key());
         let _turn = turn.lock().await;
-        let dir = self.images.download_dir()?;
+        let work = self.images.work_dir()?;
         let credentials = Credentials::new(request.auth.as_ref());
-        let present = |config: &ImageConfig| self.images.present_layers(config);
-        let fetched = self
-            .registries
-            .pull(&reference, &credentials, dir.path(), present)
-            .await;
-        let fetched = fetched.map_err(|error| pull_failed(&reference, &error))?;
-        let runtime = self.itself.upgrade().ok_or_else(super::gone)?;
-        let taken = tokio::task::spawn_blocking(move || runtime.images.take(fetched)).await;
-        let image = taken.map_err(|error| cri::Error::internal(error.to_string()))??;
+        let failed = |error| pull_failed(&reference, &error);
+        let found = self.registries.find(&reference, &credentials).await.map_err(failed)?;
+        let held = self.images.hold_layers(&found.config);
+        self.images.check_room(found.missing_bytes(&held.present))?;
+        let fetched = found.fetch(&work, &held.present).await.map_err(failed)?;
+        let images = self.images.clone();
+        let image = self
+            .unpack(move || {
+                let _held = held;
+                images.take(fetched)
+            })
+            .await?;
         Ok(image.digests.first().unwrap_or(&image.id).clone())
+    }
+
+    /// Imports the images of an archive: an OCI layout or the output of `docker save`, compressed or not. Answers the
+    /// images' names, or their ids where they have none.
+    pub async fn import_images(&self, archive: File) -> cri::Result<Vec<String>> {
+        let images = self.images.clone();
+        let images = self.unpack(move || images.import(&archive)).await?;
+        Ok(images
+            .iter()
+            .map(|image| image.tags.first().unwrap_or(&image.id).clone())
+            .collect())
+    }
+
+    /// Does what starts an unpacker, when not too many run already.
+    async fn unpack<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, ImageError> + Send + 'static,
+    ) -> cri::Result<T> {
+        let permit = self
+            .unpackers
+            .clone()
+            .acquire_owned()
+            .await
+            .map_err(|_| super::gone())?;
+        let done = tokio::task::spawn_blocking(move || {
+            let _permit = permit;
+            work()
+        });
+        Ok(done.await.map_err(|error| cri::Error::internal(error.to_string()))??)
     }
 
     pub(super) fn remove_image_of(&self, spec: Option<&v1::ImageSpec>) -> cri::Result<()> {

@@ -23,18 +23,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use images::{ImageSummary, import_images, list_images};
 use network::PodNetwork;
 use parking_lot::RwLock;
 use ring::rand::SecureRandom;
-use tokio::sync::broadcast;
+use tokio::sync::{Semaphore, broadcast};
 
 use crate::apparmor::AppArmor;
 use crate::cgroup::Layout;
+use crate::image::limits::UNPACKERS_AT_ONCE;
 use crate::image::registry::{Mirror, Registries};
-use crate::image::{ImageError, ImageStore};
+use crate::image::{ImageError, ImageStore, Launcher};
 use crate::link::LinkError;
 use crate::nursery::Nursery;
+use crate::program::Program;
 use crate::protocol::FailureKind;
 use container::Container;
 use sandbox::Sandbox;
@@ -85,9 +86,11 @@ pub struct Embedded {
     apparmor: AppArmor,
     nursery: Nursery,
     network: Arc<dyn PodNetwork>,
-    images: ImageStore,
+    images: Arc<ImageStore>,
     registries: Registries,
     pulls: images::Pulls,
+    /// Bounds how many processes unpack images.
+    unpackers: Arc<Semaphore>,
     sandboxes: RwLock<BTreeMap<String, Arc<Sandbox>>>,
     containers: RwLock<BTreeMap<String, Arc<Container>>>,
     events: broadcast::Sender<cri::v1::ContainerEventResponse>,
@@ -102,12 +105,15 @@ pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
         make_private_dir(dir)?;
     }
     let lock = lock(&options.root_dir)?;
-    let images = ImageStore::open(&images::images_dir(&options.root_dir))?;
-    images.install_builtin(&options.supervisor_exe)?;
-    let nursery = Nursery::start(&options.supervisor_exe, &options.state_dir).map_err(|source| OpenError::Program {
+    let no_program = |source| OpenError::Program {
         path: options.supervisor_exe.clone(),
         source,
-    })?;
+    };
+    let program = Arc::new(Program::open(&options.supervisor_exe, &options.state_dir).map_err(no_program)?);
+    let launcher = Launcher::Process(program.clone());
+    let images = ImageStore::open(&images::images_dir(&options.root_dir), launcher)?;
+    images.install_builtin(&options.supervisor_exe)?;
+    let nursery = Nursery::start(program, &options.state_dir).map_err(no_program)?;
     let layout = Layout::detect().map_err(OpenError::Cgroups)?;
     let runtime = Arc::new_cyclic(|itself| Embedded {
         itself: itself.clone(),
@@ -119,9 +125,10 @@ pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
         apparmor: AppArmor::detect(),
         nursery,
         network: options.network,
-        images,
+        images: Arc::new(images),
         registries: Registries::new(options.mirrors),
         pulls: images::Pulls::default(),
+        unpackers: Arc::new(Semaphore::new(UNPACKERS_AT_ONCE)),
         sandboxes: RwLock::default(),
         containers: RwLock::default(),
         events: broadcast::channel(MAX_EVENTS).0,
@@ -156,13 +163,6 @@ fn lock(root_dir: &Path) -> Result<File, OpenError> {
 }
 
 impl Embedded {
-    /// Imports the images of an archive, as [`import_images`] does.
-    pub async fn import_images(&self, archive: File) -> cri::Result<Vec<String>> {
-        let root_dir = self.root_dir.clone();
-        let imported = tokio::task::spawn_blocking(move || import_images(&root_dir, archive)).await;
-        Ok(imported.map_err(|error| cri::Error::internal(error.to_string()))??)
-    }
-
     /// Ends every pod and forgets it: for a node that is being taken down, or reset.
     pub async fn remove_all_pods(&self) -> cri::Result<()> {
         let sandboxes: Vec<_> = self.sandboxes.read().values().cloned().collect();
@@ -299,7 +299,7 @@ impl From<LinkError> for cri::Error {
 impl From<ImageError> for cri::Error {
     fn from(error: ImageError) -> Self {
         let code = match &error {
-            ImageError::Name(_) => cri::Code::InvalidArgument,
+            ImageError::Name(_) | ImageError::ReservedName(_) => cri::Code::InvalidArgument,
             ImageError::InUse(_) | ImageError::Pinned(_) => cri::Code::FailedPrecondition,
             _ => cri::Code::Internal,
         };

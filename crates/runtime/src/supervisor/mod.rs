@@ -15,7 +15,7 @@ mod credentials;
 mod dev;
 mod log;
 mod mask;
-mod mounts;
+pub(crate) mod mounts;
 mod nursery;
 mod pause;
 mod poll;

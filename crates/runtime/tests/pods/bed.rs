@@ -133,16 +133,14 @@ impl Bed {
         let cgroup = PathBuf::from(format!("/karve-test-{}-{number}", std::process::id()));
         let network = Arc::new(NoNetwork::default());
         let runtime = open(dir.path(), &cgroup, &network).await;
-        let archive = dir.path().join("busybox.tar");
-        fs::write(&archive, busybox_archive()).unwrap();
-        let names = runtime::import_images(&dir.path().join("root"), fs::File::open(&archive).unwrap()).unwrap();
-        assert_eq!(names, ["docker.io/test/busybox:1"]);
-        Self {
+        let bed = Self {
             dir,
             cgroup,
             network,
             runtime: Some(runtime),
-        }
+        };
+        bed.import(IMAGE, |_| {}).await;
+        bed
     }
 
     /// Drops the runtime and opens it again, as a restarted Karve does.
@@ -161,11 +159,21 @@ impl Bed {
         self
     }
 
-    /// Imports another image with busybox, and what `add` puts beside it.
-    pub fn import(&self, name: &str, add: impl FnOnce(&mut tar::Builder<Vec<u8>>)) {
-        let archive = self.dir.path().join("another.tar");
-        fs::write(&archive, image_archive(name, add)).unwrap();
-        runtime::import_images(&self.dir.path().join("root"), fs::File::open(&archive).unwrap()).unwrap();
+    /// Imports an image with busybox, and what `add` puts beside it.
+    pub async fn import(&self, name: &str, add: impl FnOnce(&mut tar::Builder<Vec<u8>>)) {
+        let archive = Archive {
+            name,
+            layers: vec![busybox_layer(add)],
+            diff_ids: None,
+        };
+        let names = self.try_import(&archive).await.unwrap();
+        assert_eq!(names, [format!("docker.io/{name}")]);
+    }
+
+    pub async fn try_import(&self, archive: &Archive<'_>) -> cri::Result<Vec<String>> {
+        let path = self.dir.path().join("archive.tar");
+        fs::write(&path, write_archive(archive)).unwrap();
+        self.import_images(fs::File::open(&path).unwrap()).await
     }
 
     pub fn shared(&self) -> Arc<Embedded> {
@@ -440,12 +448,17 @@ pub fn cgroups(path: &Path) -> Vec<PathBuf> {
     dirs.collect()
 }
 
-/// An image with busybox and a few accounts, as docker save would write it.
-fn busybox_archive() -> Vec<u8> {
-    image_archive(IMAGE, |_| {})
+/// An image to be written as docker save does.
+pub struct Archive<'a> {
+    pub name: &'a str,
+    /// Lowest first, as tars.
+    pub layers: Vec<Vec<u8>>,
+    /// What the image says its layers' digests are; None for the truth.
+    pub diff_ids: Option<Vec<String>>,
 }
 
-fn image_archive(name: &str, add: impl FnOnce(&mut tar::Builder<Vec<u8>>)) -> Vec<u8> {
+/// A layer with busybox and a few accounts, and what `add` puts beside them.
+pub fn busybox_layer(add: impl FnOnce(&mut tar::Builder<Vec<u8>>)) -> Vec<u8> {
     let mut layer = tar::Builder::new(Vec::new());
     layer.append_path_with_name(BUSYBOX, "bin/busybox").unwrap();
     for applet in APPLETS {
@@ -461,20 +474,31 @@ fn image_archive(name: &str, add: impl FnOnce(&mut tar::Builder<Vec<u8>>)) -> Ve
     append(&mut layer, "etc/passwd", passwd.as_bytes());
     append(&mut layer, "etc/group", b"root:x:0:\nweb:x:102:\nlogs:x:7:web\n");
     add(&mut layer);
-    let layer = layer.into_inner().unwrap();
-    let digest: String = ring::digest::digest(&ring::digest::SHA256, &layer)
-        .as_ref()
-        .iter()
-        .map(|b| format!("{b:02x}"))
-        .collect();
+    layer.into_inner().unwrap()
+}
+
+pub fn write_archive(image: &Archive<'_>) -> Vec<u8> {
+    let digest = |layer: &Vec<u8>| {
+        let digest = ring::digest::digest(&ring::digest::SHA256, layer);
+        let hex: String = digest.as_ref().iter().map(|b| format!("{b:02x}")).collect();
+        format!("sha256:{hex}")
+    };
+    let true_ids = || image.layers.iter().map(digest).collect();
+    let diff_ids = image.diff_ids.clone().unwrap_or_else(true_ids);
     let config = format!(
         r#"{{"architecture":"amd64","os":"linux","config":{{"Cmd":["sh"],"Env":["PATH=/bin"]}},
-            "rootfs":{{"type":"layers","diff_ids":["sha256:{digest}"]}}}}"#
+            "rootfs":{{"type":"layers","diff_ids":{diff_ids:?}}}}}"#
     );
     let mut archive = tar::Builder::new(Vec::new());
-    append(&mut archive, "layer.tar", &layer);
+    let names: Vec<_> = (0..image.layers.len()).map(|index| format!("{index}.tar")).collect();
+    for (name, layer) in names.iter().zip(&image.layers) {
+        append(&mut archive, name, layer);
+    }
     append(&mut archive, "config.json", config.as_bytes());
-    let manifest = format!(r#"[{{"Config":"config.json","RepoTags":["{name}"],"Layers":["layer.tar"]}}]"#);
+    let manifest = format!(
+        r#"[{{"Config":"config.json","RepoTags":["{}"],"Layers":{names:?}}}]"#,
+        image.name
+    );
     append(&mut archive, "manifest.json", manifest.as_bytes());
     archive.into_inner().unwrap()
 }

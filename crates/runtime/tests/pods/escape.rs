@@ -141,7 +141,8 @@ async fn cve_2019_16884_nothing_is_mounted_over_proc() {
         header.set_entry_type(tar::EntryType::Symlink);
         header.set_size(0);
         layer.append_link(&mut header, "attributes", "/proc/self/attr").unwrap();
-    });
+    })
+    .await;
     for target in [
         "/proc",
         "/proc/self/attr",
@@ -190,7 +191,8 @@ async fn cve_2019_19921_an_image_cannot_move_proc() {
             layer
                 .append_data(&mut header, "volume/elsewhere", std::io::empty())
                 .unwrap();
-        });
+        })
+        .await;
         let why = refusal(&bed, &sandbox, |config| {
             config.image.as_mut().unwrap().image = "test/moved:1".into()
         })

@@ -4,6 +4,7 @@ mod bed;
 mod devices;
 mod escape;
 mod host;
+mod images;
 mod lifecycle;
 mod restart;
 mod seccomp;

@@ -69,16 +69,43 @@ impl Unpacked {
     }
 }
 
-fn unpack_over(entries: &[(EntryType, &str, &str)], below: &[PathBuf]) -> Unpacked {
+fn unpack_tar(tar: &[u8], below: &[PathBuf], bounds: &Bounds) -> Unpacked {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir(dir.path().join("layer")).unwrap();
     fs::write(dir.path().join("secret"), "host").unwrap();
-    let result = unpack(tar(entries).as_slice(), &dir.path().join("layer"), below);
+    let root = fs::File::open(dir.path().join("layer")).unwrap();
+    let below: Vec<OwnedFd> = below.iter().map(|dir| fs::File::open(dir).unwrap().into()).collect();
+    let result = unpack(tar, root.as_fd(), &below, bounds, &mut |directory| {
+        set_opaque(&directory)
+    });
     Unpacked { dir, result }
+}
+
+fn unpack_over(entries: &[(EntryType, &str, &str)], below: &[PathBuf]) -> Unpacked {
+    unpack_tar(&tar(entries), below, &Bounds::default())
 }
 
 fn unpacked(entries: &[(EntryType, &str, &str)]) -> Unpacked {
     unpack_over(entries, &[])
+}
+
+/// A file after the extension records that describe it.
+fn tar_with_pax(records: &[(&str, &[u8])], path: &str) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    builder.append_pax_extensions(records.iter().copied()).unwrap();
+    let mut header = tar::Header::new_ustar();
+    header.set_entry_type(FILE);
+    header.set_size(0);
+    header.set_mode(0o644);
+    builder.append_data(&mut header, path, io::empty()).unwrap();
+    builder.into_inner().unwrap()
+}
+
+/// Checks that a layer is refused, and why.
+fn refused(layer: &Unpacked, why: &str) {
+    let error = layer.result.as_ref().unwrap_err().to_string();
+    assert!(error.contains(why), "{error}");
+    assert_eq!(fs::read_to_string(layer.dir.path().join("secret")).unwrap(), "host");
 }
 
 #[test]
@@ -240,26 +267,264 @@ fn the_hosts_attributes_cannot_be_set() {
     if !able() {
         return;
     }
-    let mut builder = tar::Builder::new(Vec::new());
-    let attributes = [
-        ("SCHILY.xattr.trusted.overlay.redirect", b"/etc".as_slice()),
-        ("SCHILY.xattr.user.note", b"kept"),
+    // Version 2 of a file's capabilities, with CAP_NET_RAW permitted.
+    let capability = [0x01, 0, 0, 0x02, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let forbidden = [
+        "trusted.overlay.redirect",
+        "trusted.overlay.opaque",
+        "trusted.overlay.metacopy",
+        "trusted.overlay.overlay.opaque",
+        "user.overlay.opaque",
+        "user.overlay.redirect",
+        "security.selinux",
+        "security.ima",
+        "security.capability.other",
+        "system.posix_acl_access",
     ];
-    builder.append_pax_extensions(attributes).unwrap();
-    let mut header = tar::Header::new_ustar();
-    header.set_entry_type(FILE);
-    header.set_size(0);
-    header.set_mode(0o644);
-    builder.append_data(&mut header, "file", io::empty()).unwrap();
-    let dir = tempfile::tempdir().unwrap();
-    unpack(builder.into_inner().unwrap().as_slice(), dir.path(), &[]).unwrap();
+    let records: Vec<(String, &[u8])> = forbidden
+        .iter()
+        .map(|name| (format!("SCHILY.xattr.{name}"), b"/etc".as_slice()))
+        .chain([
+            ("SCHILY.xattr.user.note".to_owned(), b"kept".as_slice()),
+            ("SCHILY.xattr.security.capability".to_owned(), &capability),
+        ])
+        .collect();
+    let records: Vec<_> = records.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let layer = unpack_tar(&tar_with_pax(&records, "file"), &[], &Bounds::default());
+    layer.result.as_ref().unwrap();
     let attribute = |name: &str| {
-        let mut value = [0; 16];
-        rustix::fs::getxattr(dir.path().join("file"), name, &mut value).map(|length| value[..length].to_vec())
+        let mut value = [0; 32];
+        rustix::fs::getxattr(layer.path("file"), name, &mut value).map(|length| value[..length].to_vec())
     };
-    assert!(attribute("trusted.overlay.redirect").is_err());
-    assert!(
-        attribute("user.note").is_ok_and(|value| value == b"kept")
-            || attribute("user.note") == Err(rustix::io::Errno::OPNOTSUPP)
+    for name in forbidden {
+        assert!(attribute(name).is_err(), "{name}");
+    }
+    let unsupported = Err(rustix::io::Errno::OPNOTSUPP);
+    assert!(attribute("user.note") == Ok(b"kept".to_vec()) || attribute("user.note") == unsupported);
+    assert_eq!(attribute("security.capability").unwrap(), capability);
+}
+
+#[test]
+fn extension_records_are_bounded() {
+    if !able() {
+        return;
+    }
+    let huge = vec![b'n'; 8 << 20];
+    for kind in [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader] {
+        let mut builder = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(huge.len() as u64);
+        header.set_cksum();
+        builder.append(&header, huge.as_slice()).unwrap();
+        let mut tar = builder.into_inner().unwrap();
+        tar.truncate(tar.len() - 1024);
+        tar.extend(self::tar(&[(FILE, "file", "")]));
+        refused(&unpack_tar(&tar, &[], &Bounds::default()), "headers are larger than");
+    }
+    // A list of holes that has no end is the same in another dress.
+    let mut sparse = tar::Header::new_gnu();
+    sparse.set_entry_type(EntryType::GNUSparse);
+    sparse.set_size(0);
+    sparse.as_gnu_mut().unwrap().isextended[0] = 1;
+    sparse.set_cksum();
+    let mut extended = [0; 512];
+    extended[504] = 1;
+    let tar = [sparse.as_bytes().to_vec(), extended.repeat(10_000)].concat();
+    refused(&unpack_tar(&tar, &[], &Bounds::default()), "headers are larger than");
+}
+
+#[test]
+fn bytes_inodes_and_depth_are_bounded() {
+    if !able() {
+        return;
+    }
+    let bounds = Bounds { bytes: 10, inodes: 4 };
+    let bounded = |entries: &[_]| unpack_tar(&tar(entries), &[], &bounds);
+    bounded(&[(FILE, "a", "12345"), (FILE, "b", "12345")]).result.unwrap();
+    refused(
+        &bounded(&[(FILE, "a", "12345"), (FILE, "b", "123456")]),
+        "more than 10 bytes",
     );
+    // Directories that are only implied count, and so do links and whiteouts.
+    refused(&bounded(&[(FILE, "a/b/c/d/e", "")]), "more than 4 files");
+    let links = [
+        (FILE, "a", ""),
+        (LINK, "b", "a"),
+        (SYMLINK, "c", "a"),
+        (FILE, ".wh.d", ""),
+        (DIR, "e", ""),
+    ];
+    refused(&bounded(&links), "more than 4 files");
+    let deep = ["d/"; 300].concat();
+    let long = tar_with_pax(&[("path", deep.as_bytes())], "x");
+    refused(&unpack_tar(&long, &[], &Bounds::default()), "directories deep");
+    // A hole costs nothing to write down.
+    let mut sparse = tar::Header::new_gnu();
+    sparse.set_entry_type(EntryType::GNUSparse);
+    sparse.set_path("sparse").unwrap();
+    sparse.set_mode(0o644);
+    sparse.set_size(0);
+    let gnu = sparse.as_gnu_mut().unwrap();
+    gnu.realsize[..12].copy_from_slice(b"77777777777\0");
+    gnu.sparse[0].offset[..12].copy_from_slice(b"77777777777\0");
+    gnu.sparse[0].numbytes[..12].copy_from_slice(b"00000000000\0");
+    sparse.set_cksum();
+    refused(&unpack_tar(sparse.as_bytes(), &[], &bounds), "more than 10 bytes");
+}
+
+#[test]
+fn a_copy_of_a_file_below_counts_as_much_as_the_file() {
+    if !able() {
+        return;
+    }
+    let below = unpacked(&[(FILE, "tool", "0123456789")]);
+    let bounds = Bounds { bytes: 5, inodes: 10 };
+    let layer = unpack_tar(&tar(&[(LINK, "b", "tool")]), &[below.path("")], &bounds);
+    refused(&layer, "more than 5 bytes");
+}
+
+#[test]
+fn whiteouts_hide_names_and_nothing_else() {
+    if !able() {
+        return;
+    }
+    for name in [".wh.", ".wh..", ".wh...", "a/.wh...", "a/.wh.."] {
+        refused(&unpacked(&[(DIR, "a", ""), (FILE, name, "")]), "hides no name");
+    }
+    // Through a link that leads out of the layer there is nothing to hide.
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("file"), "kept").unwrap();
+    let target = outside.path().display().to_string();
+    for name in ["out/.wh.file", "out/.wh..wh..opq"] {
+        let layer = unpacked(&[(SYMLINK, "out", &target), (FILE, name, "")]);
+        assert!(layer.result.is_err(), "{name}");
+    }
+    assert_eq!(fs::read_to_string(outside.path().join("file")).unwrap(), "kept");
+    let mut value = [0; 4];
+    assert!(rustix::fs::getxattr(outside.path(), OPAQUE_XATTR, &mut value).is_err());
+}
+
+#[test]
+fn strange_names_are_kept_or_refused_but_lead_nowhere() {
+    if !able() {
+        return;
+    }
+    let with_path = |path: &[u8]| unpack_tar(&tar_with_pax(&[("path", path)], "x"), &[], &Bounds::default());
+    use std::os::unix::ffi::OsStrExt;
+    let layer = with_path(b"not-\xff-text");
+    layer.result.as_ref().unwrap();
+    let name = std::ffi::OsStr::from_bytes(b"not-\xff-text");
+    assert!(layer.dir.path().join("layer").join(name).is_file());
+    assert!(with_path(b"a\0b").result.is_err());
+    assert!(with_path(b"../secret").result.is_err());
+    assert!(with_path(b"a/../../secret").result.is_err());
+    assert!(with_path(&[b'n'; 300]).result.is_err());
+    let absolute = with_path(b"//etc//./passwd");
+    absolute.result.as_ref().unwrap();
+    assert!(absolute.path("etc/passwd").is_file());
+    // The name of a hard link's target goes the same way.
+    for target in ["../secret", "/../secret", "a/../../secret"] {
+        let layer = unpacked(&[(LINK, "stolen", target)]);
+        assert!(layer.result.is_err(), "{target}");
+    }
+}
+
+#[test]
+fn later_entries_take_the_place_of_earlier_ones() {
+    if !able() {
+        return;
+    }
+    let layer = unpacked(&[
+        (FILE, "twice", "first"),
+        (FILE, "twice", "second"),
+        (SYMLINK, "dir", "/etc"),
+        (DIR, "dir", ""),
+        (FILE, "dir/passwd", "mine"),
+        (DIR, "empty", ""),
+        (FILE, "empty", "file"),
+        (FILE, "a", "1"),
+        (LINK, "b", "a"),
+        (FILE, "b", "2"),
+    ]);
+    layer.result.as_ref().unwrap();
+    let read = |name: &str| fs::read_to_string(layer.path(name)).unwrap();
+    assert_eq!((read("twice"), read("dir/passwd")), ("second".into(), "mine".into()));
+    // Writing to a name does not write to what it was linked with.
+    assert_eq!(
+        (read("empty"), read("a"), read("b")),
+        ("file".into(), "1".into(), "2".into())
+    );
+    let full = unpacked(&[(FILE, "full/file", ""), (SYMLINK, "full", "/etc")]);
+    assert!(full.result.is_err());
+    // A whiteout of what the layer itself has, and the other way round.
+    let layer = unpacked(&[
+        (FILE, "x", ""),
+        (FILE, ".wh.x", ""),
+        (FILE, ".wh.y", ""),
+        (FILE, "y", "new"),
+    ]);
+    layer.result.as_ref().unwrap();
+    assert!(fs::metadata(layer.path("x")).unwrap().file_type().is_char_device());
+    assert_eq!(fs::read_to_string(layer.path("y")).unwrap(), "new");
+}
+
+#[test]
+fn what_other_programs_would_read_differently_is_refused() {
+    if !able() {
+        return;
+    }
+    // They take a directory to have no contents, and read the next entry from where ours would be skipped.
+    let hidden = String::from_utf8(tar(&[(FILE, "hidden", "")])[..512].to_vec()).unwrap();
+    refused(&unpacked(&[(DIR, "dir", &hidden)]), "a link or directory with contents");
+    let sparse = tar_with_pax(&[("GNU.sparse.major", b"1")], "file");
+    refused(&unpack_tar(&sparse, &[], &Bounds::default()), "sparse");
+    refused(&unpacked(&[(FILE, "./", "x")]), "not a directory");
+    assert!(unpacked(&[(EntryType::new(b'V'), "label", "")]).result.is_err());
+    // Nothing is unpacked after the end.
+    let two = [tar(&[(FILE, "one", "")]), tar(&[(FILE, "two", "")])].concat();
+    let layer = unpack_tar(&two, &[], &Bounds::default());
+    layer.result.as_ref().unwrap();
+    assert!(layer.path("one").exists() && !layer.path("two").exists());
+}
+
+#[test]
+fn owners_and_modes_are_those_of_the_image() {
+    if !able() {
+        return;
+    }
+    let entry = |uid: &[u8; 8], mode: u32| {
+        let mut header = tar::Header::new_gnu();
+        header.set_path("file").unwrap();
+        header.set_entry_type(FILE);
+        header.set_size(0);
+        header.set_mode(mode);
+        header.set_gid(7);
+        header.as_old_mut().uid = *uid;
+        header.set_cksum();
+        unpack_tar(header.as_bytes(), &[], &Bounds::default())
+    };
+    let layer = entry(b"0000012\0", 0o4755);
+    let metadata = fs::metadata(layer.path("file")).unwrap();
+    assert_eq!(
+        (metadata.uid(), metadata.gid(), metadata.mode() & 0o7777),
+        (10, 7, 0o4755)
+    );
+    assert_eq!(fs::metadata(entry(&[0; 8], 0o644).path("file")).unwrap().uid(), 0);
+    // These would leave the file to root, who did not make it.
+    let nobody = [0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
+    refused(&entry(&nobody, 0o4755), "no number");
+    refused(&entry(&[0x80, 0, 0, 1, 0, 0, 0, 0], 0o644), "no number");
+    assert!(entry(b"garbage\0", 0o644).result.is_err());
+}
+
+#[test]
+fn a_directory_below_that_is_hidden_is_no_model() {
+    if !able() {
+        return;
+    }
+    let below = unpacked(&[(FILE, ".wh.srv", "")]);
+    let layer = unpack_over(&[(FILE, "srv/file", "")], &[below.path("")]);
+    layer.result.as_ref().unwrap();
+    assert_eq!(fs::metadata(layer.path("srv")).unwrap().mode() & 0o7777, 0o755);
 }

@@ -6,9 +6,11 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::Deserialize;
 
 use super::PullError;
-use super::http::Http;
+use super::http::{Http, Origin};
 
-const MAX_TOKEN_BYTES: u64 = 1 << 20;
+/// What a token may come wrapped in, and the token itself.
+const MAX_ANSWER_BYTES: u64 = 1 << 20;
+const MAX_TOKEN_BYTES: usize = 64 << 10;
 
 /// What a pod's pull secret says about a registry; empty for none.
 #[derive(Clone, Default)]
@@ -67,7 +69,14 @@ enum Challenge {
 }
 
 /// The authorization that answers a challenge, or None where there is none to give.
-pub async fn answer(http: &Http, challenge: &str, credentials: &Credentials) -> Result<Option<String>, PullError> {
+///
+/// The registry names the server that gives out tokens, and is not trusted with that: see [`Http::get`].
+pub async fn answer(
+    http: &Http,
+    registry: &Origin,
+    challenge: &str,
+    credentials: &Credentials,
+) -> Result<Option<String>, PullError> {
     match parse(challenge) {
         None => Ok(None),
         Some(Challenge::Basic) => Ok(credentials.basic()),
@@ -82,14 +91,14 @@ pub async fn answer(http: &Http, challenge: &str, credentials: &Credentials) -> 
             let separator = if realm.contains('?') { '&' } else { '?' };
             let url = format!("{realm}{separator}{}", query.join("&"));
             let answer = http
-                .get(&url, "application/json", credentials.basic().as_deref())
+                .get(registry, &url, "application/json", credentials.basic().as_deref())
                 .await?;
             match answer.status() {
                 status if status.is_success() => {}
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => return Ok(None),
                 status => return Err(PullError::Status { url, status }),
             }
-            let bytes = answer.bytes(MAX_TOKEN_BYTES).await?;
+            let bytes = answer.bytes(MAX_ANSWER_BYTES).await?;
             let token: Token = serde_json::from_slice(&bytes).map_err(|source| PullError::Malformed {
                 what: "token",
                 reference: url,
@@ -100,7 +109,8 @@ pub async fn answer(http: &Http, challenge: &str, credentials: &Credentials) -> 
             } else {
                 token.token
             };
-            Ok((!token.is_empty()).then(|| format!("Bearer {token}")))
+            let usable = !token.is_empty() && token.len() <= MAX_TOKEN_BYTES;
+            Ok(usable.then(|| format!("Bearer {token}")))
         }
     }
 }

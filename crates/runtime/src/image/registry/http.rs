@@ -1,7 +1,11 @@
 //! Fetching by HTTP: one connection per request, redirects followed, everything bounded in size and time.
+//!
+//! Servers are not trusted. An authorization goes only to the origin it is for, nothing leads from TLS to plain text,
+//! and no server of a network leads to this machine itself.
 
 use std::io;
-use std::path::Path;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,21 +14,22 @@ use bytes::Bytes;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
-use ring::digest::{Context, SHA256};
 use rustls::RootCertStore;
 use rustls_pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
-use super::super::digest;
+use super::super::digest::{Digest, Digester};
+use super::super::room::Room;
 
 const MAX_REDIRECTS: u32 = 5;
+const MAX_HEADERS: usize = 100;
+const MAX_HEADER_BYTES: usize = 128 << 10;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(15);
-/// How long a server may think before it answers.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a download may stand still.
-const STALL_TIMEOUT: Duration = Duration::from_secs(60);
+/// How much is written before the room on the disk is looked at again.
+const BYTES_BETWEEN_LOOKS: u64 = 32 << 20;
 
 /// Where the distributions keep the certificates they trust.
 const TRUSTED: &[&str] = &[
@@ -39,6 +44,10 @@ pub enum HttpError {
     Address(String),
     #[error("dial {host}: {source}")]
     Connect { host: String, source: io::Error },
+    #[error("dial {0}: the registry leads to an address of this machine or its link, which it may not")]
+    Local(String),
+    #[error("the registry leads from TLS to {0:?}, which has none")]
+    PlainText(String),
     #[error("{what} in time: {url}")]
     Timeout { what: &'static str, url: String },
     #[error("Get {url:?}: {source}")]
@@ -56,33 +65,122 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 pub struct Http {
     tls: OnceLock<TlsConnector>,
+    patience: Patience,
+}
+
+/// How long servers are waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// How long a server may think before it answers.
+    pub answer: Duration,
+    /// How long a download may stand still.
+    pub stall: Duration,
+    /// How long a download may take, and how much longer for its size: a server that sends a byte a minute never stands
+    /// still.
+    pub body: Duration,
+    pub slowest_bytes_per_second: u64,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            answer: Duration::from_secs(60),
+            stall: Duration::from_secs(60),
+            body: Duration::from_secs(300),
+            slowest_bytes_per_second: 16 << 10,
+        }
+    }
+}
+
+/// Where a URL leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    secure: bool,
+    host: String,
+    port: u16,
 }
 
 /// An answer whose body has not been read yet.
 pub struct Fetched {
     url: String,
     response: Response<Incoming>,
+    patience: Patience,
+}
+
+impl Origin {
+    pub fn of(url: &str) -> Result<Self, HttpError> {
+        let invalid = || HttpError::Address(url.chars().take(500).collect());
+        let uri: Uri = url.parse().map_err(|_| invalid())?;
+        let secure = match uri.scheme_str() {
+            Some("https") => true,
+            Some("http") => false,
+            _ => return Err(invalid()),
+        };
+        let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'));
+        let host = authority.ok_or_else(invalid)?.host().trim_matches(['[', ']']);
+        if host.is_empty() {
+            return Err(invalid());
+        }
+        Ok(Self {
+            secure,
+            host: host.to_ascii_lowercase(),
+            port: uri.port_u16().unwrap_or(if secure { 443 } else { 80 }),
+        })
+    }
+
+    /// Whether its name says that it is this machine.
+    fn is_local(&self) -> bool {
+        self.host == "localhost" || self.host.parse().is_ok_and(is_local_address)
+    }
+}
+
+/// Whether an address is of this machine or of its link, where it serves what is not meant for others.
+fn is_local_address(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => {
+            address.is_loopback() || address.is_link_local() || address.is_unspecified() || address.octets()[0] == 0
+        }
+        IpAddr::V6(address) => address.is_loopback() || address.is_unicast_link_local() || address.is_unspecified(),
+    }
 }
 
 impl Http {
-    pub fn new() -> Self {
-        Self { tls: OnceLock::new() }
+    pub fn new(patience: Patience) -> Self {
+        Self {
+            tls: OnceLock::new(),
+            patience,
+        }
     }
 
-    /// Gets a URL. An authorization is for the host it was given for: a redirect to another does not take it along.
-    pub async fn get(&self, url: &str, accept: &str, authorization: Option<&str>) -> Result<Fetched, HttpError> {
-        let (mut url, first_host) = (url.to_owned(), host_of(url));
+    /// Gets a URL. `registry` is who leads there. An authorization is for the origin of the URL: a redirect to another
+    /// does not take it along.
+    pub async fn get(
+        &self,
+        registry: &Origin,
+        url: &str,
+        accept: &str,
+        authorization: Option<&str>,
+    ) -> Result<Fetched, HttpError> {
+        let (mut url, first) = (url.to_owned(), Origin::of(url)?);
         for _ in 0..=MAX_REDIRECTS {
-            let authorization = authorization.filter(|_| host_of(&url) == first_host);
-            let response = self.send(&url, accept, authorization).await?;
+            let origin = Origin::of(&url)?;
+            let authorization = authorization.filter(|_| origin == first);
+            let response = self.send(registry, &origin, &url, accept, authorization).await?;
             let moved = response.status().is_redirection() && response.status() != StatusCode::NOT_MODIFIED;
             let location = response
                 .headers()
                 .get(header::LOCATION)
                 .and_then(|value| value.to_str().ok());
             match location.filter(|_| moved) {
-                Some(location) => url = resolve(&url, location),
-                None => return Ok(Fetched { url, response }),
+                Some(location) => url = resolve(&url, location)?,
+                None => {
+                    let patience = self.patience;
+                    return Ok(Fetched {
+                        url,
+                        response,
+                        patience,
+                    });
+                }
             }
         }
         Err(HttpError::Redirects(url))
@@ -90,10 +188,15 @@ impl Http {
 
     async fn send(
         &self,
+        registry: &Origin,
+        origin: &Origin,
         url: &str,
         accept: &str,
         authorization: Option<&str>,
     ) -> Result<Response<Incoming>, HttpError> {
+        if registry.secure && !origin.secure {
+            return Err(HttpError::PlainText(url.to_owned()));
+        }
         let invalid = || HttpError::Address(url.to_owned());
         let uri: Uri = url.parse().map_err(|_| invalid())?;
         let authority = uri.authority().ok_or_else(invalid)?;
@@ -106,31 +209,44 @@ impl Http {
             request = request.header(header::AUTHORIZATION, authorization);
         }
         let request = request.body(Empty::<Bytes>::new()).map_err(|_| invalid())?;
-        let stream = timed(CONNECT_TIMEOUT, "cannot connect", url, self.connect(&uri)).await??;
+        let may_be_local = origin == registry || registry.is_local();
+        let connecting = self.connect(origin, may_be_local);
+        let stream = timed(CONNECT_TIMEOUT, "cannot connect", url, connecting).await??;
         let failed = |source| HttpError::Request {
             url: url.to_owned(),
             source,
         };
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
+            .max_headers(MAX_HEADERS)
+            .max_buf_size(MAX_HEADER_BYTES)
+            .handshake(TokioIo::new(stream))
             .await
             .map_err(failed)?;
         // Ends with the answer's body, or when that is dropped.
         tokio::spawn(connection);
-        timed(ANSWER_TIMEOUT, "no answer", url, sender.send_request(request))
+        timed(self.patience.answer, "no answer", url, sender.send_request(request))
             .await?
             .map_err(failed)
     }
 
-    async fn connect(&self, uri: &Uri) -> Result<Box<dyn Stream>, HttpError> {
-        let host = uri.host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
-        let secure = uri.scheme_str() != Some("http");
-        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+    async fn connect(&self, origin: &Origin, may_be_local: bool) -> Result<Box<dyn Stream>, HttpError> {
+        let host = &origin.host;
         let failed = |source| HttpError::Connect {
             host: host.clone(),
             source,
         };
-        let stream = TcpStream::connect((host.as_str(), port)).await.map_err(failed)?;
-        if !secure {
+        let found = tokio::net::lookup_host((host.as_str(), origin.port)).await;
+        let found: Vec<SocketAddr> = found.map_err(failed)?.collect();
+        // Judged after the name was resolved, and dialled as resolved: a name may mean something else the next time.
+        let allowed: Vec<_> = found
+            .into_iter()
+            .filter(|address| may_be_local || !is_local_address(address.ip()))
+            .collect();
+        if allowed.is_empty() {
+            return Err(HttpError::Local(host.clone()));
+        }
+        let stream = TcpStream::connect(allowed.as_slice()).await.map_err(failed)?;
+        if !origin.secure {
             return Ok(Box::new(stream));
         }
         let name = ServerName::try_from(host.clone()).map_err(|error| failed(io::Error::other(error)))?;
@@ -180,15 +296,12 @@ impl Fetched {
     }
 
     /// The next piece of the body.
-    async fn piece(&mut self) -> Result<Option<Bytes>, HttpError> {
+    async fn piece(&mut self, deadline: Instant) -> Result<Option<Bytes>, HttpError> {
         loop {
-            let frame = timed(
-                STALL_TIMEOUT,
-                "the download stands still",
-                &self.url,
-                self.response.frame(),
-            )
-            .await?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let frame = self.response.frame();
+            let what = "the download does not get on";
+            let frame = timed(left.min(self.patience.stall), what, &self.url, frame).await?;
             match frame.transpose().map_err(|source| HttpError::Request {
                 url: self.url.clone(),
                 source,
@@ -204,26 +317,42 @@ impl Fetched {
     }
 
     pub async fn bytes(mut self, limit: u64) -> Result<Vec<u8>, HttpError> {
+        self.check_announced(limit)?;
+        let deadline = Instant::now() + self.patience.body;
         let mut bytes = Vec::new();
-        while let Some(piece) = self.piece().await? {
+        while let Some(piece) = self.piece(deadline).await? {
             self.check(bytes.len() + piece.len(), limit)?;
             bytes.extend_from_slice(&piece);
         }
         Ok(bytes)
     }
 
-    /// Writes the body to a file and answers its digest.
-    pub async fn save(mut self, path: &Path, limit: u64) -> Result<String, HttpError> {
-        let mut file = tokio::fs::File::create(path).await?;
-        let (mut context, mut length) = (Context::new(&SHA256), 0);
-        while let Some(piece) = self.piece().await? {
-            length += piece.len();
-            self.check(length, limit)?;
-            context.update(&piece);
+    /// Writes a body of so many bytes to a file and answers its digest and true size.
+    pub async fn save(mut self, file: std::fs::File, size: u64) -> Result<(Digest, u64), HttpError> {
+        self.check_announced(size)?;
+        let longer = Duration::from_secs(size / self.patience.slowest_bytes_per_second);
+        let deadline = Instant::now() + self.patience.body + longer;
+        let place = file.as_fd().try_clone_to_owned()?;
+        let mut file = tokio::fs::File::from_std(file);
+        let (mut digester, mut looked_at) = (Digester::new(), 0);
+        while let Some(piece) = self.piece(deadline).await? {
+            digester.update(&piece);
+            self.check(digester.bytes() as usize, size)?;
+            if digester.bytes() - looked_at > BYTES_BETWEEN_LOOKS {
+                looked_at = digester.bytes();
+                Room::on(&place)?.check(size - looked_at)?;
+            }
             file.write_all(&piece).await?;
         }
         file.flush().await?;
-        Ok(digest::shown(&context.finish()))
+        let bytes = digester.bytes();
+        Ok((digester.finish(), bytes))
+    }
+
+    /// Refuses a body that says itself that it is too large.
+    fn check_announced(&self, limit: u64) -> Result<(), HttpError> {
+        let announced = self.header(header::CONTENT_LENGTH.as_str()).parse().unwrap_or(0);
+        self.check(announced, limit)
     }
 
     fn check(&self, length: usize, limit: u64) -> Result<(), HttpError> {
@@ -249,18 +378,70 @@ async fn timed<T>(
     })
 }
 
-fn host_of(url: &str) -> Option<String> {
-    url.parse::<Uri>()
-        .ok()?
-        .authority()
-        .map(|authority| authority.as_str().to_owned())
+/// Where a redirect leads: a whole URL, or a path at the same host.
+fn resolve(from: &str, location: &str) -> Result<String, HttpError> {
+    if location.contains("://") {
+        return Ok(location.to_owned());
+    }
+    let uri: Uri = from.parse().map_err(|_| HttpError::Address(from.to_owned()))?;
+    match (uri.scheme_str(), uri.authority()) {
+        (Some(scheme), Some(authority)) if location.starts_with('/') && !location.starts_with("//") => {
+            Ok(format!("{scheme}://{authority}{location}"))
+        }
+        _ => Err(HttpError::Address(location.to_owned())),
+    }
 }
 
-/// Where a redirect leads: a whole URL, or a path at the same host.
-fn resolve(from: &str, location: &str) -> String {
-    if location.contains("://") {
-        return location.to_owned();
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_this_machine_are_known_in_every_form() {
+        for local in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "0.0.0.0",
+            "0.1.2.3",
+            "169.254.169.254",
+            "::1",
+            "::",
+            "fe80::1",
+            "::ffff:127.0.0.1",
+            "::ffff:169.254.169.254",
+        ] {
+            assert!(is_local_address(local.parse().unwrap()), "{local}");
+        }
+        for remote in ["10.0.0.1", "192.0.2.1", "2001:db8::1"] {
+            assert!(!is_local_address(remote.parse().unwrap()), "{remote}");
+        }
     }
-    let scheme = from.split("://").next().unwrap_or("https");
-    format!("{scheme}://{}{location}", host_of(from).unwrap_or_default())
+
+    #[test]
+    fn origins_differ_by_scheme_host_and_port() {
+        let origin = |url| Origin::of(url).unwrap();
+        assert_eq!(origin("https://reg.example/a"), origin("https://REG.example:443/b?c"));
+        assert_ne!(origin("https://reg.example/"), origin("http://reg.example/"));
+        assert_ne!(origin("https://reg.example/"), origin("https://reg.example:444/"));
+        for url in [
+            "ftp://a/",
+            "file:///etc/passwd",
+            "/path",
+            "https://me@a/",
+            "https:///a",
+            "",
+        ] {
+            assert!(Origin::of(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn redirects_are_whole_urls_or_paths() {
+        let from = "https://reg.example:5000/v2/a";
+        assert_eq!(resolve(from, "/b").unwrap(), "https://reg.example:5000/b");
+        assert_eq!(resolve(from, "https://c/d").unwrap(), "https://c/d");
+        for location in ["b", ".evil.example/", "//evil.example/", "@evil.example/", ""] {
+            assert!(resolve(from, location).is_err(), "{location}");
+        }
+    }
 }

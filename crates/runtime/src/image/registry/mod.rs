@@ -8,28 +8,25 @@ mod http;
 mod mirror;
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::fs::File;
 
 use ::http::StatusCode;
 use futures_util::{FutureExt, StreamExt, TryStreamExt};
 
 pub use auth::Credentials;
-use http::{Fetched, Http, HttpError};
+use http::{Fetched, Http, HttpError, Origin, Patience};
 pub use mirror::Mirror;
 
-use super::archive::ArchivedImage;
-use super::config::ImageConfig;
-use super::digest;
-use super::manifest::{Descriptor, Index, Manifest, is_index, platform};
+use super::archive::{PackedImage, PackedLayer};
+use super::config::{ImageConfig, LayerCountError};
+use super::digest::Digest;
+use super::limits::{MAX_CONFIG_BYTES, MAX_INDEX_DEPTH, MAX_LAYER_BYTES, MAX_MANIFEST_BYTES};
+use super::manifest::{Descriptor, Document, DocumentError, Manifest, platform};
 use super::reference::Reference;
+use super::work::WorkDir;
 
-const MAX_MANIFEST_BYTES: u64 = 4 << 20;
-const MAX_CONFIG_BYTES: u64 = 8 << 20;
-const MAX_LAYER_BYTES: u64 = 64 << 30;
 /// How many layers are fetched at a time.
 const PARALLEL_LAYERS: usize = 3;
-/// How many indexes lead to a manifest.
-const MAX_INDEX_DEPTH: u32 = 4;
 
 /// The formats we understand, newest first.
 const MANIFEST_TYPES: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
@@ -53,12 +50,18 @@ pub enum PullError {
         reference: String,
         source: serde_json::Error,
     },
+    #[error("manifest of \"{reference}\": {source}")]
+    Document { reference: String, source: DocumentError },
+    #[error("{0}")]
+    LayerCount(#[from] LayerCountError),
     #[error("{what} has digest {actual}, not {expected}")]
     Corrupt {
         what: String,
-        expected: String,
-        actual: String,
+        expected: Digest,
+        actual: Digest,
     },
+    #[error("{what} has {actual} bytes, not {expected}")]
+    WrongSize { what: String, expected: u64, actual: u64 },
     #[error("{0}")]
     Io(#[from] std::io::Error),
 }
@@ -76,30 +79,59 @@ struct Repository<'a> {
     reference: &'a Reference,
     /// Such as `https://registry-1.docker.io/v2/library/busybox`.
     base: String,
+    registry: Origin,
     authorization: tokio::sync::Mutex<Option<String>>,
     credentials: &'a Credentials,
+}
+
+/// An image that was found, whose layers are still at the registry.
+pub struct FoundImage<'a> {
+    repository: Repository<'a>,
+    manifest_digest: Digest,
+    manifest: Manifest,
+    config_bytes: Vec<u8>,
+    pub config: ImageConfig,
 }
 
 impl Registries {
     pub fn new(mirrors: Vec<Mirror>) -> Self {
         Self {
-            http: Http::new(),
+            http: Http::new(Patience::default()),
             mirrors,
             no_credentials: Credentials::default(),
         }
     }
 
-    /// The first mirror that has the image, or the registry itself.
-    async fn find<'a>(
+    /// Finds an image: at the first mirror that has it, or at the registry itself.
+    pub async fn find<'a>(
         &'a self,
         reference: &'a Reference,
         credentials: &'a Credentials,
-    ) -> Result<(Repository<'a>, String, Manifest), PullError> {
+    ) -> Result<FoundImage<'a>, PullError> {
+        let (repository, manifest_digest, manifest) = self.find_manifest(reference, credentials).await?;
+        let config_bytes = repository.config(&manifest.config).await?;
+        let config: ImageConfig = repository.parse("configuration", &config_bytes)?;
+        config.check_layer_count(manifest.layers.len())?;
+        Ok(FoundImage {
+            repository,
+            manifest_digest,
+            manifest,
+            config_bytes,
+            config,
+        })
+    }
+
+    async fn find_manifest<'a>(
+        &'a self,
+        reference: &'a Reference,
+        credentials: &'a Credentials,
+    ) -> Result<(Repository<'a>, Digest, Manifest), PullError> {
         let mut failure = None;
         for (base, own) in mirror::places(reference, &self.mirrors) {
             let repository = Repository {
                 http: &self.http,
                 reference,
+                registry: Origin::of(&base)?,
                 base,
                 authorization: tokio::sync::Mutex::default(),
                 credentials: if own { credentials } else { &self.no_credentials },
@@ -113,127 +145,115 @@ impl Registries {
             reference: reference.to_string(),
         }))
     }
+}
 
-    /// Fetches an image. Layers go to files in `spool`, except those that `present` says are unpacked already: it
-    /// is asked with the configuration, and answers their positions.
-    pub async fn pull(
-        &self,
-        reference: &Reference,
-        credentials: &Credentials,
-        spool: &Path,
-        present: impl FnOnce(&ImageConfig) -> BTreeSet<usize>,
-    ) -> Result<ArchivedImage, PullError> {
-        let (repository, manifest_digest, manifest) = self.find(reference, credentials).await?;
-        let config_bytes = repository.blob(&manifest.config.digest, MAX_CONFIG_BYTES).await?;
-        let config: ImageConfig = repository.parse("configuration", &config_bytes)?;
-        let present = present(&config);
-        let files: Vec<PathBuf> = (0..manifest.layers.len())
-            .map(|index| spool.join(index.to_string()))
+impl FoundImage<'_> {
+    /// How much there is to fetch beside the layers that are here already.
+    pub fn missing_bytes(&self, present: &BTreeSet<usize>) -> u64 {
+        let missing = self.missing(present).map(|(_, layer)| layer.size);
+        missing.fold(0, u64::saturating_add)
+    }
+
+    fn missing(&self, present: &BTreeSet<usize>) -> impl Iterator<Item = (usize, &Descriptor)> {
+        let layers = self.manifest.layers.iter().enumerate();
+        layers.filter(|(index, _)| !present.contains(index))
+    }
+
+    /// Fetches the layers that are not present to files in a directory, and holds them to what the manifest says.
+    pub async fn fetch(self, work: &WorkDir, present: &BTreeSet<usize>) -> Result<PackedImage, PullError> {
+        let fetches: Vec<_> = self
+            .missing(present)
+            .map(|(index, layer)| self.repository.layer(index, layer, work).boxed())
             .collect();
-        let wanted = manifest
-            .layers
-            .iter()
-            .zip(&files)
-            .enumerate()
-            .filter(|(index, _)| !present.contains(index));
-        let fetches: Vec<_> = wanted
-            .map(|(_, (layer, file))| repository.layer(layer, file).boxed())
-            .collect();
-        futures_util::stream::iter(fetches)
+        let fetched: Vec<(usize, File)> = futures_util::stream::iter(fetches)
             .buffer_unordered(PARALLEL_LAYERS)
-            .try_collect::<Vec<()>>()
+            .try_collect()
             .await?;
-        Ok(ArchivedImage {
-            names: vec![reference.key()],
-            manifest_digest: Some(manifest_digest),
-            id: manifest.config.digest.clone(),
-            config_bytes,
-            config,
-            layers: files,
+        let mut layers: Vec<Option<PackedLayer>> = self.manifest.layers.iter().map(|_| None).collect();
+        for (index, file) in fetched {
+            layers[index] = Some(PackedLayer { file, unverified: None });
+        }
+        Ok(PackedImage {
+            names: vec![self.repository.reference.key()],
+            manifest_digest: Some(self.manifest_digest),
+            id: self.manifest.config.digest,
+            config_bytes: self.config_bytes,
+            config: self.config,
+            layers,
         })
     }
 }
 
 impl Repository<'_> {
     /// The manifest for this machine, and the digest of what the reference itself names.
-    async fn manifest(&self) -> Result<(String, Manifest), PullError> {
-        let mut wanted = self
-            .reference
-            .digest
-            .clone()
-            .or_else(|| self.reference.tag.clone())
-            .unwrap_or_default();
+    async fn manifest(&self) -> Result<(Digest, Manifest), PullError> {
+        let mut wanted = Wanted::from(self.reference);
         let mut first_digest = None;
         for _ in 0..=MAX_INDEX_DEPTH {
-            let answer = self.get(&format!("manifests/{wanted}"), MANIFEST_TYPES).await?;
+            let answer = self.get(&format!("manifests/{}", wanted.name), MANIFEST_TYPES).await?;
             let media_type = answer.header("content-type");
             let bytes = answer.bytes(MAX_MANIFEST_BYTES).await?;
-            let actual = digest::of(&bytes);
-            if wanted.starts_with("sha256:") && wanted != actual {
-                return Err(PullError::Corrupt {
-                    what: "the manifest".to_owned(),
-                    expected: wanted,
-                    actual,
-                });
-            }
+            let actual = Digest::of(&bytes);
+            wanted.check(&bytes, &actual)?;
             let first_digest = first_digest.get_or_insert(actual);
-            if !is_index(&media_type) {
-                return Ok((first_digest.clone(), self.parse("manifest", &bytes)?));
-            }
-            let index: Index = self.parse("index", &bytes)?;
+            let document = Document::read(&bytes, &media_type).map_err(|source| PullError::Document {
+                reference: self.reference.to_string(),
+                source,
+            })?;
+            let index = match document {
+                Document::Manifest(manifest) => return Ok((first_digest.clone(), manifest)),
+                Document::Index(index) => index,
+            };
             let ours = index
                 .manifests
                 .into_iter()
                 .find(|inner| inner.platform.is_some() && inner.is_ours());
-            wanted = ours.ok_or_else(|| PullError::NoPlatform(platform()))?.digest;
+            wanted = Wanted::from(&ours.ok_or_else(|| PullError::NoPlatform(platform()))?);
         }
         Err(PullError::NoPlatform(platform()))
     }
 
-    async fn blob(&self, expected: &str, limit: u64) -> Result<Vec<u8>, PullError> {
-        let bytes = self
-            .get(&format!("blobs/{expected}"), "*/*")
-            .await?
-            .bytes(limit)
-            .await?;
-        self.check(expected, digest::of(&bytes))?;
+    async fn config(&self, config: &Descriptor) -> Result<Vec<u8>, PullError> {
+        let answer = self.get(&format!("blobs/{}", config.digest), "*/*").await?;
+        let bytes = answer.bytes(config.size.min(MAX_CONFIG_BYTES)).await?;
+        self.check(config, &Digest::of(&bytes), bytes.len() as u64)?;
         Ok(bytes)
     }
 
-    async fn layer(&self, layer: &Descriptor, file: &Path) -> Result<(), PullError> {
+    async fn layer(&self, index: usize, layer: &Descriptor, work: &WorkDir) -> Result<(usize, File), PullError> {
         let answer = self.get(&format!("blobs/{}", layer.digest), "*/*").await?;
-        let limit = if layer.size == 0 {
-            MAX_LAYER_BYTES
-        } else {
-            layer.size.min(MAX_LAYER_BYTES)
-        };
-        self.check(&layer.digest, answer.save(file, limit).await?)
+        let file = work.create(&format!("blob-{index}"))?;
+        let (digest, size) = answer.save(file.try_clone()?, layer.size.min(MAX_LAYER_BYTES)).await?;
+        self.check(layer, &digest, size)?;
+        rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).map_err(std::io::Error::from)?;
+        Ok((index, file))
     }
 
-    fn check(&self, expected: &str, actual: String) -> Result<(), PullError> {
-        if expected == actual {
-            return Ok(());
-        }
-        let what = format!("a blob of {}", self.reference);
-        Err(PullError::Corrupt {
-            what,
-            expected: expected.to_owned(),
-            actual,
-        })
+    /// Holds a blob to its descriptor.
+    fn check(&self, blob: &Descriptor, digest: &Digest, size: u64) -> Result<(), PullError> {
+        let what = || format!("a blob of {}", self.reference);
+        hold_to(what, (&blob.digest, blob.size), (digest, size))
     }
 
     /// Asks for something of the repository, with a token if the registry wants one.
     async fn get(&self, path: &str, accept: &str) -> Result<Fetched, PullError> {
         let url = format!("{}/{path}", self.base);
+        let ask = |authorization: Option<String>| {
+            let url = &url;
+            async move {
+                let authorization = authorization.as_deref();
+                self.http.get(&self.registry, url, accept, authorization).await
+            }
+        };
         let known = self.authorization.lock().await.clone();
-        let mut answer = self.http.get(&url, accept, known.as_deref()).await?;
+        let mut answer = ask(known.clone()).await?;
         if answer.status() == StatusCode::UNAUTHORIZED {
             let challenge = answer.header("www-authenticate");
-            let authorization = auth::answer(self.http, &challenge, self.credentials).await?;
+            let authorization = auth::answer(self.http, &self.registry, &challenge, self.credentials).await?;
             let Some(authorization) = authorization.filter(|new| Some(new) != known.as_ref()) else {
                 return Err(PullError::Denied(self.reference.to_string()));
             };
-            answer = self.http.get(&url, accept, Some(&authorization)).await?;
+            answer = ask(Some(authorization.clone())).await?;
             *self.authorization.lock().await = Some(authorization);
         }
         match answer.status() {
@@ -254,6 +274,64 @@ impl Repository<'_> {
             source,
         })
     }
+}
+
+/// A manifest or index that is asked for: what the registry calls it, and what it must be.
+struct Wanted {
+    name: String,
+    digest: Option<Digest>,
+    size: Option<u64>,
+}
+
+impl From<&Reference> for Wanted {
+    fn from(reference: &Reference) -> Self {
+        let tag = || reference.tag.clone().unwrap_or_default();
+        Self {
+            name: reference.digest.as_ref().map_or_else(tag, Digest::to_string),
+            digest: reference.digest.clone(),
+            size: None,
+        }
+    }
+}
+
+impl From<&Descriptor> for Wanted {
+    fn from(descriptor: &Descriptor) -> Self {
+        Self {
+            name: descriptor.digest.to_string(),
+            digest: Some(descriptor.digest.clone()),
+            size: Some(descriptor.size),
+        }
+    }
+}
+
+impl Wanted {
+    fn check(&self, bytes: &[u8], actual: &Digest) -> Result<(), PullError> {
+        let size = bytes.len() as u64;
+        let expected = (self.digest.as_ref().unwrap_or(actual), self.size.unwrap_or(size));
+        hold_to(|| "the manifest".to_owned(), expected, (actual, size))
+    }
+}
+
+fn hold_to(
+    what: impl Fn() -> String,
+    (digest, size): (&Digest, u64),
+    (actual_digest, actual_size): (&Digest, u64),
+) -> Result<(), PullError> {
+    if digest != actual_digest {
+        return Err(PullError::Corrupt {
+            what: what(),
+            expected: digest.clone(),
+            actual: actual_digest.clone(),
+        });
+    }
+    if size != actual_size {
+        return Err(PullError::WrongSize {
+            what: what(),
+            expected: size,
+            actual: actual_size,
+        });
+    }
+    Ok(())
 }
 
 /// Where a repository is by its name. Docker's registry has another name than its images; a registry on this machine has no

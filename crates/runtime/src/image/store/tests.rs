@@ -1,5 +1,7 @@
 //! Importing, finding and removing images, from archives of both kinds. Needs root, as unpacking does.
 
+mod hostile;
+
 use super::*;
 use expect_test::{Expect, expect};
 use std::io::Write;
@@ -33,43 +35,53 @@ fn gzipped(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn config(layers: &[&[u8]]) -> Vec<u8> {
-    let digests: Vec<_> = layers.iter().map(|layer| format!("{:?}", digest::of(layer))).collect();
+    let digests: Vec<_> = layers.iter().map(|layer| Digest::of(layer).to_string()).collect();
+    config_with(&digests)
+}
+
+fn config_with(diff_ids: &[String]) -> Vec<u8> {
     let text = r#"{"config":{"User":"web","Env":null,"Cmd":["run"]},"rootfs":{"diff_ids":[LAYERS]}}"#;
+    let digests: Vec<_> = diff_ids.iter().map(|digest| format!("{digest:?}")).collect();
     text.replace("LAYERS", &digests.join(",")).into_bytes()
 }
 
 /// An archive as docker save writes it.
 fn docker_archive(name: &str, layers: &[&[u8]]) -> Vec<u8> {
+    docker_archive_with(name, layers, &config(layers))
+}
+
+fn docker_archive_with(name: &str, layers: &[&[u8]], config: &[u8]) -> Vec<u8> {
     let names: Vec<_> = (0..layers.len()).map(|index| format!("{index}/layer.tar")).collect();
     let manifest = format!(r#"[{{"Config":"c.json","RepoTags":["{name}"],"Layers":{names:?}}}]"#);
-    let config = config(layers);
     let mut files: Vec<(&str, &[u8])> = names.iter().map(String::as_str).zip(layers.iter().copied()).collect();
-    files.push(("c.json", &config));
+    files.push(("c.json", config));
     files.push(("manifest.json", manifest.as_bytes()));
     tar_of(&files)
+}
+
+/// A descriptor, with further fields.
+fn described(bytes: &[u8], more: &str) -> String {
+    let digest = Digest::of(bytes);
+    format!(r#"{{"digest":"{digest}","size":{}{more}}}"#, bytes.len())
 }
 
 /// An OCI layout with compressed layers, for this machine and another.
 fn oci_archive(name: &str, layers: &[&[u8]]) -> Vec<u8> {
     let config = config(layers);
     let blobs: Vec<_> = layers.iter().map(|layer| gzipped(layer)).collect();
-    let described: Vec<_> = blobs
-        .iter()
-        .map(|blob| format!(r#"{{"digest":"{}"}}"#, digest::of(blob)))
-        .collect();
+    let layers: Vec<_> = blobs.iter().map(|blob| described(blob, "")).collect();
     let manifest = format!(
-        r#"{{"config":{{"digest":"{}"}},"layers":[{}]}}"#,
-        digest::of(&config),
-        described.join(",")
+        r#"{{"config":{},"layers":[{}]}}"#,
+        described(&config, ""),
+        layers.join(",")
     );
+    let name = format!(r#","annotations":{{"io.containerd.image.name":"{name}"}}"#);
     let index = format!(
-        r#"{{"manifests":[
-            {{"digest":"sha256:{}","platform":{{"os":"linux","architecture":"pdp11"}}}},
-            {{"digest":"{}","annotations":{{"io.containerd.image.name":"{name}"}}}}]}}"#,
-        "0".repeat(64),
-        digest::of(manifest.as_bytes()),
+        r#"{{"manifests":[{},{}]}}"#,
+        described(b"", r#","platform":{"os":"linux","architecture":"pdp11"}"#),
+        described(manifest.as_bytes(), &name),
     );
-    let path = |bytes: &[u8]| format!("blobs/{}", digest::of(bytes).replace(':', "/"));
+    let path = |bytes: &[u8]| format!("blobs/sha256/{}", Digest::of(bytes).hex());
     let mut files = vec![("index.json".to_owned(), index.clone().into_bytes())];
     files.extend(
         [config, manifest.into_bytes()]
@@ -84,14 +96,34 @@ fn oci_archive(name: &str, layers: &[&[u8]]) -> Vec<u8> {
     tar_of(&files)
 }
 
-fn store() -> (tempfile::TempDir, ImageStore) {
+fn store() -> (tempfile::TempDir, Arc<ImageStore>) {
     let dir = tempfile::tempdir().unwrap();
-    let store = ImageStore::open(dir.path()).unwrap();
-    (dir, store)
+    let store = open(dir.path());
+    (dir, Arc::new(store))
+}
+
+fn open(dir: &Path) -> ImageStore {
+    ImageStore::open(dir, Launcher::Thread).unwrap()
 }
 
 fn import(store: &ImageStore, archive: Vec<u8>) -> Result<Vec<Arc<Image>>, ImageError> {
-    store.import(io::Cursor::new(archive))
+    use std::io::Seek;
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(&archive).unwrap();
+    file.rewind().unwrap();
+    store.import(&file)
+}
+
+/// Everything a store has beside what an empty one has.
+fn left(store: &ImageStore) -> Vec<String> {
+    let mut left = Vec::new();
+    for part in ["layers", "configs", "records", "work", "downloads", "spool"] {
+        for entry in fs::read_dir(store.dir.join(part)).into_iter().flatten().flatten() {
+            let name = format!("{part}/{}", entry.file_name().display());
+            left.extend((name != "layers/skeleton").then_some(name));
+        }
+    }
+    left
 }
 
 /// The store's images and what is in its layers' directory.
@@ -187,9 +219,7 @@ fn images_are_there_after_reopening() {
     let layer = tar_of(&[("file", b"1")]);
     import(&store, docker_archive("app", &[&layer])).unwrap();
     drop(store);
-    // An import that was cut short leaves parts behind, which go.
-    fs::create_dir(dir.path().join("layers/0123.partial")).unwrap();
-    let store = ImageStore::open(dir.path()).unwrap();
+    let store = open(dir.path());
     check(
         &store,
         expect![[r#"
