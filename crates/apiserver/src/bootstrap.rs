@@ -39,6 +39,8 @@ pub struct ClusterFacts {
     pub local_node: Option<LocalNode>,
     /// The service account of `kube-system` that approves the serving certificates of kubelets, if one does.
     pub serving_approver: Option<&'static str>,
+    /// Whether nodes get the addresses of their pods from a controller, so that they must not choose them.
+    pub allocates_node_cidrs: bool,
 }
 
 /// A node in the same process as the server, about which the server need not take anybody's word.
@@ -47,6 +49,8 @@ pub struct LocalNode {
     pub name: String,
     /// Where its kubelet serves.
     pub kubelet: SocketAddr,
+    /// The addresses of its pods.
+    pub pod_cidrs: Vec<String>,
 }
 
 /// Everything that must exist before the server is ready.

@@ -25,6 +25,7 @@ mod gate;
 mod health;
 mod metrics;
 mod negotiate;
+mod node_blocks;
 mod nonresource;
 mod openapi;
 mod patching;
@@ -118,6 +119,10 @@ impl ApiServer {
             .map_err(Error::bad_request)?;
         chain.push(Box::new(gate.escalation()));
         chain.push(Box::new(device_admin::DeviceAdminAccess));
+        if options.facts.allocates_node_cidrs {
+            let local_node = options.facts.local_node.clone();
+            chain.push(Box::new(node_blocks::NodeBlocks { local_node }));
+        }
         let metrics: Arc<metrics::Metrics> = Arc::default();
         let chain = chain.wrapped(|plugin| metrics::Timed::around(plugin, &metrics));
         let mut registry =

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use api::kinds::node::NODE;
@@ -122,7 +123,7 @@ impl<'a> Free<'a> {
         let cidrs = nodes.iter().flat_map(|node| &node.spec.pod_cidrs);
         Free {
             pool,
-            taken: cidrs.filter_map(|cidr| pool.index_of(cidr)).collect(),
+            taken: cidrs.flat_map(|cidr| pool.indexes_of(cidr)).collect(),
             next: 0,
         }
     }
@@ -170,11 +171,24 @@ impl Pool {
         Some(format!("{address}/{}", self.block))
     }
 
-    fn index_of(&self, cidr: &str) -> Option<u128> {
-        let (address, _) = split(cidr)?;
-        let same_family = address.is_ipv4() == (self.bits == 32);
-        let offset = number(address).checked_sub(self.base).filter(|_| same_family)?;
-        Some(offset >> (self.bits - self.block))
+    /// The blocks that have any address of a network. One as large as all blocks together is nobody's to have, and leaves
+    /// the others theirs.
+    fn indexes_of(&self, cidr: &str) -> RangeInclusive<u128> {
+        let nothing = RangeInclusive::new(1, 0);
+        let same_family = |(address, _): &(IpAddr, u8)| address.is_ipv4() == (self.bits == 32);
+        let Some((address, prefix)) = split(cidr).filter(same_family) else {
+            return nothing;
+        };
+        let is_part = prefix > self.prefix || prefix == self.block;
+        let Some(offset) = number(address).checked_sub(self.base).filter(|_| is_part) else {
+            return nothing;
+        };
+        let (index, count) = (
+            offset >> (self.bits - self.block),
+            1 << self.block.saturating_sub(prefix),
+        );
+        let first = index / count * count;
+        first..=first + count - 1
     }
 }
 
@@ -232,6 +246,43 @@ metadata: {name: c, resourceVersion: '3'}";
             patch nodes a: {"metadata":{"resourceVersion":"1"},"spec":{"podCIDR":"10.244.0.0/24","podCIDRs":["10.244.0.0/24","fd00:10::/64"]}}
         "#]],
         );
+    }
+
+    /// A node that has several blocks, or a part of one, has all blocks that it touches; no other gets them.
+    #[test]
+    fn no_block_is_given_out_of_what_a_node_has_already() {
+        let block = |taken: &str| {
+            let nodes = format!(
+                "metadata: {{name: a, resourceVersion: '1'}}\n---\n\
+                 metadata: {{name: b}}\nspec: {{podCIDR: {taken}, podCIDRs: ['{taken}']}}"
+            );
+            let settings = Settings {
+                cluster_cidrs: vec!["10.244.0.0/16".to_owned()],
+                ..Settings::default()
+            };
+            plan(&objects(&nodes), &pools(&settings), &mut HashSet::new()).to_string()
+        };
+        for (taken, given) in [
+            ("10.244.0.0/22", "10.244.4.0/24"),
+            ("10.244.0.7/32", "10.244.1.0/24"),
+            ("10.244.0.0/17", "10.244.128.0/24"),
+            ("10.244.0.0/16", "10.244.0.0/24"),
+            ("10.240.0.0/13", "10.244.0.0/24"),
+            ("0.0.0.0/0", "10.244.0.0/24"),
+            ("10.243.0.0/16", "10.244.0.0/24"),
+            ("10.245.0.0/16", "10.244.0.0/24"),
+            ("fd00::/8", "10.244.0.0/24"),
+        ] {
+            assert!(block(taken).contains(given), "{taken}: {}", block(taken));
+        }
+    }
+
+    #[test]
+    fn an_enormous_network_costs_nothing_to_leave_out() {
+        let pool = Pool::parse("fd00::/64", (24, 64)).unwrap();
+        assert_eq!(pool.indexes_of("fd00::/8").count(), 0);
+        assert_eq!(pool.indexes_of("::/0").count(), 0);
+        assert_eq!(pool.indexes_of("fd00::/64").count(), 1);
     }
 
     #[test]

@@ -40,10 +40,11 @@ pub async fn run(layout: &Layout, args: JoinArgs) -> Result<()> {
     let client = Client::connect(token.config())?;
     let mut node = args.node;
     node.hostname_override = Some(token.node.clone());
-    node.pod_cidr = match node.pod_cidr {
-        Some(given) => Some(given),
-        None => known_block(&client, &token.node, &token.server).await?,
-    };
+    ensure!(
+        node.pod_cidr.is_none(),
+        "--pod-cidr is for `karve up`: the cluster gives nodes that join their block; leave it out"
+    );
+    node.pod_cidr = known_block(&client, &token.node, &token.server).await?;
     let node_ip = node.node_ip.unwrap_or_else(default_address);
     let footprint = NodeFootprint::new(layout, &node, &token.network);
     RunFile::new(&token.server, Some(footprint.clone())).write(layout)?;
@@ -70,6 +71,7 @@ pub async fn run(layout: &Layout, args: JoinArgs) -> Result<()> {
         network: token.network.clone(),
         node_ip,
         serving,
+        chooses_block: false,
         client_authority_pem: token.authority_pem.clone(),
     };
     let clients = NodeClients {

@@ -16,7 +16,8 @@ use kubelet::{
     Shortage, Thresholds,
 };
 use network::bridge::{self, BridgeOptions};
-use network::{Cidr, PodNetwork, Protocol, host_gateway};
+use network::host_gateway::{self, ClusterBlocks};
+use network::{Cidr, PodNetwork, Protocol};
 use proxy::ProxyOptions;
 use runtime::{Embedded, Mirror};
 use serde::{Deserialize, Serialize};
@@ -39,7 +40,8 @@ pub struct NodeArgs {
     /// Use the container runtime at this CRI socket instead of the embedded one
     #[arg(long)]
     pub container_runtime_endpoint: Option<String>,
-    /// The addresses of this node's pods [default: the first block of the cluster's for `up`, a free one for `join`]
+    /// The addresses of this node's pods [default: the first block of the cluster's]. Only for `up`: nodes that join are
+    /// given a free block
     #[arg(long)]
     pub pod_cidr: Option<Cidr>,
     /// The port at which this node's part of the built-in name server answers
@@ -153,6 +155,8 @@ pub struct NodeSetup {
     pub network: ClusterNetwork,
     pub node_ip: IpAddr,
     pub serving: ServingCertificate,
+    /// Whether the block of the node's pods was chosen where it was started, and not by the cluster.
+    pub chooses_block: bool,
     pub client_authority_pem: String,
 }
 
@@ -322,11 +326,11 @@ impl NodeSetup {
             let options = kubelet.clone();
             async move { Ok(::kubelet::run(options).await?) }
         }));
-        let (client, node, cluster) = (
-            clients.proxy.clone(),
-            self.footprint.node_name.clone(),
-            self.network.cluster_cidr,
-        );
+        let (client, node) = (clients.proxy.clone(), self.footprint.node_name.clone());
+        let cluster = ClusterBlocks {
+            pods: self.network.cluster_cidr,
+            services: self.network.service_cidr,
+        };
         tasks.push(supervise("routes", move || {
             routes::follow(client.clone(), node.clone(), cluster)
         }));
@@ -360,6 +364,7 @@ impl NodeSetup {
         options.cluster_dns.clone_from(&self.network.name_servers);
         options.cluster_domain.clone_from(&self.network.cluster_domain);
         options.pod_cidrs = self.args.pod_cidr.into_iter().collect();
+        options.registers_pod_cidrs = self.chooses_block;
         options.max_pods = self.args.max_pods;
         options.eviction_hard = self.args.eviction_hard.clone();
         options.image_gc = ImageGcOptions {

@@ -1,13 +1,12 @@
 //! The routes to the pods of other nodes, kept as the cluster's Nodes say.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::ObjectMeta;
 use api::kinds::node::NODE;
 use client::{Client, Informers, WithMetadata};
-use network::host_gateway::{self, Gateways};
+use network::host_gateway::{self, ClusterBlocks, Gateways, NodeAddresses};
 use network::{Cidr, NetworkError};
 use serde::Deserialize;
 use tokio::sync::Notify;
@@ -51,18 +50,24 @@ impl WithMetadata for Node {
 }
 
 /// Follows the Nodes until the future is dropped. The routes stay: traffic goes on while nobody follows.
-pub async fn follow(client: Client, own: String, cluster: Cidr) -> anyhow::Result<()> {
+pub async fn follow(client: Client, own: String, cluster: ClusterBlocks) -> anyhow::Result<()> {
     let informers = Informers::new(client);
     let nodes = informers.cache::<Node>(&NODE);
     let changed = Arc::new(Notify::new());
     let waker = changed.clone();
     nodes.on_change(move |_, _| waker.notify_one());
     nodes.synced().await;
-    let mut known = None;
+    let (mut known, mut told) = (None, Vec::new());
     loop {
-        let wanted = gateways(nodes.all().iter().map(Arc::as_ref), &own);
+        let (wanted, refused) = host_gateway::gateways(&addresses(nodes.all()), &own, cluster);
+        if refused != told {
+            for (node, why) in &refused {
+                warn!(node, %why, "Pods of a node are not reached: its spec.podCIDRs cannot be its own");
+            }
+            told = refused;
+        }
         if known.as_ref() != Some(&wanted) {
-            apply(cluster, wanted.clone()).await?;
+            apply(cluster.pods, wanted.clone()).await?;
             known = Some(wanted);
         }
         tokio::select! {
@@ -81,53 +86,57 @@ async fn apply(cluster: Cidr, wanted: Gateways) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Which address leads to which block, of all nodes but this one.
-fn gateways<'a>(nodes: impl Iterator<Item = &'a Node>, own: &str) -> Gateways {
-    let others = nodes.filter(|node| node.metadata.name != own);
-    others.flat_map(ways_to).collect()
+/// What the Nodes say, in the order in which they were made.
+fn addresses(mut nodes: Vec<Arc<Node>>) -> Vec<NodeAddresses> {
+    nodes.sort_by(|a, b| {
+        let age = |node: &Node| (node.metadata.creation_timestamp.clone(), node.metadata.name.clone());
+        age(a).cmp(&age(b))
+    });
+    nodes.iter().map(|node| addresses_of(node)).collect()
 }
 
-fn ways_to(node: &Node) -> Vec<(Cidr, IpAddr)> {
+fn addresses_of(node: &Node) -> NodeAddresses {
     let internal = node
         .status
         .addresses
         .iter()
         .filter(|entry| entry.r#type == "InternalIP");
-    let addresses: Vec<IpAddr> = internal.filter_map(|entry| entry.address.parse().ok()).collect();
-    let blocks = node.spec.pod_cidrs.iter().filter_map(|text| text.parse::<Cidr>().ok());
-    blocks
-        .filter_map(|block| {
-            let same_family = |address: &&IpAddr| address.is_ipv4() == block.is_ipv4();
-            addresses.iter().find(same_family).map(|address| (block, *address))
-        })
-        .collect()
+    let blocks = node.spec.pod_cidrs.iter();
+    NodeAddresses {
+        name: node.metadata.name.clone(),
+        blocks: blocks.filter_map(|text| text.parse().ok()).collect(),
+        addresses: internal.filter_map(|entry| entry.address.parse().ok()).collect(),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn node(name: &str, block: &str, address: &str) -> Node {
+    fn node(name: &str, created: &str, block: &str, address: &str) -> Arc<Node> {
         let object = serde_json::json!({
-            "metadata": {"name": name},
+            "metadata": {"name": name, "creationTimestamp": created},
             "spec": {"podCIDRs": [block]},
             "status": {"addresses": [
                 {"type": "Hostname", "address": name},
                 {"type": "InternalIP", "address": address},
             ]},
         });
-        serde_json::from_value(object).unwrap()
+        Arc::new(serde_json::from_value(object).unwrap())
     }
 
     #[test]
-    fn other_nodes_blocks_lead_through_their_internal_addresses() {
-        let nodes = [
-            node("a", "10.244.0.0/24", "10.99.0.1"),
-            node("b", "10.244.1.0/24", "10.99.0.2"),
-            node("c", "fd00::/64", "10.99.0.3"),
-            node("d", "nonsense", "10.99.0.4"),
+    fn nodes_come_in_the_order_in_which_they_were_made() {
+        let nodes = vec![
+            node("evil", "2026-01-02T00:00:00Z", "10.244.1.0/24", "10.99.0.66"),
+            node("victim", "2026-01-01T00:00:00Z", "10.244.1.0/24", "10.99.0.2"),
+            node("odd", "2026-01-03T00:00:00Z", "nonsense", "10.99.0.4"),
         ];
-        let expected: Gateways = [("10.244.1.0/24".parse().unwrap(), "10.99.0.2".parse().unwrap())].into();
-        assert_eq!(gateways(nodes.iter(), "a"), expected);
+        let found = addresses(nodes);
+        let names: Vec<&str> = found.iter().map(|node| node.name.as_str()).collect();
+        assert_eq!(names, ["victim", "evil", "odd"]);
+        assert_eq!(found[0].blocks, ["10.244.1.0/24".parse().unwrap()]);
+        assert_eq!(found[0].addresses, ["10.99.0.2".parse::<std::net::IpAddr>().unwrap()]);
+        assert_eq!(found[2].blocks, []);
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ::apiserver::{ApiServer, InProcess, LocalNode};
 use ::controllers::{Accounts, KubeletServing, Settings, SigningAuthority};
 use ::scheduler::SchedulerMetrics;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use api::kinds::node::NODE;
 use auth::User;
 use clap::Args;
@@ -92,18 +92,25 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
     }
     let begun = Instant::now();
     RunFile::ensure_stopped(&layout)?;
+    ensure!(
+        args.network.cluster_cidr.contains_block(&args.block()),
+        "--pod-cidr {} is not inside of --cluster-cidr {}: other nodes would not find its pods",
+        args.block(),
+        args.network.cluster_cidr
+    );
     let figures = Figures::default();
     let surroundings = Surroundings {
         pages: figures.pages(),
         local_node: (!args.no_node).then(|| args.local_node()),
         serving_approver: Some(::controllers::APPROVER),
+        allocates_node_cidrs: true,
     };
     let (running, listener, kubeconfig) = apiserver::start(&layout, &args.server, surroundings).await?;
     let server = running.server.clone();
     let stop = stop::on_signal();
     let network = args.network.of(&running, &args.server)?;
     let mut node = args.node.clone();
-    node.pod_cidr = node.pod_cidr.or_else(|| Some(first_block(network.cluster_cidr)));
+    node.pod_cidr = Some(args.block());
     let footprint = (!args.no_node).then(|| {
         let mut footprint = NodeFootprint::new(&layout, &node, &network);
         footprint.reserved_ports.insert((Protocol::Tcp, running.secure_port));
@@ -142,7 +149,14 @@ impl UpArgs {
         LocalNode {
             name: self.node.node_name(),
             kubelet: SocketAddr::new(node_ip, self.node.kubelet_port),
+            pod_cidrs: vec![self.block().to_string()],
         }
+    }
+
+    /// The addresses of that node's pods.
+    fn block(&self) -> Cidr {
+        let first = || first_block(self.network.cluster_cidr);
+        self.node.pod_cidr.unwrap_or_else(first)
     }
 }
 
@@ -237,6 +251,7 @@ async fn start_node(
         args,
         // Signed here, without a request that somebody would have to approve: the node is ready sooner.
         serving: running.authority.kubelet_server(&name, node_ip)?.serving(),
+        chooses_block: true,
         client_authority_pem: running.authority.certificate_pem.clone(),
         network,
         footprint,

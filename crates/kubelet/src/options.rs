@@ -36,8 +36,10 @@ pub struct KubeletOptions {
     /// Taints the node registers with, as in `spec.taints`.
     pub taints: Vec<serde_json::Value>,
     pub provider_id: String,
-    /// The blocks of the node's pods where it, and not a controller, decides about them.
+    /// The blocks of the node's pods, if they are known already.
     pub pod_cidrs: Vec<Cidr>,
+    /// Whether the node, and not a controller, decides about them: then it registers with them.
+    pub registers_pod_cidrs: bool,
     /// Told the node's blocks, beside the runtime.
     pub pod_network: Option<Arc<dyn PodNetwork>>,
     pub max_pods: u32,
@@ -117,6 +119,7 @@ impl KubeletOptions {
             taints: Vec::new(),
             provider_id: String::new(),
             pod_cidrs: Vec::new(),
+            registers_pod_cidrs: false,
             pod_network: None,
             max_pods: 110,
             eviction_hard: Thresholds::upstream(),

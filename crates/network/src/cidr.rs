@@ -52,6 +52,16 @@ impl Cidr {
         self.is_ipv4() == address.is_ipv4() && Cidr::containing(address, self.prefix).address == self.address
     }
 
+    /// Whether all addresses of another block are in this one.
+    pub fn contains_block(&self, other: &Cidr) -> bool {
+        self.prefix <= other.prefix && self.contains(other.address)
+    }
+
+    /// Whether any address is in both.
+    pub fn overlaps(&self, other: &Cidr) -> bool {
+        self.contains_block(other) || other.contains_block(self)
+    }
+
     /// How many addresses the block has, saturating for the IPv6 block of everything.
     pub fn size(&self) -> u128 {
         1u128
@@ -145,6 +155,10 @@ mod tests {
         assert_eq!(block.index_of("10.244.4.9".parse().unwrap()), None);
         let everything: Cidr = "0.0.0.0/0".parse().unwrap();
         assert!(everything.contains("1.2.3.4".parse().unwrap()));
+        assert!(everything.contains_block(&block) && !block.contains_block(&everything));
+        assert!(block.overlaps(&everything) && everything.overlaps(&block));
+        assert!(!block.overlaps(&"10.244.4.0/24".parse().unwrap()));
+        assert!(!block.overlaps(&"::/0".parse().unwrap()));
         let six: Cidr = "fd00::/120".parse().unwrap();
         assert_eq!(six.nth(1), Some("fd00::1".parse().unwrap()));
         assert!(!six.contains("10.0.0.1".parse().unwrap()));

@@ -69,6 +69,7 @@ fn options() -> Options {
             client_authority: "PEM".to_owned(),
             local_node: None,
             serving_approver: None,
+            allocates_node_cidrs: false,
         },
         kubelets: kubelets.dialer().expect("a configuration"),
         front_proxy: apiserver::FrontProxy::without_certificate(tls.clone()),

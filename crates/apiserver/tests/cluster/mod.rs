@@ -88,6 +88,7 @@ impl Cluster {
                 client_authority: String::new(),
                 local_node: None,
                 serving_approver: None,
+                allocates_node_cidrs: false,
             },
             kubelets: kubelets.dialer().expect("a configuration"),
             front_proxy: apiserver::FrontProxy::without_certificate(tls.clone()),

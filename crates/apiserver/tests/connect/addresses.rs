@@ -234,6 +234,7 @@ async fn loopback_is_for_the_kubelet_of_this_process_alone() {
         options.facts.local_node = Some(LocalNode {
             name: "one".to_owned(),
             kubelet: kubelet.address,
+            pod_cidrs: Vec::new(),
         });
     });
     let cluster = cluster.await;

@@ -90,6 +90,7 @@ async fn an_authority_of_the_administrators_may_name_nodes_by_dns() {
             options.facts.local_node = Some(apiserver::LocalNode {
                 name: "one".to_owned(),
                 kubelet: kubelet.address,
+                pod_cidrs: Vec::new(),
             });
         });
         let cluster = cluster.await;

@@ -25,6 +25,7 @@ async fn cluster(authority: &Authority, local: &str, kubelet: &Kubelet) -> Clust
         options.facts.local_node = Some(LocalNode {
             name: local.to_owned(),
             kubelet: kubelet.address,
+            pod_cidrs: Vec::new(),
         });
     });
     let cluster = cluster.await;

@@ -75,6 +75,7 @@ impl Cluster {
                 client_authority: "PEM".to_owned(),
                 local_node: None,
                 serving_approver: None,
+                allocates_node_cidrs: false,
             },
             kubelets: kubelets.dialer().expect("a configuration"),
             front_proxy: apiserver::FrontProxy::without_certificate(tls.clone()),

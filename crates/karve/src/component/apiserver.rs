@@ -158,6 +158,8 @@ pub struct Surroundings {
     /// The service account that approves the serving certificates of kubelets. Where there is one, kubelets have
     /// certificates of the cluster's authority and no others are believed.
     pub serving_approver: Option<&'static str>,
+    /// Whether a controller gives nodes the addresses of their pods.
+    pub allocates_node_cidrs: bool,
 }
 
 /// A started server, with what others need to reach it.
@@ -237,6 +239,7 @@ pub async fn start(
             client_authority,
             local_node: surroundings.local_node,
             serving_approver: surroundings.serving_approver,
+            allocates_node_cidrs: surroundings.allocates_node_cidrs,
         },
         kubelets: kubelets(args, &authority, surroundings.serving_approver.is_some())?,
         front_proxy: front_proxy(layout, args)?,

@@ -201,7 +201,8 @@ impl Node {
         if !self.options.provider_id.is_empty() {
             spec["providerID"] = json!(self.options.provider_id);
         }
-        if let Some(first) = self.options.pod_cidrs.first() {
+        let registered = self.options.pod_cidrs.first();
+        if let Some(first) = registered.filter(|_| self.options.registers_pod_cidrs) {
             spec["podCIDR"] = json!(first.to_string());
             spec["podCIDRs"] = json!(
                 self.options
