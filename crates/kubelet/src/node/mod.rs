@@ -26,6 +26,8 @@ pub use machine::Machine;
 /// How often to look whether the runtime is ready while the node is not.
 const UNREADY_CHECK: Duration = Duration::from_millis(20);
 const RETRY: Duration = Duration::from_millis(200);
+/// How often to look for the node's block of addresses while it has none.
+const BLOCK_CHECK: Duration = Duration::from_millis(500);
 
 pub struct Node {
     options: KubeletOptions,
@@ -34,6 +36,8 @@ pub struct Node {
     /// What the pods are told of the runtime.
     features: Arc<RuntimeFeatures>,
     reported_at: Moment,
+    /// When the object was last read.
+    looked_at: Moment,
     /// When something was last short.
     pressed_at: BTreeMap<Pressure, Moment>,
     /// The blocks that runtime and network have been told about.
@@ -89,6 +93,7 @@ impl Node {
             facts,
             features,
             reported_at: Moment::default(),
+            looked_at: Moment::default(),
             pressed_at: BTreeMap::new(),
             pod_cidrs: Vec::new(),
         }
@@ -128,8 +133,13 @@ impl Node {
             tokio::time::sleep(pause).await;
             let before = self.facts.unready.clone();
             self.observe().await;
-            // While the node is not ready only a change is worth a request.
-            if before.is_some() && self.facts.unready == before && !self.is_report_due(limits::NODE_STATUS_CHECK) {
+            // While the node is not ready only a change is worth a request, of the node or of what it waits for.
+            let interval = match self.pod_cidrs.is_empty() {
+                true => BLOCK_CHECK,
+                false => limits::NODE_STATUS_CHECK,
+            };
+            let has_looked = Moment::now().since(self.looked_at) < interval;
+            if before.is_some() && self.facts.unready == before && has_looked {
                 continue;
             }
             if let Err(error) = self.update().await {
@@ -251,6 +261,7 @@ impl Node {
 
     /// Writes the status if it differs from the one in the API, or if it is time for a sign of life.
     async fn update(&mut self) -> Result<(), client::Error> {
+        self.looked_at = Moment::now();
         let api = self.options.client.resource(&api::kinds::node::NODE);
         let known: NodeObject = match api.get(&self.facts.name).await {
             // Somebody deleted it, and a node that lives is registered.
