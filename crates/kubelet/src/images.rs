@@ -89,6 +89,7 @@ async fn observe(shared: &Shared, known: &mut BTreeMap<String, Known>, now: Mome
         used.extend(container.image.as_ref().map(|image| image.image.as_str()));
     }
     let present: BTreeSet<&str> = images.iter().map(|image| image.id.as_str()).collect();
+    shared.pull_records.prune(&present, now);
     known.retain(|id, _| present.contains(id.as_str()));
     // Pinned images are the runtime's own.
     for image in images.iter().filter(|image| !image.pinned) {

@@ -31,6 +31,7 @@ mod plan;
 mod pod;
 mod pods;
 mod probe;
+mod pull_records;
 mod resize;
 mod rotation;
 mod run;

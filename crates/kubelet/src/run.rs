@@ -22,6 +22,7 @@ use crate::options::{KubeletOptions, ServingCertificate};
 use crate::owners::Owners;
 use crate::paths::Paths;
 use crate::pods::Pods;
+use crate::pull_records::PullRecords;
 use crate::server::{self, Server};
 use crate::serving_certificate::ServingRequest;
 use crate::shared::Shared;
@@ -75,6 +76,7 @@ impl Kubelet {
         let found = found.map_err(KubeletError::Runtime)?;
         let features = Arc::new(RuntimeFeatures::default());
         features.put(status.as_ref().map(Known::of).unwrap_or_default());
+        let pull_records = open_pull_records(&options).await?;
         let machine = Machine::detect(&Measurements::take(&Places::on(&options.root_dir)));
         let events = EventRecorder::start(options.client.clone(), "kubelet", &options.node_name);
         let mut tasks = JoinSet::new();
@@ -91,7 +93,16 @@ impl Kubelet {
                 runtime_name: version.runtime_name.clone(),
                 features: features.clone(),
             };
-            let shared = share(&options, &machine, surroundings, &events, services, Arc::new(notify));
+            let notify = Arc::new(notify);
+            let shared = share(
+                &options,
+                &machine,
+                surroundings,
+                &events,
+                services,
+                pull_records,
+                notify,
+            );
             Pods::new(Arc::new(shared), found)
         });
         let shared = pods.shared().clone();
@@ -161,12 +172,25 @@ fn make_directories(options: &KubeletOptions) -> Result<PathBuf, KubeletError> {
     Ok(root)
 }
 
+async fn open_pull_records(options: &KubeletOptions) -> Result<PullRecords, KubeletError> {
+    let records = PullRecords::open(&options.root_dir).map_err(|source| KubeletError::Directory {
+        path: options.root_dir.display().to_string(),
+        source,
+    })?;
+    if records.has_interrupted_pulls() {
+        let listed = options.runtime.list_images(v1::ListImagesRequest::default()).await;
+        records.adopt(&listed.map_err(KubeletError::Runtime)?.images);
+    }
+    Ok(records)
+}
+
 fn share(
     options: &KubeletOptions,
     machine: &Machine,
     around: Surroundings,
     events: &EventRecorder,
     services: Arc<Cache<Service>>,
+    pull_records: PullRecords,
     notify: crate::objects::follow::Notify,
 ) -> Shared {
     let (starts, pulls, status_writes) = Shared::semaphores();
@@ -191,6 +215,7 @@ fn share(
         allocatable: RwLock::new(machine.allocatable(options.max_pods, &options.eviction_hard)),
         held: Mutex::default(),
         host_ports: HostPorts::new(options.reserved_ports()),
+        pull_records,
         starts,
         pulls,
         status_writes,

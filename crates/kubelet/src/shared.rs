@@ -21,6 +21,7 @@ use crate::owners::Owners;
 use crate::paths::Paths;
 use crate::pod::resources::Compute;
 use crate::pod::{ContainerKind, Pod};
+use crate::pull_records::PullRecords;
 use crate::status::Surroundings;
 
 pub struct Shared {
@@ -42,6 +43,7 @@ pub struct Shared {
     /// What the pods of this node were granted, by UID.
     pub held: Mutex<BTreeMap<String, Compute>>,
     pub host_ports: HostPorts,
+    pub pull_records: PullRecords,
     pub starts: Semaphore,
     pub pulls: Semaphore,
     pub status_writes: Semaphore,

@@ -153,6 +153,7 @@ mod tests {
                 .map(|(key, value)| (key.to_string(), value.as_bytes().to_vec()));
             Some(Arc::new(Data {
                 values: values.collect(),
+                ..Data::default()
             }))
         };
         let mut found = Found::default();

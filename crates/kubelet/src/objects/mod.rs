@@ -15,6 +15,10 @@ use crate::pod::{Container, Pod, Volume};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Data {
     pub values: BTreeMap<String, Vec<u8>>,
+    /// The object's, not that of another that had its name.
+    pub uid: String,
+    /// A Secret's type, such as `kubernetes.io/dockerconfigjson`.
+    pub secret_type: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -62,9 +66,18 @@ impl Found {
 
 impl Data {
     pub fn decode(kind: Kind, bytes: &[u8]) -> Result<Data, serde_json::Error> {
+        #[derive(Default, Deserialize)]
+        #[serde(default)]
+        struct Metadata {
+            uid: String,
+        }
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Object {
+            #[serde(default)]
+            metadata: Metadata,
+            #[serde(default, rename = "type")]
+            secret_type: String,
             #[serde(default)]
             data: Option<BTreeMap<String, String>>,
             #[serde(default)]
@@ -81,7 +94,11 @@ impl Data {
             let value = STANDARD.decode(value).map_err(serde::de::Error::custom)?;
             values.insert(key, value);
         }
-        Ok(Data { values })
+        Ok(Data {
+            values,
+            uid: object.metadata.uid,
+            secret_type: object.secret_type,
+        })
     }
 }
 

@@ -190,7 +190,10 @@ mod tests {
         .unwrap();
         let mut found = Found::default();
         let values = BTreeMap::from([("a".to_owned(), b"1".to_vec()), ("b".to_owned(), b"2".to_vec())]);
-        let data = Arc::new(Data { values });
+        let data = Arc::new(Data {
+            values,
+            ..Data::default()
+        });
         found
             .objects
             .insert((Kind::ConfigMap, "conf".to_owned()), Some(data.clone()));

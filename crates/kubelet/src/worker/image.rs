@@ -4,10 +4,11 @@ use std::time::Instant;
 
 use cri::v1;
 
-use super::keyring::Keyring;
+use super::keyring::{Credential, Keyring};
 use crate::container::security::ImageUser;
 use crate::objects::{Found, Kind};
 use crate::pod::{Container, Pod, PullPolicy};
+use crate::pull_records::{Access, Credentials};
 use crate::shared::Shared;
 
 /// An image that containers can be made from.
@@ -33,7 +34,7 @@ impl NoImage {
     }
 }
 
-/// Finds the image or pulls it.
+/// Finds the image or pulls it. An image that is there is only for pods that could have pulled it.
 pub async fn ensure(shared: &Shared, pod: &Pod, container: &Container) -> Result<ReadyImage, NoImage> {
     let image = &container.image;
     if image.is_empty() || image.contains(char::is_whitespace) {
@@ -43,20 +44,56 @@ pub async fn ensure(shared: &Shared, pod: &Pod, container: &Container) -> Result
         shared.warning(pod, &container.name, "InspectFailed", message.clone());
         return Err(NoImage::new("InvalidImageName", message));
     }
+    let mut credentials = PodCredentials::default();
     if container.image_pull_policy != PullPolicy::Always {
-        if let Some(found) = find(shared, pod, container).await? {
+        if let Some(found) = find(shared, pod, container).await?
+            && may_use(shared, pod, container, &found, &mut credentials).await
+        {
             let message =
                 format!("Container image {image:?} already present on machine and can be accessed by the pod");
             shared.normal(pod, &container.name, "Pulled", message);
             return Ok(found);
         }
+        // Whether the image is there is not told to those who may not use it.
         if container.image_pull_policy == PullPolicy::Never {
             let message = format!("Container image {image:?} is not present with pull policy of Never");
             shared.warning(pod, &container.name, "ErrImageNeverPull", message.clone());
             return Err(NoImage::new("ErrImageNeverPull", message));
         }
     }
-    pull(shared, pod, container).await
+    pull(shared, pod, container, &mut credentials).await
+}
+
+/// What a pod has to pull an image with, looked up at most once and only when it is needed.
+#[derive(Default)]
+struct PodCredentials(Option<Vec<Credential>>);
+
+impl PodCredentials {
+    async fn get(&mut self, shared: &Shared, pod: &Pod, image: &str) -> &[Credential] {
+        if self.0.is_none() {
+            self.0 = Some(keyring(shared, pod).await.lookup(image));
+        }
+        self.0.as_deref().unwrap_or_default()
+    }
+}
+
+async fn may_use(
+    shared: &Shared,
+    pod: &Pod,
+    container: &Container,
+    found: &ReadyImage,
+    credentials: &mut PodCredentials,
+) -> bool {
+    let image = &container.image;
+    match shared.pull_records.access(image, &found.reference) {
+        Access::Granted => true,
+        Access::Denied => false,
+        Access::WithCredentials => {
+            let credentials = credentials.get(shared, pod, image).await.iter();
+            let offered: Vec<_> = credentials.map(|credential| credential.source.clone()).collect();
+            shared.pull_records.admits(image, &found.reference, &offered)
+        }
+    }
 }
 
 async fn find(shared: &Shared, pod: &Pod, container: &Container) -> Result<Option<ReadyImage>, NoImage> {
@@ -71,14 +108,20 @@ async fn find(shared: &Shared, pod: &Pod, container: &Container) -> Result<Optio
     }
 }
 
-async fn pull(shared: &Shared, pod: &Pod, container: &Container) -> Result<ReadyImage, NoImage> {
+async fn pull(
+    shared: &Shared,
+    pod: &Pod,
+    container: &Container,
+    credentials: &mut PodCredentials,
+) -> Result<ReadyImage, NoImage> {
     let image = &container.image;
     let asked = Instant::now();
     // The semaphore is never closed.
     let _permit = shared.pulls.acquire().await;
     let begun = Instant::now();
     shared.normal(pod, &container.name, "Pulling", format!("Pulling image {image:?}"));
-    match pull_with_credentials(shared, pod, container).await {
+    let credentials = credentials.get(shared, pod, image).await;
+    match pull_with_credentials(shared, pod, container, credentials).await {
         Ok(found) => {
             let print = |from: Instant| crate::text::go_duration(from.elapsed());
             let message = format!(
@@ -99,26 +142,38 @@ async fn pull(shared: &Shared, pod: &Pod, container: &Container) -> Result<Ready
     }
 }
 
-/// Tries the credentials for the image's registry one after the other; without any, as nobody.
-async fn pull_with_credentials(shared: &Shared, pod: &Pod, container: &Container) -> Result<v1::Image, String> {
-    let mut credentials: Vec<Option<v1::AuthConfig>> = keyring(shared, pod).await.lookup(&container.image);
-    if credentials.is_empty() {
-        credentials.push(None);
-    }
+/// Tries the credentials for the image's registry one after the other; without any, as nobody. What succeeds is
+/// recorded.
+async fn pull_with_credentials(
+    shared: &Shared,
+    pod: &Pod,
+    container: &Container,
+    credentials: &[Credential],
+) -> Result<v1::Image, String> {
+    let image = &container.image;
+    let pull = shared.pull_records.begin(image);
+    let pull =
+        pull.map_err(|error| format!("Failed to record image pull intent for container image {image:?}: {error}"))?;
+    let tried: Vec<Option<&Credential>> = match credentials {
+        [] => vec![None],
+        some => some.iter().map(Some).collect(),
+    };
     let sandbox_config = crate::container::sandbox::config(pod, 0, &shared.sandbox_context(pod)).ok();
     let mut failures = Vec::new();
-    for auth in credentials {
+    for credential in tried {
         let request = v1::PullImageRequest {
-            image: Some(spec(&container.image)),
-            auth,
+            image: Some(spec(image)),
+            auth: credential.map(|credential| credential.auth.clone()),
             sandbox_config: sandbox_config.clone(),
         };
         match shared.runtime.pull_image(request).await {
             Ok(answer) => {
-                let pulled = status(shared, &answer.image_ref)
-                    .await
-                    .map_err(|error| error.to_string())?;
-                return pulled.ok_or_else(|| format!("image {:?} vanished after it was pulled", container.image));
+                let pulled = status(shared, &answer.image_ref).await;
+                let pulled = pulled.map_err(|error| error.to_string())?;
+                let pulled = pulled.ok_or_else(|| format!("image {image:?} vanished after it was pulled"))?;
+                let used = credential.map(|credential| Credentials::secret(credential.source.clone()));
+                pull.succeeded(&pulled.id, &used.unwrap_or_else(Credentials::none));
+                return Ok(pulled);
             }
             Err(error) => failures.push(error.to_string()),
         }
@@ -149,7 +204,7 @@ async fn keyring(shared: &Shared, pod: &Pod) -> Keyring {
     let mut keyring = Keyring::default();
     for secret in present {
         if let Ok(data) = found.get(Kind::Secret, &secret.name) {
-            keyring.add(data);
+            keyring.add(&pod.metadata.namespace, &secret.name, data);
         }
     }
     keyring

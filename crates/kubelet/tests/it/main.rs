@@ -5,6 +5,7 @@
 mod api;
 mod containerd;
 mod hostile;
+mod images;
 mod node;
 mod scenarios;
 mod server;

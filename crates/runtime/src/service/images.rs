@@ -79,7 +79,8 @@ impl Embedded {
                 images.take(fetched)
             })
             .await?;
-        Ok(image.digests.first().unwrap_or(&image.id).clone())
+        // The id, as its status says: kubelets keep by it who may use the image.
+        Ok(image.id.clone())
     }
 
     /// Imports the images of an archive: an OCI layout or the output of `docker save`, compressed or not. Answers the
