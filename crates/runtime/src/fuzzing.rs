@@ -46,6 +46,22 @@ pub fn archive(data: &[u8], spool: &Path) {
     }
 }
 
+/// Reads the bytes as what a registry says in headers: where tokens are, and where to look instead.
+pub fn registry(data: &[u8]) {
+    crate::image::registry::read_header(&String::from_utf8_lossy(data));
+}
+
+pub fn registry_seeds() -> Vec<Vec<u8>> {
+    let seeds = [
+        r#"Bearer realm="https://auth.example/token",service="reg",scope="repository:a/b:pull,push""#,
+        "Basic realm=x",
+        "https://reg.example:5000/v2/a?b=c#d",
+        "http://[::ffff:127.0.0.1]:1/x",
+        "/relative/path",
+    ];
+    seeds.map(|seed| seed.as_bytes().to_vec()).into()
+}
+
 /// Reads the bytes as messages to and from a pod's supervisor.
 pub fn messages(data: &[u8]) {
     let mut received = data.to_vec();

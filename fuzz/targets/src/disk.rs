@@ -55,14 +55,23 @@ pub fn layers() -> Vec<Vec<u8>> {
     let mut escape = Builder::new(Vec::new());
     add(&mut escape, EntryType::Symlink, "out", "..", b"");
     add(&mut escape, EntryType::Regular, "out/escaped", "", b"x");
-    [tar, escape].into_iter().map(finish).collect()
+    let mut tricks = Builder::new(Vec::new());
+    add(&mut tricks, EntryType::Regular, ".wh...", "", b"");
+    add(&mut tricks, EntryType::Link, "c", "../../x", b"");
+    add(&mut tricks, EntryType::GNUSparse, "sparse", "", b"");
+    add(&mut tricks, EntryType::Char, "device", "", b"");
+    let mut seeds: Vec<Vec<u8>> = [tar, escape, tricks].into_iter().map(finish).collect();
+    // A frame of Zstandard with one block that repeats a byte, and an empty one of gzip.
+    seeds.push(b"\x28\xb5\x2f\xfd\x00\x58\x03\x10\x00\x00".to_vec());
+    seeds.push(b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x03\0\0\0\0\0\0\0\0\0".to_vec());
+    seeds
 }
 
 pub fn archives() -> Vec<Vec<u8>> {
     let mut docker = Builder::new(Vec::new());
     let manifest = br#"[{"Config":"c.json","RepoTags":["a/b:c"],"Layers":["l.tar"]}]"#;
     add(&mut docker, EntryType::Regular, "manifest.json", "", manifest);
-    let config = br#"{"architecture":"amd64","os":"linux","config":{"Cmd":["/a"],"Env":["A=b"]},"rootfs":{"type":"layers","diff_ids":["sha256:00"]}}"#;
+    let config = br#"{"architecture":"amd64","os":"linux","config":{"Cmd":["/a"],"Env":["A=b"]},"rootfs":{"type":"layers","diff_ids":["sha256:5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef"]}}"#;
     add(&mut docker, EntryType::Regular, "c.json", "", config);
     add(&mut docker, EntryType::Regular, "l.tar", "", &[0; 1024]);
     let mut oci = Builder::new(Vec::new());

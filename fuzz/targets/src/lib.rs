@@ -57,6 +57,7 @@ pub const TARGETS: &[Target] = &[
     target("leaves", text::leaves, text::leaf_texts),
     target("page", apiserver::fuzzing::page, wire::pages),
     target("protobuf", objects::protobuf, objects::messages),
+    target("registry", runtime::fuzzing::registry, runtime::fuzzing::registry_seeds),
     target("request", apiserver::fuzzing::request, wire::requests),
     target("selectors", text::selectors, text::selector_texts),
     target("spdy", kubelet::fuzzing::spdy, kubelet::fuzzing::spdy_seeds),

@@ -41,6 +41,7 @@ const CONNECTIONS: &[&str] = &[
     "cri",
     "dns",
     "page",
+    "registry",
     "request",
     "spdy",
     "supervisor",

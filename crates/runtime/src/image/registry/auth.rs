@@ -115,6 +115,14 @@ pub async fn answer(
     }
 }
 
+/// Reads a challenge and does nothing about it.
+pub fn read_challenge(challenge: &str) {
+    if let Some(Challenge::Bearer { scope: Some(scope), .. }) = parse(challenge) {
+        let escaped = escape(&scope);
+        assert!(!escaped.contains(['&', '#', ' ']), "{escaped}");
+    }
+}
+
 fn parse(challenge: &str) -> Option<Challenge> {
     let (scheme, rest) = challenge.split_once(' ').unwrap_or((challenge, ""));
     if scheme.eq_ignore_ascii_case("basic") {

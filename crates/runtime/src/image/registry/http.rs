@@ -128,6 +128,11 @@ impl Origin {
         })
     }
 
+    /// Whether there is a host to connect to and nothing else in its name.
+    pub fn is_whole(&self) -> bool {
+        !self.host.is_empty() && !self.host.contains(['@', '/', '?', '#'])
+    }
+
     /// Whether its name says that it is this machine.
     fn is_local(&self) -> bool {
         self.host == "localhost" || self.host.parse().is_ok_and(is_local_address)
@@ -376,6 +381,11 @@ async fn timed<T>(
         what,
         url: url.to_owned(),
     })
+}
+
+/// The origin that a redirect leads to, if it may be followed at all.
+pub fn redirected(from: &str, location: &str) -> Option<Origin> {
+    Origin::of(&resolve(from, location).ok()?).ok()
 }
 
 /// Where a redirect leads: a whole URL, or a path at the same host.

@@ -334,6 +334,16 @@ fn hold_to(
     Ok(())
 }
 
+/// Reads a header as each that a registry can lead somewhere by, for the fuzzer.
+pub fn read_header(text: &str) {
+    auth::read_challenge(text);
+    for from in ["https://registry.example/v2/a", "http://127.0.0.1:5000/v2/a"] {
+        if let Some(origin) = http::redirected(from, text) {
+            assert!(origin.is_whole(), "{text:?}");
+        }
+    }
+}
+
 /// Where a repository is by its name. Docker's registry has another name than its images; a registry on this machine has no
 /// certificate.
 fn base_url(reference: &Reference) -> String {
