@@ -13,7 +13,7 @@ use cri::v1::{ListPodSandboxRequest, RemovePodSandboxRequest, StopPodSandboxRequ
 use dns::DnsOptions;
 use kubelet::{
     ApiAuth, ImageGcOptions, KubeletOptions, LogOptions, Measurements, Places, ServerOptions, ServingCertificate,
-    Shortage, Thresholds,
+    Shortage, SysctlRules, Thresholds,
 };
 use network::bridge::{self, BridgeOptions};
 use network::host_gateway::{self, ClusterBlocks};
@@ -72,6 +72,8 @@ pub struct NodeArgs {
     #[arg(long, value_name = "REGISTRY=URL", conflicts_with = "container_runtime_endpoint")]
     pub registry_mirror: Vec<Mirror>,
     #[command(flatten)]
+    pub pods: PodArgs,
+    #[command(flatten)]
     pub logs: ContainerLogArgs,
     /// The bridge of the pod network [default: made from the cluster's name]
     #[arg(long)]
@@ -96,6 +98,33 @@ impl ClusterNetwork {
     /// The address of the built-in name server, unless others were named.
     pub fn builtin_address(&self) -> Option<IpAddr> {
         self.name_servers.first().filter(|_| self.builtin_dns).copied()
+    }
+}
+
+/// What pods may take and change of the machine.
+#[derive(Args, Clone, Debug)]
+pub struct PodArgs {
+    /// Processes of a pod at most; -1 leaves it to the bound on all pods of the node together, which is always there
+    #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
+    pod_max_pids: i64,
+    /// Unsafe sysctls that pods may set in namespaces of their own, also by patterns that end in *. At your own risk
+    #[arg(long, value_delimiter = ',')]
+    allowed_unsafe_sysctls: Vec<String>,
+}
+
+impl PodArgs {
+    pub fn apply(&self, options: &mut KubeletOptions) -> Result<()> {
+        options.pod_max_pids = match self.pod_max_pids {
+            -1 => None,
+            limit => u64::try_from(limit).ok().filter(|limit| *limit > 0),
+        };
+        anyhow::ensure!(
+            self.pod_max_pids == -1 || options.pod_max_pids.is_some(),
+            "--pod-max-pids {}: must be positive, or -1",
+            self.pod_max_pids
+        );
+        options.sysctls = SysctlRules::new(&self.allowed_unsafe_sysctls).context("--allowed-unsafe-sysctls")?;
+        Ok(())
     }
 }
 
@@ -372,6 +401,7 @@ impl NodeSetup {
             low_percent: self.args.image_gc_low_threshold,
         };
         options.container_logs = self.args.logs.options()?;
+        self.args.pods.apply(&mut options)?;
         options.port = self.args.kubelet_port;
         options.reserved_ports.clone_from(&self.footprint.reserved_ports);
         if self.network.builtin_dns {

@@ -16,6 +16,8 @@ pub struct Cgroups {
     /// The place of all pods, such as `/kubepods`, as a path within each hierarchy.
     root: String,
     hierarchies: Vec<Hierarchy>,
+    /// The processes of a pod at most, if it is bounded.
+    pod_pids: Option<u64>,
 }
 
 #[derive(Clone, Debug)]
@@ -37,12 +39,33 @@ enum Kind {
 
 impl Cgroups {
     /// `root` is where this node's cgroups lie: `/` for a node that has the machine to itself.
-    pub fn detect(root: &str) -> Cgroups {
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    pub fn detect(root: &str, pod_pids: Option<u64>) -> Cgroups {
+        // Whoever may mount chooses paths, which need not be text.
+        let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
         Cgroups {
             root: format!("{}/kubepods", root.trim_end_matches('/')),
-            hierarchies: hierarchies(&mounts),
+            hierarchies: hierarchies(&String::from_utf8_lossy(&mounts)),
+            pod_pids,
         }
+    }
+
+    /// Bounds the processes of all pods together. Blocks on the file system.
+    pub fn limit_processes(&self, limit: u64) -> io::Result<()> {
+        let Some(hierarchy) = self.hierarchies.iter().find(|hierarchy| hierarchy.has("pids")) else {
+            return Err(io::Error::new(
+                io::ErrorKind::NotFound,
+                "there is no cgroup controller for processes",
+            ));
+        };
+        let path = hierarchy.make(&self.root)?;
+        fs::write(path.join("pids.max"), limit.to_string())
+    }
+
+    /// How many processes a pod has, if that is known. Blocks on the file system.
+    pub fn processes(&self, pod: &Pod) -> Option<u64> {
+        let hierarchy = self.hierarchies.iter().find(|hierarchy| hierarchy.has("pids"))?;
+        let current = hierarchy.path(&self.parent(pod)).join("pids.current");
+        fs::read_to_string(current).ok()?.trim().parse().ok()
     }
 
     /// The pod's cgroup as the CRI's `cgroup_parent` names it.
@@ -70,6 +93,7 @@ impl Cgroups {
         {
             let path = hierarchy.make(&parent)?;
             let memory = compute.memory_limit.map(|limit| limit.to_string());
+            hierarchy.set(&path, "pids", "pids.max", self.pod_pids.map(|limit| limit.to_string()));
             if hierarchy.kind == Kind::V2 {
                 let max = quota(compute.cpu_limit_milli).map(|quota| format!("{quota} 100000"));
                 hierarchy.set(&path, "cpu", "cpu.weight", Some(weight(compute.cpu_request_milli)));
@@ -112,7 +136,22 @@ impl Cgroups {
     }
 }
 
+/// Of the processes that the machine can have, as many as pods may have together. A tenth, and at least a thousand where
+/// there are enough, is kept for the machine itself: to log in, and to end what went wild.
+pub fn processes_for_pods(max: u64) -> u64 {
+    let kept = (max / 10).max(1000).min(max / 2);
+    max - kept
+}
+
 impl Hierarchy {
+    fn has(&self, controller: &str) -> bool {
+        match self.kind {
+            Kind::V1 => self.controllers.iter().any(|own| own == controller),
+            Kind::V2 => true,
+            Kind::Beside => false,
+        }
+    }
+
     fn path(&self, cgroup: &str) -> PathBuf {
         self.mount.join(cgroup.trim_start_matches('/'))
     }
@@ -169,7 +208,7 @@ impl Hierarchy {
     /// own limits.
     fn set(&self, path: &Path, controller: &str, file: &str, value: Option<String>) {
         let Some(value) = value else { return };
-        if self.kind == Kind::V1 && !self.controllers.iter().any(|own| own == controller) {
+        if !self.has(controller) {
             return;
         }
         if let Err(error) = fs::write(path.join(file), &value) {
@@ -259,9 +298,18 @@ mod tests {
         let cgroups = Cgroups {
             root: "/node1/kubepods".to_owned(),
             hierarchies: Vec::new(),
+            pod_pids: None,
         };
         let pod: Pod = serde_saphyr::from_str("{metadata: {uid: u}, spec: {containers: [{name: a}]}}").unwrap();
         assert_eq!(cgroups.parent(&pod), "/node1/kubepods/besteffort/podu");
         assert_eq!(weight(1000), "39");
+    }
+
+    #[test]
+    fn pods_never_get_all_processes() {
+        assert_eq!(processes_for_pods(32_768), 29_492);
+        assert_eq!(processes_for_pods(4_194_304), 3_774_874);
+        assert_eq!(processes_for_pods(5000), 4000);
+        assert_eq!(processes_for_pods(1000), 500);
     }
 }

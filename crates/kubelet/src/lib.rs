@@ -8,6 +8,7 @@
 //! This crate drives any [`cri::Runtime`] and must not know which one it is. It meets the rest of the system only
 //! through the API, and depends neither on the API server nor on the store.
 
+mod admission;
 mod beneath;
 mod cgroup;
 mod container;
@@ -48,6 +49,7 @@ mod usage;
 mod volumes;
 mod worker;
 
+pub use admission::{BadSysctl, SysctlRules};
 pub use eviction::{BadThreshold, Measurements, Places, Shortage, Thresholds};
 pub use options::{ImageGcOptions, KubeletOptions, LogOptions, ServerOptions, ServingCertificate};
 pub use run::{Kubelet, KubeletError, run};
@@ -61,5 +63,5 @@ pub fn parse_bytes(text: &str) -> Option<u64> {
 
 /// Removes the cgroups that a kubelet with this `cgroup_root` made. To be called when none of its pods is left.
 pub fn remove_cgroups(cgroup_root: &str) -> std::io::Result<()> {
-    cgroup::Cgroups::detect(cgroup_root).remove_all()
+    cgroup::Cgroups::detect(cgroup_root, None).remove_all()
 }

@@ -9,6 +9,7 @@ use client::Client;
 use cri::Runtime;
 use network::{Cidr, PodNetwork, Protocol};
 
+use crate::admission::SysctlRules;
 use crate::eviction::Thresholds;
 use crate::server::{Authenticator, Authorizer};
 
@@ -43,6 +44,10 @@ pub struct KubeletOptions {
     /// Told the node's blocks, beside the runtime.
     pub pod_network: Option<Arc<dyn PodNetwork>>,
     pub max_pods: u32,
+    /// Processes of a pod at most; without it, as many as all pods may have.
+    pub pod_max_pids: Option<u64>,
+    /// What pods may change of the kernel.
+    pub sysctls: SysctlRules,
     /// Below these the node is under pressure; pods are promised none of it.
     pub eviction_hard: Thresholds,
     pub image_gc: ImageGcOptions,
@@ -122,6 +127,8 @@ impl KubeletOptions {
             registers_pod_cidrs: false,
             pod_network: None,
             max_pods: 110,
+            pod_max_pids: None,
+            sysctls: SysctlRules::safe(),
             eviction_hard: Thresholds::upstream(),
             image_gc: ImageGcOptions {
                 high_percent: 85,

@@ -28,7 +28,7 @@ use crate::serving_certificate::ServingRequest;
 use crate::shared::Shared;
 use crate::status::Surroundings;
 use crate::worker::PodObject;
-use crate::{eviction, images, inventory, news, rotation, volumes};
+use crate::{cgroup, eviction, images, inventory, news, rotation, volumes};
 
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletError {
@@ -115,7 +115,9 @@ impl Kubelet {
             options.root_dir.clone(),
         ));
         tasks.spawn(rotation::keep(shared.clone(), options.container_logs));
-        let node = Node::new(options.clone(), machine, &version, events, features);
+        limit_processes(&shared.cgroups);
+        let pressure = shared.pressure.clone();
+        let node = Node::new(options.clone(), machine, &version, events, features, pressure);
         tasks.spawn(node.run());
         let server = Arc::new(Server::new(shared, cache));
         if let Some(serving) = &options.server {
@@ -184,6 +186,16 @@ async fn open_pull_records(options: &KubeletOptions) -> Result<PullRecords, Kube
     Ok(records)
 }
 
+/// Keeps processes for the machine itself: pods cannot take all that there are.
+fn limit_processes(cgroups: &Cgroups) {
+    let Some(limit) = eviction::max_processes().map(cgroup::processes_for_pods) else {
+        return tracing::warn!("the kernel does not say how many processes there can be; pods are not limited");
+    };
+    if let Err(error) = cgroups.limit_processes(limit) {
+        tracing::warn!(%error, limit, "the processes of all pods together cannot be limited");
+    }
+}
+
 fn share(
     options: &KubeletOptions,
     machine: &Machine,
@@ -203,7 +215,7 @@ fn share(
         owners: Owners::default(),
         services,
         paths: Paths::new(&options.root_dir, &options.pod_logs_dir),
-        cgroups: Cgroups::detect(&options.cgroup_root),
+        cgroups: Cgroups::detect(&options.cgroup_root, options.pod_max_pids),
         cluster_dns: ClusterDns {
             servers: options.cluster_dns.iter().map(ToString::to_string).collect(),
             domain: options.cluster_domain.clone(),
@@ -216,6 +228,8 @@ fn share(
         held: Mutex::default(),
         host_ports: HostPorts::new(options.reserved_ports()),
         pull_records,
+        sysctls: options.sysctls.clone(),
+        pressure: Arc::default(),
         starts,
         pulls,
         status_writes,

@@ -1,6 +1,6 @@
 //! What all workers of one kubelet share.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use client::{Cache, Client, EventRecorder, EventType, Object, ObjectReference};
@@ -8,12 +8,14 @@ use cri::Runtime;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::Semaphore;
 
+use crate::admission::SysctlRules;
 use crate::cgroup::Cgroups;
 use crate::container::dns::{ClusterDns, Resolver};
 use crate::container::fields::Facts;
 use crate::container::resources::Machine;
 use crate::container::sandbox::SandboxContext;
 use crate::container::services::Service;
+use crate::eviction::Pressure;
 use crate::host_ports::HostPorts;
 use crate::limits;
 use crate::objects::follow::Follower;
@@ -44,6 +46,9 @@ pub struct Shared {
     pub held: Mutex<BTreeMap<String, Compute>>,
     pub host_ports: HostPorts,
     pub pull_records: PullRecords,
+    pub sysctls: SysctlRules,
+    /// What the node is running out of, as it last saw.
+    pub pressure: Arc<RwLock<BTreeSet<Pressure>>>,
     pub starts: Semaphore,
     pub pulls: Semaphore,
     pub status_writes: Semaphore,

@@ -11,7 +11,7 @@ use kubelet::{ApiAuth, ImageGcOptions, KubeletOptions, ServerOptions, ServingCer
 
 use super::{apiserver, authority_of, host_name, marks};
 use crate::layout::Layout;
-use crate::node::ContainerLogArgs;
+use crate::node::{ContainerLogArgs, PodArgs};
 use crate::pki::Authority;
 
 /// Upstream's flags of kubelet, as far as they are supported. It drives the runtime at a CRI socket; the embedded
@@ -88,6 +88,8 @@ pub struct KubeletArgs {
     #[arg(long, default_value_t = 80)]
     image_gc_low_threshold: u64,
     #[command(flatten)]
+    pods: PodArgs,
+    #[command(flatten)]
     logs: ContainerLogArgs,
     /// A directory of pods that run without an API server
     #[arg(long)]
@@ -125,6 +127,7 @@ pub async fn run(layout: &Layout, args: KubeletArgs) -> Result<()> {
         low_percent: args.image_gc_low_threshold,
     };
     options.container_logs = args.logs.options()?;
+    args.pods.apply(&mut options)?;
     options.port = args.port;
     options.static_pod_path = args.pod_manifest_path;
     options.server = Some(ServerOptions {

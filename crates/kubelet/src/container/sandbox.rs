@@ -4,6 +4,7 @@ use cri::v1;
 
 use super::dns::{self, ClusterDns, Resolver};
 use super::{labels, resources, security};
+use crate::admission;
 use crate::paths::Paths;
 use crate::pod::Pod;
 use crate::pod::resources::pod_compute;
@@ -84,9 +85,9 @@ fn port_mappings(pod: &Pod) -> Vec<v1::PortMapping> {
 
 fn sysctls(pod: &Pod) -> std::collections::BTreeMap<String, String> {
     let sysctls = &pod.spec.security_context.sysctls;
-    // Upstream accepts slashes for dots; runtimes want dots.
+    // Upstream accepts slashes for dots; runtimes want dots, and this is what admission has looked at.
     sysctls
         .iter()
-        .map(|sysctl| (sysctl.name.replace('/', "."), sysctl.value.clone()))
+        .map(|sysctl| (admission::normalized(&sysctl.name), sysctl.value.clone()))
         .collect()
 }

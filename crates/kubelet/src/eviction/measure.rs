@@ -116,12 +116,20 @@ fn memory() -> Option<Level> {
     })
 }
 
+/// Tasks that the machine can have: the kernel bounds their numbers, and their number by its memory.
+pub fn max_processes() -> Option<u64> {
+    let number = |name: &str| {
+        let text = fs::read_to_string(Path::new("/proc/sys/kernel").join(name)).ok()?;
+        text.trim().parse::<u64>().ok()
+    };
+    ["pid_max", "threads-max"].into_iter().filter_map(number).min()
+}
+
 /// All tasks of the machine are the second half of the fourth word of `loadavg`.
 fn processes() -> Option<Level> {
     let load = fs::read_to_string("/proc/loadavg").ok()?;
     let used: u64 = load.split_whitespace().nth(3)?.split_once('/')?.1.parse().ok()?;
-    let max = fs::read_to_string("/proc/sys/kernel/pid_max").ok()?;
-    let max: u64 = max.trim().parse().ok()?;
+    let max = max_processes()?;
     Some(Level {
         available: max.saturating_sub(used),
         capacity: max,

@@ -7,7 +7,7 @@ mod relieve;
 mod signal;
 mod threshold;
 
-pub use measure::{Level, Measurements, Places};
+pub use measure::{Level, Measurements, Places, max_processes};
 pub use relieve::watch;
 pub use signal::{Pressure, Signal};
 pub use threshold::{BadThreshold, Shortage, Thresholds};

@@ -6,9 +6,6 @@ use crate::pod::quantity::Milli;
 use crate::pod::resources::pod_compute;
 use crate::pod::{ContainerKind, Pod};
 
-/// Pods of this priority and above stay, whatever happens.
-const CRITICAL_PRIORITY: i32 = 2_000_000_000;
-
 /// A pod that could go, and how much it uses of what is short: in all, and by container where that is known.
 #[derive(Clone, Debug)]
 pub struct Candidate<'a> {
@@ -19,7 +16,7 @@ pub struct Candidate<'a> {
 
 /// The pod that is evicted first, and what it is told.
 pub fn victim(shortage: &Shortage, candidates: &[Candidate<'_>]) -> Option<(String, String)> {
-    let evictable = candidates.iter().filter(|candidate| !is_critical(candidate.pod));
+    let evictable = candidates.iter().filter(|candidate| !candidate.pod.is_critical());
     let first = evictable.min_by_key(|candidate| rank(shortage.signal, candidate))?;
     Some((first.pod.metadata.uid.clone(), message(shortage, first)))
 }
@@ -30,11 +27,6 @@ fn rank(signal: Signal, candidate: &Candidate<'_>) -> (bool, i32, std::cmp::Reve
     let over = i128::from(candidate.used) - i128::from(requested.unwrap_or(0));
     let is_over = requested.is_some() && over > 0;
     (!is_over, candidate.pod.spec.priority, std::cmp::Reverse(over))
-}
-
-fn is_critical(pod: &Pod) -> bool {
-    let source = pod.metadata.annotations.get("kubernetes.io/config.source");
-    pod.spec.priority >= CRITICAL_PRIORITY || source.is_some_and(|source| source != "api")
 }
 
 /// What a pod asked for; none where nobody can ask.

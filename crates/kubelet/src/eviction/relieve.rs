@@ -62,7 +62,14 @@ async fn relieve(options: &KubeletOptions, pods: &Pods, cache: &Cache<PodObject>
     };
     let candidates: Vec<Candidate<'_>> = active
         .iter()
-        .map(|pod| candidate(shortage.signal, pod, &used, &written))
+        .map(|pod| match shortage.signal {
+            Signal::PidAvailable => Candidate {
+                pod,
+                used: shared.cgroups.processes(pod).unwrap_or(0),
+                containers: Vec::new(),
+            },
+            signal => candidate(signal, pod, &used, &written),
+        })
         .collect();
     if let Some((uid, message)) = rank::victim(&shortage, &candidates) {
         pods.send(&uid, Message::Evict(message)).await;

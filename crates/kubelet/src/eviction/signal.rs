@@ -29,6 +29,17 @@ pub enum Pressure {
     Pid,
 }
 
+impl Pressure {
+    /// The type of the node's condition.
+    pub fn condition(self) -> &'static str {
+        match self {
+            Pressure::Memory => "MemoryPressure",
+            Pressure::Disk => "DiskPressure",
+            Pressure::Pid => "PIDPressure",
+        }
+    }
+}
+
 impl Signal {
     pub fn parse(name: &str) -> Option<Signal> {
         let row = NAMES.iter().find(|(_, known)| *known == name);

@@ -11,6 +11,7 @@ use std::time::Duration;
 use client::{EventRecorder, EventType, ObjectReference, Patch};
 use cri::v1;
 use network::Cidr;
+use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -35,6 +36,8 @@ pub struct Node {
     facts: Facts,
     /// What the pods are told of the runtime.
     features: Arc<RuntimeFeatures>,
+    /// Told what the node is running out of.
+    pressure: Arc<RwLock<BTreeSet<Pressure>>>,
     reported_at: Moment,
     /// When the object was last read.
     looked_at: Moment,
@@ -75,6 +78,7 @@ impl Node {
         runtime: &v1::VersionResponse,
         events: EventRecorder,
         features: Arc<RuntimeFeatures>,
+        pressure: Arc<RwLock<BTreeSet<Pressure>>>,
     ) -> Node {
         let facts = Facts {
             name: options.node_name.clone(),
@@ -92,6 +96,7 @@ impl Node {
             events,
             facts,
             features,
+            pressure,
             reported_at: Moment::default(),
             looked_at: Moment::default(),
             pressed_at: BTreeMap::new(),
@@ -166,6 +171,7 @@ impl Node {
         let shortages = self.options.eviction_hard.shortages(&measured);
         self.tell_pressure(&shortages);
         self.facts.under = self.lasting(&shortages, Moment::now());
+        self.pressure.write().clone_from(&self.facts.under);
         self.facts.shortages = shortages;
         let images = self.options.runtime.list_images(v1::ListImagesRequest::default()).await;
         if let Ok(images) = images {

@@ -3,7 +3,6 @@
 //! [`plan`] is pure. The pod's worker calls it after every change, does what it says and tells [`Progress`] what is
 //! under way; whatever is under way is not planned again.
 
-mod admit;
 mod ending;
 mod progress;
 mod running;
@@ -132,9 +131,6 @@ fn hold_back(view: PodView<'_>, now: Moment, plan: &mut Plan) {
 fn due_stop(view: PodView<'_>, now: Moment, plan: &mut Plan) -> Option<Stop> {
     if view.is_ending() {
         return None;
-    }
-    if let Some(stop) = admit::refusal(view) {
-        return Some(stop);
     }
     let seconds = view.pod.spec.active_deadline_seconds?;
     let due = view

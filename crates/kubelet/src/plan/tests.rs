@@ -530,16 +530,6 @@ sandboxes: [{id: s0}]
     );
 }
 
-#[test]
-fn a_pod_that_would_change_the_kernel_for_others_is_not_let_in() {
-    check(
-        "pod: {spec: {securityContext: {sysctls: [{name: kernel.msgmax, value: '1'}]}, containers: [{name: a}]}}",
-        expect![[r#"
-            stop the pod: Rejected { reason: "SysctlForbidden", message: "forbidden sysctl: \"kernel.msgmax\" not allowlisted" }
-        "#]],
-    );
-}
-
 /// The runtime and the status have forgotten the instance, but not that there was one.
 #[test]
 fn restarts_go_on_counting_after_the_node_was_taken_down() {

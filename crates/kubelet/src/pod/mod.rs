@@ -16,6 +16,8 @@ pub use container::*;
 pub use security::*;
 pub use volume::*;
 
+/// Pods of this priority and above keep the node or the cluster alive.
+const CRITICAL_PRIORITY: i32 = 2_000_000_000;
 /// The grace period of a pod that names none.
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
@@ -76,8 +78,26 @@ pub struct PodSpec {
     pub overhead: BTreeMap<String, String>,
     pub priority: i32,
     pub priority_class_name: String,
+    pub os: Option<PodOs>,
+    pub tolerations: Vec<Toleration>,
     /// Requests and limits of the pod as a whole.
     pub resources: Resources,
+}
+
+/// The operating system that a pod is made for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodOs {
+    pub name: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Toleration {
+    pub key: String,
+    pub operator: String,
+    pub value: String,
+    pub effect: String,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -194,6 +214,16 @@ pub struct KnownState {
     pub terminated: Option<crate::status::Terminated>,
 }
 
+impl Toleration {
+    /// Whether it covers the taint of nodes that are short of memory, which has no value.
+    pub fn tolerates_memory_pressure(&self) -> bool {
+        let all = self.key.is_empty() && self.operator == "Exists";
+        let named = self.key == "node.kubernetes.io/memory-pressure";
+        let fits = named && (self.operator == "Exists" || self.value.is_empty());
+        (all || fits) && matches!(self.effect.as_str(), "" | "NoSchedule")
+    }
+}
+
 impl KnownContainer {
     /// It has been started at least once, whatever became of it.
     pub fn has_run(&self) -> bool {
@@ -259,6 +289,12 @@ impl Pod {
         let all = status.init_container_statuses.iter().chain(&status.container_statuses);
         all.chain(&status.ephemeral_container_statuses)
             .find(|known| known.name == name)
+    }
+
+    /// The node or the cluster does not work without it, or it is the node's own.
+    pub fn is_critical(&self) -> bool {
+        let source = self.metadata.annotations.get("kubernetes.io/config.source");
+        self.spec.priority >= CRITICAL_PRIORITY || source.is_some_and(|source| source != "api")
     }
 
     pub fn is_deleting(&self) -> bool {

@@ -4,6 +4,7 @@
 //! deleted while its image is pulled and a container killed while another starts.
 
 mod act;
+mod admit;
 mod hook;
 mod image;
 mod inspect;
@@ -34,6 +35,7 @@ use crate::probe::{ProbeKind, Report};
 use crate::resize::Allocation;
 use crate::shared::Shared;
 use crate::{objects, status};
+use admit::Admission;
 use image::{NoImage, ReadyImage};
 use report::Reporter;
 use start::StartError;
@@ -115,6 +117,7 @@ pub struct Worker {
     progress: Progress,
     images: BTreeMap<String, ReadyImage>,
     volumes: Mounted,
+    admission: Admission,
     /// What the node has granted the pod; set with the first input.
     allocation: Option<Allocation>,
     /// When to ask again for what the node had no room for.
@@ -151,6 +154,7 @@ pub fn spawn(shared: Arc<Shared>, input: Input, observed: Observed) -> (Handle, 
         progress: Progress::default(),
         images: BTreeMap::new(),
         volumes: Mounted::default(),
+        admission: Admission::default(),
         allocation: None,
         reconsider_at: None,
         tokens: Arc::default(),
@@ -223,6 +227,7 @@ impl Worker {
 
     /// Plans until nothing is decided about the pod as a whole any more.
     fn plan(&mut self, now: Moment) -> Plan {
+        self.admit();
         self.hold_ports();
         self.require_features();
         loop {

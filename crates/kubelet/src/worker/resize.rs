@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cri::v1;
 
+use super::admit::Admission;
 use super::{Done, Worker};
 use crate::container::resources;
 use crate::moment::Moment;
@@ -43,7 +44,9 @@ impl Worker {
         if let Some(granted) = &self.allocation {
             granted.apply(Arc::make_mut(pod));
         }
-        self.shared.hold(&pod.metadata.uid, pod_compute(pod));
+        if self.admission == Admission::Admitted {
+            self.shared.hold(&pod.metadata.uid, pod_compute(pod));
+        }
     }
 
     pub(super) fn resize(&mut self) {
@@ -107,7 +110,7 @@ impl Shared {
         Ok(())
     }
 
-    fn hold(&self, uid: &str, compute: Compute) {
+    pub(super) fn hold(&self, uid: &str, compute: Compute) {
         self.held.lock().insert(uid.to_owned(), compute);
     }
 

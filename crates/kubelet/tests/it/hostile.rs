@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::node::TestNode;
+use crate::node::{POD_MAX_PIDS, TestNode, phase_is};
 use crate::scenarios::{Scenario, container, output_of, scenarios, shell};
 
 scenarios! {
     volumes_of_the_kubelet_cannot_be_changed,
     a_subpath_outlives_restarts,
+    pods_that_must_not_run_here_are_refused,
+    processes_are_bounded,
 }
 
 /// The pod that changed `..data` had the kubelet remove any directory of the host.
@@ -85,4 +87,66 @@ async fn a_subpath_outlives_restarts(node: Arc<TestNode>) {
         std::fs::read_to_string(host.join("file")).expect("the file"),
         "precious\n"
     );
+}
+
+/// Their creator names the node, so that no scheduler has looked at them.
+async fn pods_that_must_not_run_here_are_refused(node: Arc<TestNode>) {
+    let sysctl = json!({"sysctls": [{"name": "net.ipv4.tcp_syncookies", "value": "0"}]});
+    let cases = [
+        (
+            "windows",
+            json!({"os": {"name": "windows"}}),
+            "PodOSNotSupported",
+            "Failed to admit pod as the OS field",
+        ),
+        (
+            "sysctl",
+            json!({"hostNetwork": true, "securityContext": sysctl}),
+            "SysctlForbidden",
+            "forbidden sysctl: \"net.ipv4.tcp_syncookies\" not allowed with host Net enabled",
+        ),
+        (
+            "greedy",
+            json!({"containers": [{"name": "main", "image": "x", "resources": {"requests": {"cpu": "100000"}}}]}),
+            "OutOfcpu",
+            "Node didn't have enough resource: cpu, requested: 100000000",
+        ),
+    ];
+    for (name, fields, reason, message) in cases {
+        let mut spec = shell("true");
+        for (field, value) in fields.as_object().into_iter().flatten() {
+            spec[field] = value.clone();
+        }
+        node.create_pod(name, spec);
+        let pod = node.wait_for(name, "refused", phase_is("Failed")).await;
+        assert_eq!(pod["status"]["reason"], reason);
+        let told = pod["status"]["message"].as_str().unwrap_or_default();
+        assert!(told.starts_with(&format!("Pod was rejected: {message}")), "{told}");
+        node.wait_for_event(name, reason).await;
+        assert_eq!(node.containers_of(name).await, 0);
+        node.delete(name, 0);
+    }
+}
+
+async fn processes_are_bounded(node: Arc<TestNode>) {
+    let all = node.pods_cgroup("pids", "pids.max").unwrap_or_default();
+    assert!(
+        all.trim().parse::<u64>().is_ok_and(|limit| limit > POD_MAX_PIDS),
+        "all pods may have {all:?}"
+    );
+    let spec = shell(&format!(
+        "i=0; while [ $i -lt {} ]; do sleep 600 & i=$((i+1)); done; echo has all of them",
+        2 * POD_MAX_PIDS
+    ));
+    let mut spec = spec;
+    spec["restartPolicy"] = json!("Never");
+    node.create_pod("bomb", spec);
+    let pod = node.wait_for("bomb", "failed", phase_is("Failed")).await;
+    let log = node.logs("bomb", "main", "").await;
+    assert!(
+        log.contains("can't fork") && !log.contains("has all"),
+        "{log}\n{:#}",
+        pod["status"]
+    );
+    node.delete("bomb", 0);
 }

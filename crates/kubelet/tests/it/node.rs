@@ -15,6 +15,9 @@ use crate::containerd::Containerd;
 
 pub const BUSYBOX: &str = "registry.k8s.io/e2e-test-images/busybox:1.37.0-1";
 
+/// Processes of each pod at most.
+pub const POD_MAX_PIDS: u64 = 200;
+
 /// How long anything may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -60,6 +63,7 @@ impl TestNode {
             root_dir: root.join("k"),
             pod_logs_dir: root.join("logs"),
             cgroup_root: self.cgroup_root(),
+            pod_max_pids: Some(POD_MAX_PIDS),
             // How full the machine's disk is plays no part in these tests.
             eviction_hard: "nodefs.available<10Mi".parse().expect("thresholds"),
             image_gc: ImageGcOptions {
@@ -74,6 +78,21 @@ impl TestNode {
     fn cgroup_root(&self) -> String {
         let name = self.containerd.root().file_name().expect("a name");
         format!("/{}", name.to_string_lossy())
+    }
+
+    /// What a file of the cgroup of all pods says, in the hierarchy that has it.
+    pub fn pods_cgroup(&self, controller: &str, file: &str) -> Option<String> {
+        let own = self.cgroup_root();
+        let below = |root: &str| {
+            Path::new(root)
+                .join(own.trim_start_matches('/'))
+                .join("kubepods")
+                .join(file)
+        };
+        let places = [format!("/sys/fs/cgroup/{controller}"), "/sys/fs/cgroup".to_owned()];
+        places
+            .iter()
+            .find_map(|place| std::fs::read_to_string(below(place)).ok())
     }
 
     /// Creates a pod that is bound to this node already.
