@@ -64,7 +64,7 @@ pub fn watch_newcomers() -> ExitCode {
             // SAFETY: takes only integers.
             unsafe { libc::kill(*pid, libc::SIGSTOP) };
             known.insert(*pid);
-            let is_ours = fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "karve-pod\n");
+            let is_ours = stopped_as(*pid, "karve-pod");
             if is_ours {
                 show("descriptors", fs::read_link(format!("/proc/{pid}/fd/1")));
                 show("root", fs::read_dir(format!("/proc/{pid}/root/")));
@@ -80,6 +80,20 @@ pub fn watch_newcomers() -> ExitCode {
     }
     println!("caught nobody");
     ExitCode::FAILURE
+}
+
+/// Waits until a process has stopped or ended. Answers whether it has stopped under this name.
+fn stopped_as(pid: i32, name: &str) -> bool {
+    // The number, the name in brackets, the state.
+    let start = format!("{pid} ({name}) ");
+    while let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) {
+        match stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()) {
+            Some('T' | 't') => return stat.starts_with(&start),
+            Some('Z' | 'X') | None => return false,
+            Some(_) => std::hint::spin_loop(),
+        }
+    }
+    false
 }
 
 fn trace(pid: i32) -> io::Result<()> {

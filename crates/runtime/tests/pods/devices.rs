@@ -37,9 +37,15 @@ fn try_nodes() -> String {
 }
 
 fn admin(config: &mut v1::ContainerConfig) {
-    security(config).capabilities = Some(v1::Capability {
+    let security = security(config);
+    security.capabilities = Some(v1::Capability {
         add_capabilities: vec!["ALL".into()],
         ..Default::default()
+    });
+    // Where there is AppArmor, its default profile would not even let it mount.
+    security.apparmor = Some(v1::SecurityProfile {
+        profile_type: v1::security_profile::ProfileType::Unconfined.into(),
+        localhost_ref: String::new(),
     });
 }
 
@@ -105,10 +111,10 @@ async fn a_privileged_container_opens_everything() {
     let (log, _) = bed
         .run_to_end(&sandbox, &try_nodes(), |config| security(config).privileged = true)
         .await;
-    assert_eq!(
-        log,
-        "stdout F disk\nstdout F kmsg\nstdout F zero\nstdout F null\nstdout F end\n"
-    );
+    // A machine may have no disk that even root could open.
+    let disk = if disk().is_some() { "stdout F disk\n" } else { "" };
+    let rest = "stdout F kmsg\nstdout F zero\nstdout F null\nstdout F end\n";
+    assert_eq!(log, format!("{disk}{rest}"));
     bed.finish().await;
 }
 

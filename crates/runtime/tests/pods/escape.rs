@@ -69,6 +69,14 @@ async fn processes_have_their_standard_streams_and_nothing_else() {
     bed.finish().await;
 }
 
+/// A long way to the program: the process that looks for it can be caught while it does.
+fn long_path() -> v1::KeyValue {
+    v1::KeyValue {
+        key: "PATH".into(),
+        value: format!("{}/", "/nowhere:".repeat(12_000)).into_bytes(),
+    }
+}
+
 #[tokio::test]
 async fn cve_2016_9962_a_process_that_is_on_its_way_in_cannot_be_traced() {
     if !able() {
@@ -77,11 +85,14 @@ async fn cve_2016_9962_a_process_that_is_on_its_way_in_cannot_be_traced() {
     let bed = Bed::new().await;
     let sandbox = bed.sandbox().await;
     let container = bed
-        .run_with(&sandbox, "", |config| attack(config, &["/karve", "attack-newcomers"]))
+        .run_with(&sandbox, "", |config| {
+            attack(config, &["/karve", "attack-newcomers"]);
+            config.envs = vec![long_path()];
+        })
         .await;
     while bed.status(&container).await.state() == v1::ContainerState::ContainerRunning {
         // It ends together with the container that it was sent into.
-        let _ = bed.try_exec(&container, &["/karve", "unknown"]).await;
+        let _ = bed.try_exec(&container, &["karve", "unknown"]).await;
     }
     let denied = "permission denied";
     let expected = format!(

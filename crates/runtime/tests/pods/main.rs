@@ -1,5 +1,6 @@
 //! The embedded runtime as a kubelet sees it, with real processes. Needs root and a static busybox.
 
+mod apparmor;
 mod bed;
 mod devices;
 mod escape;
