@@ -17,7 +17,7 @@ use crate::layout::{Layout, read, write_private};
 use crate::node::{NodeArgs, NodeClients, NodeFootprint, NodeSetup};
 use crate::run_file::RunFile;
 use crate::token::Token;
-use crate::{kubeconfig, stop, up};
+use crate::{component, kubeconfig, stop, up};
 
 /// How often a server that cannot be reached is asked again, and how often that is told.
 const ASK_EVERY: Duration = Duration::from_millis(500);
@@ -70,6 +70,7 @@ pub async fn run(layout: &Layout, args: JoinArgs) -> Result<()> {
         footprint,
         network: token.network.clone(),
         node_ip,
+        api_servers: component::server_address(&token.server).into_iter().collect(),
         serving,
         chooses_block: false,
         client_authority_pem: token.authority_pem.clone(),

@@ -183,6 +183,8 @@ pub struct NodeSetup {
     pub footprint: NodeFootprint,
     pub network: ClusterNetwork,
     pub node_ip: IpAddr,
+    /// Where nodes reach the server.
+    pub api_servers: BTreeSet<SocketAddr>,
     pub serving: ServingCertificate,
     /// Whether the block of the node's pods was chosen where it was started, and not by the cluster.
     pub chooses_block: bool,
@@ -436,6 +438,9 @@ impl NodeSetup {
         options.cluster_cidrs = vec![self.network.cluster_cidr];
         options.service_cidrs = vec![self.network.service_cidr];
         options.table.clone_from(&self.footprint.proxy_table);
+        options.reserved_ports.clone_from(&self.footprint.reserved_ports);
+        options.kubelet_port = self.args.kubelet_port;
+        options.api_servers.clone_from(&self.api_servers);
         options
     }
 }

@@ -256,6 +256,7 @@ async fn start_node(
         network,
         footprint,
         node_ip,
+        api_servers: [SocketAddr::new(running.advertise, running.secure_port)].into(),
     };
     let clients = NodeClients {
         kubelet: in_process(running, &format!("system:node:{name}"), &["system:nodes"]),

@@ -15,6 +15,14 @@ use crate::objects::{EndpointSlice, Service, ServicePortSpec, addresses};
 const DEFAULT_AFFINITY_S: u32 = 10_800;
 /// A backend numbers endpoints; nothing real comes near this.
 const MAX_ENDPOINTS: usize = 10_000;
+/// Each endpoint of a sticky Service has a chain and a set of its own.
+const MAX_STICKY_ENDPOINTS: usize = 1_000;
+/// The places where one Service can be reached, and the rules that they take all together. Ports, external addresses and
+/// endpoints multiply, and whoever may write a Service may list thousands of each.
+const MAX_FRONTENDS: usize = 1_000;
+const MAX_TARGETS: usize = 100_000;
+/// The blocks that a Service's clients may be restricted to.
+const MAX_SOURCE_RANGES: usize = 1_000;
 
 /// One port of one Service.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +30,8 @@ pub struct ServicePort {
     /// `namespace/name`, with `:port` if the port has a name.
     pub name: String,
     pub protocol: Protocol,
+    /// When the Service was created.
+    pub created: String,
     pub frontends: Vec<Frontend>,
     /// How long a client keeps its endpoint after its last connection; without it each connection is on its own.
     pub affinity_s: Option<u32>,
@@ -34,6 +44,8 @@ pub struct ServicePort {
 pub struct Frontend {
     pub place: Place,
     pub clients: Clients,
+    /// The Service's own address, which no other Service can have.
+    pub own: bool,
     pub masquerade: Masquerade,
     /// If not empty, only clients in these blocks are let in.
     pub allowed: Vec<Cidr>,
@@ -77,20 +89,88 @@ pub enum Target {
     Drop,
 }
 
-/// The ports of a Service, as a node of that name treats them.
-pub fn service_ports(service: &Service, slices: &[&EndpointSlice], node_name: &str) -> Vec<ServicePort> {
+/// What a proxy knows of its node and cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Surroundings {
+    pub node_name: String,
+    /// The blocks of all pods and of all Services' own addresses, as far as they are known.
+    pub pod_blocks: Vec<Cidr>,
+    pub service_blocks: Vec<Cidr>,
+}
+
+impl Surroundings {
+    /// Whether a Service may be reached at an address that somebody else has not given to it. Those of pods and of
+    /// Services are theirs, and those of a link or of the machine itself are no Service's.
+    fn permits(&self, address: IpAddr) -> bool {
+        let blocks = self.pod_blocks.iter().chain(&self.service_blocks);
+        !is_special(address) && !blocks.into_iter().any(|block| block.contains(address))
+    }
+}
+
+/// The ports of a Service, as a proxy with these surroundings treats them.
+pub fn service_ports(service: &Service, slices: &[&EndpointSlice], around: &Surroundings) -> Vec<ServicePort> {
     let cluster_ips = cluster_ips(service);
     if cluster_ips.is_empty() {
         return Vec::new();
     }
-    let ports = service.spec.ports.iter();
-    let known = ports.filter_map(|port| Some((port, protocol(&port.protocol)?)));
+    let ports = service.spec.ports.iter().filter(|port| port.port != 0);
+    let known: Vec<(&ServicePortSpec, Protocol)> = ports
+        .filter_map(|port| Some((port, protocol(&port.protocol)?)))
+        .take(MAX_FRONTENDS / cluster_ips.len().max(1))
+        .collect();
+    let places: Vec<_> = known
+        .iter()
+        .map(|(port, _)| external_places(service, port, &cluster_ips, around))
+        .collect();
+    // The Service's own addresses come first.
+    let room = MAX_FRONTENDS.saturating_sub(known.len() * cluster_ips.len());
+    let external = room / known.len().max(1);
+    let frontends: usize = places
+        .iter()
+        .map(|places| places.len().min(external) + cluster_ips.len())
+        .sum();
+    let targets = (MAX_TARGETS / frontends.max(1)).clamp(1, MAX_ENDPOINTS);
     known
-        .map(|(port, protocol)| {
-            let candidates = candidates(slices, port, node_name);
-            service_port(service, port, protocol, &cluster_ips, &candidates)
+        .into_iter()
+        .zip(places)
+        .map(|((port, protocol), mut places)| {
+            places.truncate(external);
+            let candidates = candidates(slices, port, &around.node_name, targets.min(max_endpoints(service)));
+            service_port(service, port, protocol, &cluster_ips, places, &candidates)
         })
         .collect()
+}
+
+/// The addresses that a Service names although they are not for it to have.
+pub fn foreign_addresses(service: &Service, around: &Surroundings) -> Vec<IpAddr> {
+    let own = cluster_ips(service);
+    if own.is_empty() {
+        return Vec::new();
+    }
+    let external = external_addresses(service).map(|(ip, _)| ip);
+    external
+        .filter(|ip| !own.contains(ip) && !around.permits(*ip))
+        .collect()
+}
+
+fn max_endpoints(service: &Service) -> usize {
+    match is_sticky(service) {
+        true => MAX_STICKY_ENDPOINTS,
+        false => MAX_ENDPOINTS,
+    }
+}
+
+fn is_sticky(service: &Service) -> bool {
+    service.spec.session_affinity == "ClientIP"
+}
+
+/// Addresses that lead to whoever asks, to everybody, or nowhere beyond a link.
+fn is_special(address: IpAddr) -> bool {
+    let link_local = match address {
+        IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
+        IpAddr::V6(address) => address.is_unicast_link_local() || address.to_ipv4_mapped().is_some(),
+    };
+    link_local || address.is_unspecified() || address.is_loopback() || address.is_multicast()
 }
 
 /// Orders the endpoints of `new` so that as few as possible stand elsewhere than in `old`.
@@ -132,17 +212,19 @@ struct Candidate {
     draining: bool,
 }
 
-fn candidates(slices: &[&EndpointSlice], port: &ServicePortSpec, node_name: &str) -> Vec<Candidate> {
+fn candidates(slices: &[&EndpointSlice], port: &ServicePortSpec, node_name: &str, at_most: usize) -> Vec<Candidate> {
     let mut candidates: Vec<Candidate> = Vec::new();
     for slice in slices {
         let is_port = |offered: &&crate::objects::EndpointPort| {
             offered.name == port.name && protocol(&offered.protocol) == protocol(&port.protocol)
         };
-        let Some(number) = slice.ports.iter().find(is_port).and_then(|port| port.port) else {
+        let number = slice.ports.iter().find(is_port).and_then(|port| port.port);
+        let Some(number) = number.filter(|number| *number != 0) else {
             continue;
         };
         for endpoint in &slice.endpoints {
-            let Some(ip) = endpoint.addresses.first().and_then(|text| text.parse().ok()) else {
+            let ip: Option<IpAddr> = endpoint.addresses.first().and_then(|text| text.parse().ok());
+            let Some(ip) = ip.filter(|ip| !is_special(*ip)) else {
                 continue;
             };
             candidates.push(Candidate {
@@ -156,7 +238,7 @@ fn candidates(slices: &[&EndpointSlice], port: &ServicePortSpec, node_name: &str
     // A pod may stand in two slices while it moves between them; the one that is ready counts.
     candidates.sort_by_key(|candidate| (candidate.address, !candidate.ready));
     candidates.dedup_by_key(|candidate| candidate.address);
-    candidates.truncate(MAX_ENDPOINTS);
+    candidates.truncate(at_most);
     candidates
 }
 
@@ -190,6 +272,7 @@ fn service_port(
     port: &ServicePortSpec,
     protocol: Protocol,
     cluster_ips: &[IpAddr],
+    external: Vec<(Place, Vec<Cidr>)>,
     candidates: &[Candidate],
 ) -> ServicePort {
     let spec = &service.spec;
@@ -204,13 +287,14 @@ fn service_port(
         frontends.push(Frontend {
             place: Place::Address(SocketAddr::new(ip, port.port)),
             clients: Clients::Anyone,
+            own: true,
             masquerade: Masquerade::Outsiders,
             allowed: Vec::new(),
             target: target(candidates, ip.is_ipv4(), internal_local),
         });
     }
     let external_local = spec.external_traffic_policy.as_deref() == Some("Local");
-    for (place, allowed) in external_places(service, port, cluster_ips) {
+    for (place, allowed) in external {
         frontends.extend(external_frontends(place, allowed, external_local, candidates));
     }
     let affinity = spec.session_affinity_config.as_ref();
@@ -218,8 +302,9 @@ fn service_port(
     ServicePort {
         name: format!("{}/{}{suffix}", service.metadata.namespace, service.metadata.name),
         protocol,
+        created: service.metadata.creation_timestamp.clone(),
         frontends,
-        affinity_s: (spec.session_affinity == "ClientIP").then(|| timeout.unwrap_or(DEFAULT_AFFINITY_S)),
+        affinity_s: is_sticky(service).then(|| timeout.unwrap_or(DEFAULT_AFFINITY_S)),
         local: candidates
             .iter()
             .filter(|candidate| candidate.local)
@@ -228,8 +313,24 @@ fn service_port(
     }
 }
 
+/// The addresses at which clients outside of the cluster reach a Service; `true` for those of a load balancer.
+fn external_addresses(service: &Service) -> impl Iterator<Item = (IpAddr, bool)> {
+    let external = addresses(&service.spec.external_ips).into_iter().map(|ip| (ip, false));
+    let ingress = service.status.load_balancer.ingress.iter();
+    let direct = ingress.filter(|ingress| ingress.ip_mode.as_deref() != Some("Proxy"));
+    let balanced = addresses(direct.map(|ingress| &ingress.ip))
+        .into_iter()
+        .map(|ip| (ip, true));
+    external.chain(balanced.filter(|_| service.spec.kind == "LoadBalancer"))
+}
+
 /// Where clients outside of the cluster come in, each with the blocks they must come from.
-fn external_places(service: &Service, port: &ServicePortSpec, cluster_ips: &[IpAddr]) -> Vec<(Place, Vec<Cidr>)> {
+fn external_places(
+    service: &Service,
+    port: &ServicePortSpec,
+    cluster_ips: &[IpAddr],
+    around: &Surroundings,
+) -> Vec<(Place, Vec<Cidr>)> {
     let spec = &service.spec;
     let of_family = |ip: &IpAddr| {
         cluster_ips
@@ -237,17 +338,12 @@ fn external_places(service: &Service, port: &ServicePortSpec, cluster_ips: &[IpA
             .any(|cluster_ip| cluster_ip.is_ipv4() == ip.is_ipv4())
     };
     let at = |ip: IpAddr| Place::Address(SocketAddr::new(ip, port.port));
-    let mut places: Vec<(Place, Vec<Cidr>)> = Vec::new();
-    let external = addresses(&spec.external_ips).into_iter().filter(of_family);
-    places.extend(external.map(|ip| (at(ip), Vec::new())));
-    if spec.kind == "LoadBalancer" {
-        let ingress = service.status.load_balancer.ingress.iter();
-        let direct = ingress.filter(|ingress| ingress.ip_mode.as_deref() != Some("Proxy"));
-        let ips = addresses(direct.map(|ingress| &ingress.ip))
-            .into_iter()
-            .filter(of_family);
-        places.extend(ips.map(|ip| (at(ip), source_ranges(service, ip.is_ipv4()))));
-    }
+    let permitted = external_addresses(service).filter(|(ip, _)| of_family(ip) && around.permits(*ip));
+    let restricted = |(ip, balanced): (IpAddr, bool)| match balanced {
+        true => (at(ip), source_ranges(service, ip.is_ipv4())),
+        false => (at(ip), Vec::new()),
+    };
+    let mut places: Vec<(Place, Vec<Cidr>)> = permitted.take(MAX_FRONTENDS).map(restricted).collect();
     if matches!(spec.kind.as_str(), "NodePort" | "LoadBalancer") && port.node_port != 0 {
         let families: BTreeSet<bool> = cluster_ips.iter().map(IpAddr::is_ipv4).collect();
         let port = port.node_port;
@@ -267,6 +363,7 @@ fn external_places(service: &Service, port: &ServicePortSpec, cluster_ips: &[IpA
 /// said by a block without hosts.
 fn source_ranges(service: &Service, ipv4: bool) -> Vec<Cidr> {
     let ranges = &service.spec.load_balancer_source_ranges;
+    let ranges = &ranges[..ranges.len().min(MAX_SOURCE_RANGES)];
     let parsed: Vec<Cidr> = ranges.iter().filter_map(|text| loose_cidr(text.trim())).collect();
     let of_family: Vec<Cidr> = parsed.iter().copied().filter(|block| block.is_ipv4() == ipv4).collect();
     if ranges.is_empty() || !of_family.is_empty() {
@@ -289,6 +386,7 @@ fn external_frontends(place: Place, allowed: Vec<Cidr>, local_only: bool, candid
     let everyone = Frontend {
         place,
         clients: Clients::Anyone,
+        own: false,
         masquerade: if local_only {
             Masquerade::Outsiders
         } else {

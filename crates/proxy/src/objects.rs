@@ -12,6 +12,9 @@ pub struct Metadata {
     pub namespace: String,
     pub uid: String,
     pub resource_version: String,
+    /// As RFC 3339 writes it, so that older ones sort first.
+    #[serde(deserialize_with = "or_default")]
+    pub creation_timestamp: String,
     pub labels: Labels,
 }
 
@@ -141,6 +144,42 @@ pub struct EndpointPort {
     pub protocol: String,
 }
 
+/// A Node, of which only the addresses matter.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Node {
+    pub metadata: Metadata,
+    pub status: NodeStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct NodeStatus {
+    #[serde(deserialize_with = "or_default")]
+    pub addresses: Vec<NodeAddress>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct NodeAddress {
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub address: String,
+}
+
+/// A node has one or two internal addresses; it writes the list itself.
+const MAX_NODE_ADDRESSES: usize = 8;
+
+impl Node {
+    pub fn internal_addresses(&self) -> Vec<IpAddr> {
+        let internal = self.status.addresses.iter().filter(|entry| entry.kind == "InternalIP");
+        addresses(internal.map(|entry| &entry.address))
+            .into_iter()
+            .take(MAX_NODE_ADDRESSES)
+            .collect()
+    }
+}
+
 impl EndpointSlice {
     /// The Service that the slice is of.
     pub fn service(&self) -> Option<Key> {
@@ -161,6 +200,24 @@ impl EndpointConditions {
 
     pub fn is_terminating(&self) -> bool {
         self.terminating.unwrap_or(false)
+    }
+}
+
+impl Object for Node {
+    fn decode(object: &bytes::Bytes) -> Result<Node, serde_json::Error> {
+        serde_json::from_slice(object)
+    }
+
+    fn namespace(&self) -> &str {
+        &self.metadata.namespace
+    }
+
+    fn name(&self) -> &str {
+        &self.metadata.name
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.metadata.resource_version
     }
 }
 

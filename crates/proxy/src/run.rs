@@ -1,20 +1,22 @@
 //! Following the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::kinds;
 use client::{Backoff, Cache, Client, Informers, Key, Selection};
-use network::Cidr;
+use network::{Cidr, Protocol};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::conntrack::Udp;
-use crate::model::{ServicePort, service_ports};
+use crate::model::{ServicePort, Surroundings, foreign_addresses, service_ports};
 use crate::nftables::{self, Nftables, NftablesError, NftablesOptions};
-use crate::objects::{EndpointSlice, Service};
+use crate::objects::{EndpointSlice, Node, Service};
 use crate::reachable;
 
 /// What a node's proxy has to know.
@@ -27,6 +29,12 @@ pub struct ProxyOptions {
     pub cluster_cidrs: Vec<Cidr>,
     /// The blocks of all Services' own addresses; may be empty if they are not known.
     pub service_cidrs: Vec<Cidr>,
+    /// Ports of this machine that the node's own components listen on; no Service leads away from them.
+    pub reserved_ports: BTreeSet<(Protocol, u16)>,
+    /// Where API servers answer; no Service leads away from there.
+    pub api_servers: BTreeSet<SocketAddr>,
+    /// The port of kubelets: no Service leads away from it at the address of any node.
+    pub kubelet_port: u16,
     /// The name of the tables of packet rules; nobody else's.
     pub table: String,
     /// Set to true once the rules hold every Service that the first list returned.
@@ -44,6 +52,8 @@ const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_s
 /// Objects that are none of a proxy's business.
 const SELECTOR: &str = "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name";
 const BY_SERVICE: &str = "service";
+/// Addresses of a Service that are told at once.
+const MAX_TOLD: usize = 8;
 
 impl ProxyOptions {
     pub fn new(client: Client, node_name: impl Into<String>) -> ProxyOptions {
@@ -52,6 +62,9 @@ impl ProxyOptions {
             node_name: node_name.into(),
             cluster_cidrs: Vec::new(),
             service_cidrs: Vec::new(),
+            reserved_ports: BTreeSet::new(),
+            api_servers: BTreeSet::new(),
+            kubelet_port: 10250,
             table: DEFAULT_TABLE.to_owned(),
             ready: watch::Sender::new(false),
         }
@@ -100,6 +113,7 @@ pub async fn run(options: ProxyOptions) -> Result<(), NftablesError> {
 #[derive(Default)]
 struct Changed {
     keys: Mutex<BTreeSet<Key>>,
+    nodes: AtomicBool,
     woken: Notify,
 }
 
@@ -108,10 +122,18 @@ impl Changed {
         self.keys.lock().insert(key);
         self.woken.notify_one();
     }
+
+    fn nodes_changed(&self) {
+        self.nodes.store(true, Ordering::Relaxed);
+        self.woken.notify_one();
+    }
 }
 
 struct Proxy {
-    node_name: String,
+    around: Surroundings,
+    api_servers: BTreeSet<SocketAddr>,
+    kubelet_port: u16,
+    nodes: Arc<Cache<Node>>,
     services: Arc<Cache<Service>>,
     slices: Arc<Cache<EndpointSlice>>,
     changed: Arc<Changed>,
@@ -127,7 +149,13 @@ impl Proxy {
             cluster_cidrs: options.cluster_cidrs.clone(),
             service_cidrs: options.service_cidrs.clone(),
             masquerade_bit: MASQUERADE_BIT,
+            reserved_ports: options.reserved_ports.clone(),
         })?;
+        let around = Surroundings {
+            node_name: options.node_name.clone(),
+            pod_blocks: options.cluster_cidrs.clone(),
+            service_blocks: options.service_cidrs.clone(),
+        };
         let informers = Informers::new(options.client.clone());
         let selection = Selection {
             label_selector: SELECTOR.to_owned(),
@@ -139,10 +167,21 @@ impl Proxy {
             slice.service().map(|key| key.to_string()).into_iter().collect()
         });
         let changed = Arc::new(Changed::default());
-        let sink = changed.clone();
+        let (sink, guarded) = (changed.clone(), around.clone());
         services.on_change(move |old, new| {
             if let Some(service) = new.or(old) {
                 sink.add(client::Object::key(service.as_ref()));
+            }
+            if let Some(service) = new {
+                tell_foreign_addresses(service, &guarded);
+            }
+        });
+        let nodes = informers.cache::<Node>(&kinds::node::NODE);
+        let sink = changed.clone();
+        nodes.on_change(move |old, new| {
+            let addresses = |node: Option<&Arc<Node>>| node.map(|node| node.internal_addresses());
+            if addresses(old) != addresses(new) {
+                sink.nodes_changed();
             }
         });
         let sink = changed.clone();
@@ -154,7 +193,10 @@ impl Proxy {
             }
         });
         Ok(Proxy {
-            node_name: options.node_name.clone(),
+            around,
+            api_servers: options.api_servers.clone(),
+            kubelet_port: options.kubelet_port,
+            nodes,
             services,
             slices,
             changed,
@@ -166,9 +208,11 @@ impl Proxy {
     /// Applies what has changed. The kernel's part may take a while, so it is done off the async threads.
     async fn step(&mut self, resync: bool) -> Result<(), NftablesError> {
         let keys = std::mem::take(&mut *self.changed.keys.lock());
+        let nodes_changed = self.changed.nodes.swap(false, Ordering::Relaxed);
+        let protected = (resync || nodes_changed).then(|| self.protected());
         let services: BTreeMap<Key, Vec<ServicePort>> = keys.iter().map(|key| (key.clone(), self.ports(key))).collect();
         let rules = self.rules.clone();
-        let work = move || apply(&mut rules.lock(), services, resync);
+        let work = move || apply(&mut rules.lock(), services, protected, resync);
         let applied = tokio::task::spawn_blocking(work).await;
         applied.unwrap_or_else(|panic| Err(NftablesError::Interrupted(panic.to_string())))?;
         for key in keys {
@@ -189,11 +233,39 @@ impl Proxy {
         };
         let slices = self.slices.by(BY_SERVICE, key.as_str());
         let slices: Vec<&EndpointSlice> = slices.iter().map(AsRef::as_ref).collect();
-        service_ports(&service, &slices, &self.node_name)
+        service_ports(&service, &slices, &self.around)
+    }
+
+    /// Where the components of the cluster answer.
+    fn protected(&self) -> BTreeSet<SocketAddr> {
+        let nodes = self.nodes.all();
+        let addresses = nodes.iter().flat_map(|node| node.internal_addresses());
+        let kubelets = addresses.map(|address| SocketAddr::new(address, self.kubelet_port));
+        kubelets.chain(self.api_servers.iter().copied()).collect()
     }
 }
 
-fn apply(rules: &mut Nftables, services: BTreeMap<Key, Vec<ServicePort>>, resync: bool) -> Result<(), NftablesError> {
+fn tell_foreign_addresses(service: &Service, around: &Surroundings) {
+    let foreign = foreign_addresses(service, around);
+    if foreign.is_empty() {
+        return;
+    }
+    let shown: Vec<String> = foreign.iter().take(MAX_TOLD).map(ToString::to_string).collect();
+    tracing::warn!(
+        service = %client::Object::key(service), addresses = shown.join(", "), count = foreign.len(),
+        "external addresses are ignored: they are those of pods, of Services, of a link or of every machine"
+    );
+}
+
+fn apply(
+    rules: &mut Nftables,
+    services: BTreeMap<Key, Vec<ServicePort>>,
+    protected: Option<BTreeSet<SocketAddr>>,
+    resync: bool,
+) -> Result<(), NftablesError> {
+    if let Some(protected) = protected {
+        rules.protect(protected)?;
+    }
     let mut step = rules.apply(services)?;
     if resync {
         rules.resync()?;

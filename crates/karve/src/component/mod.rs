@@ -11,6 +11,7 @@ pub mod scheduler;
 mod serving;
 mod trust;
 
+use std::net::SocketAddr;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -52,6 +53,14 @@ async fn lead<C: Future<Output = ()>>(
 pub fn connect(path: &Path) -> Result<Client> {
     let config = Config::from_kubeconfig(path, None).with_context(|| format!("cannot use {}", path.display()))?;
     Ok(Client::connect(config)?)
+}
+
+/// Where a server answers whose URL has an address; one with a name is looked up when it is asked.
+pub fn server_address(url: &str) -> Option<SocketAddr> {
+    let authority = url.strip_prefix("https://").unwrap_or(url).split('/').next()?;
+    let host = authority.trim_start_matches('[').trim_end_matches(']');
+    let with_port = authority.parse().ok();
+    with_port.or_else(|| Some(SocketAddr::new(host.parse().ok()?, 443)))
 }
 
 /// The name of this machine, as the kernel has it.

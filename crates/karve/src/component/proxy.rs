@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
+use client::{Client, Config};
 use network::Cidr;
 use proxy::ProxyOptions;
 
-use super::{connect, host_name, marks};
+use super::{host_name, marks, server_address};
 
 /// Upstream's flags of kube-proxy, as far as they are supported.
 #[derive(Args, Clone, Debug)]
@@ -34,9 +35,13 @@ pub async fn run(args: ProxyArgs) -> Result<()> {
         return Ok(proxy::remove(proxy::DEFAULT_TABLE, &[])?);
     }
     let name = args.hostname_override.clone().unwrap_or_else(host_name);
-    let client = connect(&args.kubeconfig)?;
+    let path = &args.kubeconfig;
+    let config = Config::from_kubeconfig(path, None).with_context(|| format!("cannot use {}", path.display()))?;
+    let api_servers = server_address(&config.server).into_iter().collect();
+    let client = Client::connect(config)?;
     let _telling = marks::tell(&client);
     let mut options = ProxyOptions::new(client, name);
     options.cluster_cidrs = args.cluster_cidr;
+    options.api_servers = api_servers;
     Ok(proxy::run(options).await?)
 }

@@ -137,6 +137,7 @@ fn sets() -> [Set; 3] {
         value: None,
         interval: false,
         dynamic: false,
+        size: None,
     };
     let (interface, mac) = (Type::InterfaceName, Type::HardwareAddress);
     [

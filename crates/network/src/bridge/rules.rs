@@ -199,6 +199,7 @@ fn sets(ipv4: bool) -> [Set; 3] {
         value,
         interval: false,
         dynamic: false,
+        size: None,
     };
     [
         set(names.ports, &[Type::Protocol, Type::Port], target()),

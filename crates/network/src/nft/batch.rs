@@ -137,9 +137,7 @@ impl Batch {
                         .be32(wire::SET_DATA_LENGTH, data_bytes(types));
                 }
             }
-            if set.interval && set.key.len() > 1 {
-                write_fields(w, &set.key);
-            }
+            write_description(w, set);
             if matches!(set.key[..], [Type::Mark | Type::InterfaceName]) {
                 w.attribute(wire::SET_USERDATA, &wire::HOST_BYTE_ORDER);
             }
@@ -283,15 +281,25 @@ fn write_key(w: &mut Writer, kind: u16, key: &[u8]) {
     });
 }
 
-fn write_fields(w: &mut Writer, types: &[Type]) {
+/// How large a set may get, and where the parts of ranges are in its keys.
+fn write_description(w: &mut Writer, set: &Set) {
+    let has_fields = set.interval && set.key.len() > 1;
+    if !has_fields && set.size.is_none() {
+        return;
+    }
     w.nest(wire::SET_DESCRIPTION, |w| {
-        w.nest(wire::DESCRIPTION_CONCATENATION, |w| {
-            for part in types {
-                w.nest(wire::LIST_ELEMENT, |w| {
-                    w.be32(wire::FIELD_LENGTH, part.bytes());
-                });
-            }
-        });
+        if let Some(size) = set.size {
+            w.be32(wire::DESCRIPTION_SIZE, size);
+        }
+        if has_fields {
+            w.nest(wire::DESCRIPTION_CONCATENATION, |w| {
+                for part in &set.key {
+                    w.nest(wire::LIST_ELEMENT, |w| {
+                        w.be32(wire::FIELD_LENGTH, part.bytes());
+                    });
+                }
+            });
+        }
     });
 }
 

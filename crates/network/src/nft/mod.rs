@@ -97,6 +97,8 @@ pub struct Set {
     pub interval: bool,
     /// Rules add elements, which expire.
     pub dynamic: bool,
+    /// How many elements it takes; without it as many as there is memory for.
+    pub size: Option<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

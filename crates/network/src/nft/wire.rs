@@ -35,6 +35,7 @@ pub const HOST_BYTE_ORDER: [u8; 6] = {
     let [a, b, c, d] = 1u32.to_ne_bytes();
     [0, 4, a, b, c, d]
 };
+pub const DESCRIPTION_SIZE: u16 = 1;
 pub const DESCRIPTION_CONCATENATION: u16 = 2;
 pub const FIELD_LENGTH: u16 = 1;
 

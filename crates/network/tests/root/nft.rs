@@ -27,6 +27,7 @@ fn map(name: &str, key: &[Type], value: ValueType) -> Set {
         value: Some(value),
         interval: false,
         dynamic: false,
+        size: None,
     }
 }
 

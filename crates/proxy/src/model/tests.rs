@@ -23,12 +23,20 @@ fn slice(ports: &str, endpoints: &[&str]) -> EndpointSlice {
     serde_json::from_value(serde_json::json!({"endpoints": endpoints, "ports": ports})).unwrap()
 }
 
+fn around() -> Surroundings {
+    Surroundings {
+        node_name: "here".to_owned(),
+        pod_blocks: vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/56".parse().unwrap()],
+        service_blocks: vec!["10.96.0.0/16".parse().unwrap(), "fd00:96::/112".parse().unwrap()],
+    }
+}
+
 fn check(service: &str, slices: &[EndpointSlice], expected: Expect) {
     let mut service: Service = parse(service);
     service.metadata.namespace = "default".to_owned();
     service.metadata.name = "web".to_owned();
     let slices: Vec<&EndpointSlice> = slices.iter().collect();
-    let ports = service_ports(&service, &slices, "here");
+    let ports = service_ports(&service, &slices, &around());
     let text: Vec<String> = ports.iter().map(ServicePort::to_string).collect();
     expected.assert_eq(&text.join("\n"));
 }
@@ -240,4 +248,109 @@ fn endpoints_move_as_little_as_possible() {
     check("abcd", "cxyz", "xycz");
     check("dbca", "abcd", "dbca");
     check("abcd", "", "");
+}
+
+#[test]
+fn addresses_of_others_are_no_services() {
+    let spec = "
+spec:
+  type: LoadBalancer
+  clusterIP: 10.96.0.10
+  externalIPs: [10.244.1.7, 10.96.0.1, 10.96.0.10, 127.0.0.1, 169.254.169.254, 0.0.0.0, 224.0.0.1, 255.255.255.255, 203.0.113.5]
+  ports: [{name: http, port: 80}]
+status: {loadBalancer: {ingress: [{ip: 10.244.0.9}, {ip: 127.0.0.2}, {ip: 203.0.113.9}]}}";
+    check(
+        spec,
+        &[slice(HTTP, &["10.244.0.5 here"])],
+        expect![[r#"
+            default/web:http Tcp
+              10.96.0.10:80 → 10.244.0.5:8080; outsiders masqueraded
+              203.0.113.5:80 → 10.244.0.5:8080; masqueraded
+              203.0.113.9:80 → 10.244.0.5:8080; masqueraded"#]],
+    );
+    let foreign = foreign_addresses(&parse(spec), &around());
+    let foreign: Vec<String> = foreign.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        foreign.join(" "),
+        "10.244.1.7 10.96.0.1 127.0.0.1 169.254.169.254 0.0.0.0 224.0.0.1 255.255.255.255 10.244.0.9 127.0.0.2"
+    );
+    check(
+        "
+spec:
+  clusterIP: 'fd00:96::10'
+  externalIPs: ['fd00:244::7', 'fd00:96::1', '::1', 'fe80::1', 'ff02::1', '::ffff:127.0.0.1', '::', 'fd00:5::5']
+  ports: [{name: http, port: 80}]",
+        &[],
+        expect![[r#"
+            default/web:http Tcp
+              [fd00:96::10]:80 → reject
+              [fd00:5::5]:80 → reject"#]],
+    );
+}
+
+#[test]
+fn endpoints_that_nobody_can_be_are_passed_over() {
+    let addresses = [
+        "127.0.0.1",
+        "0.0.0.0",
+        "169.254.169.254",
+        "224.0.0.1",
+        "::1",
+        "::ffff:127.0.0.1",
+        "fe80::1",
+        "x",
+    ];
+    let lines: Vec<String> = addresses.iter().map(|address| format!("{address} here")).collect();
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    let zero = "[{name: http, port: 0, protocol: TCP}]";
+    check(
+        "
+spec:
+  clusterIPs: [10.96.0.10, 'fd00:96::10']
+  ports: [{name: http, port: 80}, {name: none, port: 0}]",
+        &[slice(HTTP, &lines), slice(zero, &["10.244.0.5 here"])],
+        expect![[r#"
+            default/web:http Tcp
+              10.96.0.10:80 → reject
+              [fd00:96::10]:80 → reject"#]],
+    );
+}
+
+/// What one Service makes of rules is bounded whatever it lists.
+#[test]
+fn a_greedy_service_costs_no_more_than_a_large_one() {
+    let list = |count: u32, entry: &dyn Fn(u32) -> serde_json::Value| (0..count).map(entry).collect::<Vec<_>>();
+    let address = |first: u8, number: u32| format!("{first}.{}.{}.7", number / 256, number % 256);
+    let service: Service = serde_json::from_value(serde_json::json!({
+        "spec": {
+            "type": "LoadBalancer", "clusterIP": "10.96.0.10", "sessionAffinity": "None",
+            "ports": list(5_000, &|port| serde_json::json!({"name": format!("p{port}"), "port": port + 1})),
+            "externalIPs": list(5_000, &|number| address(203, number).into()),
+            "loadBalancerSourceRanges": list(20_000, &|number| format!("{}/32", address(198, number)).into()),
+        },
+        "status": {"loadBalancer": {"ingress": list(5_000, &|number| serde_json::json!({"ip": address(204, number)}))}},
+    }))
+    .unwrap();
+    let endpoints: Vec<String> = (0..5_000)
+        .map(|number| format!("{} here", address(10, number)))
+        .collect();
+    let endpoints: Vec<&str> = endpoints.iter().map(String::as_str).collect();
+    let ports = serde_json::to_string(&list(
+        5_000,
+        &|port| serde_json::json!({"name": format!("p{port}"), "port": 8080, "protocol": "TCP"}),
+    ));
+    let slice = slice(&ports.unwrap(), &endpoints);
+    let ports = service_ports(&service, &[&slice], &around());
+    let frontends: Vec<&Frontend> = ports.iter().flat_map(|port| &port.frontends).collect();
+    let targets = frontends.iter().map(|frontend| match &frontend.target {
+        Target::Endpoints(endpoints) => endpoints.len(),
+        _ => 0,
+    });
+    assert!(frontends.len() <= MAX_FRONTENDS, "{}", frontends.len());
+    assert!(targets.sum::<usize>() <= MAX_TARGETS);
+    assert!(
+        frontends
+            .iter()
+            .all(|frontend| frontend.allowed.len() <= MAX_SOURCE_RANGES)
+    );
 }

@@ -152,11 +152,16 @@ impl Fragment {
             self.rules.add_chain(name.clone(), None, rules);
             self.rules.add_set(Set {
                 dynamic: true,
+                size: Some(MAX_CLIENTS),
                 ..set(name, &[layout.address()], None)
             });
         }
     }
 }
+
+/// Clients of an endpoint that are remembered at most: anybody may send packets in any number of names. A client that
+/// does not fit is led to a random endpoint, as without affinity.
+const MAX_CLIENTS: u32 = 65_535;
 
 fn lead_to(layout: &Layout, endpoint: SocketAddr) -> Vec<Expression> {
     let start = Register(0);
@@ -204,16 +209,20 @@ fn plain(address: SocketAddr) -> String {
     format!("{}-{}", address.ip(), address.port()).replace(':', "_")
 }
 
-/// Without the blocks that lie in others: the kernel refuses ranges that overlap.
-fn outermost(blocks: &[Cidr]) -> BTreeSet<Cidr> {
-    let within = |block: &Cidr, other: &Cidr| {
-        other != block && other.prefix() <= block.prefix() && other.contains(block.address())
-    };
-    let alone = |block: &&Cidr| !blocks.iter().any(|other| within(block, other));
-    blocks.iter().filter(alone).copied().collect()
+/// Without the blocks that lie in others: the kernel refuses ranges that overlap. Two blocks never overlap in part, so
+/// that in the order of their first addresses a block follows the one it lies in.
+pub fn outermost(blocks: &[Cidr]) -> Vec<Cidr> {
+    let sorted: BTreeSet<Cidr> = blocks.iter().copied().collect();
+    let mut outermost: Vec<Cidr> = Vec::new();
+    for block in sorted {
+        if !outermost.last().is_some_and(|last| last.contains(block.address())) {
+            outermost.push(block);
+        }
+    }
+    outermost
 }
 
-fn protocol_number(protocol: Protocol) -> u8 {
+pub fn protocol_number(protocol: Protocol) -> u8 {
     let number = match protocol {
         Protocol::Tcp => libc::IPPROTO_TCP,
         Protocol::Udp => libc::IPPROTO_UDP,

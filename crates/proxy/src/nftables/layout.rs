@@ -18,10 +18,9 @@
 //! So an endpoint that comes or goes changes a few elements and no rule. That is a matter of microseconds at any
 //! number of Services, whereas a changed rule or verdict makes the kernel walk all that can be reached from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use network::Cidr;
 use network::nft::matching::{
     Side, address_in, address_local, address_registers, load_address, load_protocol_and_port, marked, set_mark_bits,
     transport_protocol,
@@ -30,6 +29,8 @@ use network::nft::{
     Base, ChainKind, Comparison, ConntrackKey, Expression, Family, Hook, Nat, Register, Set, Table, Type, ValueType,
     Verdict, priority,
 };
+
+use network::{Cidr, Protocol};
 
 use super::ruleset::Ruleset;
 use crate::model::Masquerade;
@@ -43,6 +44,8 @@ pub struct Layout {
     pub service_cidrs: Vec<Cidr>,
     /// The bit of a packet's mark that says it is to be masqueraded.
     pub masquerade_bit: u32,
+    /// Ports of this machine that stay its own.
+    pub reserved_ports: BTreeSet<(Protocol, u16)>,
 }
 
 /// Which destinations a lookup is about. Those for outsiders are looked at first.
@@ -79,6 +82,9 @@ pub const HAIRPIN: &str = "hairpin";
 /// Destinations with restricted clients, and destination . client for those let in.
 pub const RESTRICTED: &str = "restricted";
 pub const ALLOWED: &str = "allowed";
+/// Destinations that are as they are, and ports of this machine that are: no Service's to have.
+pub const PROTECTED: &str = "protected";
+pub const OWN_PORTS: &str = "own-ports";
 
 impl View {
     pub const ALL: [View; 4] = [View::Cluster, View::Node, View::ClusterOutside, View::NodeOutside];
@@ -147,6 +153,8 @@ impl Layout {
         rules.add_set(set(HAIRPIN, &pair, None));
         let destination = self.destination(View::Cluster);
         rules.add_set(set(RESTRICTED, &destination, None));
+        rules.add_set(set(PROTECTED, &destination, None));
+        rules.add_set(set(OWN_PORTS, &self.destination(View::Node), None));
         rules.add_set(Set {
             interval: true,
             ..set(ALLOWED, &[&destination[..], &[address]].concat(), None)
@@ -283,7 +291,12 @@ impl Layout {
             address_local(Side::Destination, Comparison::Equal),
         ]
         .concat();
-        let mut rules = vec![self.restricted()];
+        let mut rules = vec![self.protected(View::Cluster, PROTECTED)];
+        if !self.reserved_ports.is_empty() {
+            let here = address_local(Side::Destination, Comparison::Equal);
+            rules.push([here, self.protected(View::Node, OWN_PORTS)].concat());
+        }
+        rules.push(self.restricted());
         if outside {
             rules.push(vec![jump("from-outside")]);
         }
@@ -294,6 +307,18 @@ impl Layout {
             rules.push([unknown, vec![verdict(Verdict::Goto("refuse".to_owned()))]].concat());
         }
         rules
+    }
+
+    /// Ends the way through Services' rules for destinations in the set.
+    fn protected(&self, view: View, set: &str) -> Vec<Expression> {
+        let (mut rule, _) = self.load_destination(view);
+        rule.push(Expression::InSet {
+            set: set.to_owned(),
+            key: Register(0),
+            inverted: false,
+        });
+        rule.push(verdict(Verdict::Return));
+        rule
     }
 
     fn restricted(&self) -> Vec<Expression> {
@@ -396,6 +421,7 @@ pub fn set(name: &str, key: &[Type], value: Option<ValueType>) -> Set {
         value,
         interval: false,
         dynamic: false,
+        size: None,
     }
 }
 

@@ -4,23 +4,25 @@
 //! told in `layout`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use client::Key;
 use network::nft::{Batch, Data, Element, Family, Socket, Table};
-use network::{Cidr, netlink, nft};
+use network::{Cidr, Protocol, netlink, nft};
 
 use crate::model::{ServicePort, keep_order};
-use fragment::{Destination, Fragment, destination};
-use layout::{Group, HAIRPIN, Layout};
+use claims::Claims;
+use fragment::{Fragment, protocol_number};
+use layout::{Group, HAIRPIN, Layout, OWN_PORTS, PROTECTED};
 use ruleset::{Chain, Ruleset, changes};
 
+mod claims;
 mod fragment;
 mod layout;
 mod ruleset;
 
 /// Raised when sets or maps of the same name change their meaning; a table of another layout is replaced whole.
-const LAYOUT_VERSION: u32 = 1;
+const LAYOUT_VERSION: u32 = 2;
 
 /// What makes one node's rules differ from another's on the same machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub struct NftablesOptions {
     pub service_cidrs: Vec<Cidr>,
     /// The bit of packets' marks that this proxy uses.
     pub masquerade_bit: u32,
+    /// Ports of this machine that no Service leads away from it: those of the node's own components.
+    pub reserved_ports: BTreeSet<(Protocol, u16)>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -68,10 +72,9 @@ pub struct Nftables {
     /// One for each address family that the cluster uses.
     families: Vec<FamilyState>,
     services: HashMap<Key, Vec<ServicePort>>,
-    /// Who has each destination: two Services may ask for the same external address and port.
-    claims: HashMap<(bool, Destination), Key>,
-    /// Services that did not get all they asked for, with all they asked for.
-    waiting: BTreeMap<Key, Vec<ServicePort>>,
+    claims: Claims,
+    /// Where components of the cluster answer, by TCP: no Service leads away from there.
+    protected: BTreeSet<SocketAddr>,
     /// A change failed, so that the kernel's state is not known.
     in_doubt: bool,
 }
@@ -98,8 +101,8 @@ impl Nftables {
             socket: Socket::open().map_err(NftablesError::Open)?,
             families: families.collect(),
             services: HashMap::new(),
-            claims: HashMap::new(),
-            waiting: BTreeMap::new(),
+            claims: Claims::default(),
+            protected: BTreeSet::new(),
             in_doubt: true,
         })
     }
@@ -135,7 +138,8 @@ impl Nftables {
         self.in_doubt = true;
         for family in &self.families {
             let table = &family.layout.table;
-            let wanted = family.all(self.ports());
+            let mut wanted = family.all(self.ports());
+            add_protected(&family.layout, &mut wanted, &self.protected);
             let (mut batch, found) = self.begin(&family.layout, &wanted)?;
             batch.append(changes(table, &found, &wanted));
             batch.commit(&self.socket).map_err(|source| NftablesError::Change {
@@ -167,22 +171,34 @@ impl Nftables {
         Ok((batch, Ruleset::default()))
     }
 
+    /// Lets connections to these endpoints be as they are, whatever Services say.
+    pub fn protect(&mut self, endpoints: BTreeSet<SocketAddr>) -> Result<(), NftablesError> {
+        let before = std::mem::replace(&mut self.protected, endpoints);
+        for family in self.families.iter().filter(|_| !self.in_doubt) {
+            let (layout, mut old, mut new) = (&family.layout, Ruleset::default(), Ruleset::default());
+            add_protected(layout, &mut old, &before);
+            add_protected(layout, &mut new, &self.protected);
+            if changes(&layout.table, &old, &new).commit(&self.socket).is_err() {
+                self.in_doubt = true;
+                break;
+            }
+        }
+        match self.in_doubt {
+            true => self.resync(),
+            false => Ok(()),
+        }
+    }
+
     /// Replaces Services in memory.
     fn replace(&mut self, mut services: BTreeMap<Key, Vec<ServicePort>>) -> Step {
-        for (key, ports) in std::mem::take(&mut self.waiting) {
-            services.entry(key).or_insert(ports);
+        self.claims.extend(&mut services, &self.services);
+        for (key, ports) in &mut services {
+            let was = self.services.get(key).map(Vec::as_slice).unwrap_or_default();
+            keep_order(was, ports);
         }
         let mut step = Step::default();
-        let mut before = HashMap::new();
-        for key in services.keys() {
-            let ports = self.services.remove(key).unwrap_or_default();
-            self.release(&ports);
-            before.insert(key.clone(), ports);
-        }
-        for (key, mut ports) in services {
-            let was = before.remove(&key).unwrap_or_default();
-            keep_order(&was, &mut ports);
-            let granted = self.claim(&key, ports);
+        for (key, granted) in self.claims.replace(services, &self.services) {
+            let was = self.services.remove(&key).unwrap_or_default();
             if granted != was {
                 step.old.extend(was);
                 step.new.extend(granted.iter().cloned());
@@ -193,36 +209,13 @@ impl Nftables {
         }
         step
     }
+}
 
-    fn release(&mut self, ports: &[ServicePort]) {
-        for port in ports {
-            for frontend in &port.frontends {
-                self.claims
-                    .remove(&(frontend.place.is_ipv4(), destination(port.protocol, frontend)));
-            }
-        }
-    }
-
-    /// The ports without the frontends that another Service has.
-    fn claim(&mut self, key: &Key, ports: Vec<ServicePort>) -> Vec<ServicePort> {
-        let mut granted = ports.clone();
-        let mut refused = false;
-        for port in &mut granted {
-            let protocol = port.protocol;
-            port.frontends.retain(|frontend| {
-                let at = (frontend.place.is_ipv4(), destination(protocol, frontend));
-                let owner = self.claims.entry(at).or_insert_with(|| key.clone());
-                if owner != key {
-                    tracing::warn!(service = %key, %frontend, %owner, "another Service has this address and port");
-                    refused = true;
-                }
-                owner == key
-            });
-        }
-        if refused {
-            self.waiting.insert(key.clone(), ports);
-        }
-        granted
+fn add_protected(layout: &Layout, rules: &mut Ruleset, endpoints: &BTreeSet<SocketAddr>) {
+    let tcp = protocol_number(Protocol::Tcp);
+    for endpoint in endpoints.iter().filter(|endpoint| endpoint.is_ipv4() == layout.ipv4) {
+        let key = Data::new().address(endpoint.ip()).protocol(tcp).port(endpoint.port());
+        rules.add_element(PROTECTED, Element::key(key));
     }
 }
 
@@ -268,6 +261,10 @@ impl FamilyState {
     /// All rules, for these ports.
     fn all<'a>(&self, ports: impl Iterator<Item = &'a ServicePort>) -> Ruleset {
         let mut rules = self.layout.fixed();
+        for &(protocol, port) in &self.layout.reserved_ports {
+            let key = Data::new().protocol(protocol_number(protocol)).port(port);
+            rules.add_element(OWN_PORTS, Element::key(key));
+        }
         rules.extend(self.layout.of_groups(&self.groups));
         rules.extend(self.fragment(ports).rules);
         self.add_hairpins(&mut rules, &self.hairpins.keys().copied().collect());
@@ -314,6 +311,7 @@ fn layouts(options: &NftablesOptions) -> Vec<Layout> {
             cluster_cidrs: of_family(&options.cluster_cidrs),
             service_cidrs: of_family(&options.service_cidrs),
             masquerade_bit: options.masquerade_bit,
+            reserved_ports: options.reserved_ports.clone(),
         }
     };
     [true, false].into_iter().filter(used).map(layout).collect()

@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use client::Key;
 use expect_test::expect;
+use network::Protocol;
 use network::bridge::{self, Bridge, BridgeOptions};
-use proxy::model::{ServicePort, service_ports};
+use proxy::model::{ServicePort, Surroundings, service_ports};
 use proxy::nftables::{self, Nftables, NftablesOptions};
 use proxy::objects::{EndpointSlice, Service};
 use serde_json::json;
@@ -25,6 +26,7 @@ fn options() -> NftablesOptions {
         cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/56".parse().unwrap()],
         service_cidrs: vec!["10.96.0.0/16".parse().unwrap()],
         masquerade_bit: 0x4000,
+        reserved_ports: [(Protocol::Tcp, 10250)].into(),
     }
 }
 
@@ -86,7 +88,12 @@ fn service(name: &str, spec: serde_json::Value, here: &[IpAddr], elsewhere: &[Ip
         "ports": [{"name": "http", "port": 8080}, {"name": "dns", "port": 5353, "protocol": "UDP"}],
     }))
     .unwrap();
-    service_ports(&service, &[&slice], "here")
+    let around = Surroundings {
+        node_name: "here".to_owned(),
+        pod_blocks: options().cluster_cidrs,
+        service_blocks: options().service_cidrs,
+    };
+    service_ports(&service, &[&slice], &around)
 }
 
 /// All answers that come from asking again and again.
@@ -487,5 +494,69 @@ fn a_change_is_quick_among_ten_thousand_services() {
         println!("comparing all: {} ms", start.elapsed().as_millis());
         // Far above what it takes, for machines that are busy with other tests.
         assert!(times_us[494] < 100_000, "a change takes {} µs", times_us[494]);
+    });
+}
+
+#[test]
+fn no_service_takes_the_address_of_a_pod_or_of_a_component() {
+    on_new_host(|| {
+        let mut node = Node::new();
+        let outside = neighbour("outside");
+        outside.serve_tcp(6443);
+        outside.serve_tcp(10250);
+        outside.serve_tcp(7000);
+        let [evil, victim, client] = ["evil", "victim", "client"].map(|name| node.pod(name));
+        let kubelet = Pod {
+            namespace: network::netlink::Namespace::open(std::path::Path::new("/proc/thread-self/ns/net")).unwrap(),
+            ..Pod::new("kubelet")
+        };
+        kubelet.serve_tcp(10250);
+        node.rules
+            .protect(["192.0.2.2:6443".parse().unwrap(), "192.0.2.2:10250".parse().unwrap()].into())
+            .unwrap();
+        for (number, port) in [8080, 6443, 10250, 7000].into_iter().enumerate() {
+            let spec = json!({
+                "clusterIP": format!("10.96.0.{}", 60 + number),
+                "externalIPs": [victim.ips[0], "192.0.2.1", "192.0.2.2"],
+                "ports": [{"name": "http", "port": port}],
+            });
+            let name = format!("evil-{port}");
+            node.apply(&name, service(&name, spec, &[evil.ips[0]], &[]));
+        }
+        assert_eq!(client.get(victim.ips[0], 8080), "victim saw 10.244.0.4", "a pod");
+        for (port, what) in [(6443, "an API server"), (10250, "another node's kubelet")] {
+            assert!(client.get(ip("192.0.2.2"), port).starts_with("outside saw"), "{what}");
+            assert!(get(ip("192.0.2.2"), port).starts_with("outside saw"), "{what}");
+        }
+        assert!(
+            client.get(ip("192.0.2.1"), 10250).starts_with("kubelet saw"),
+            "the node's own kubelet"
+        );
+        assert!(
+            outside.get(ip("192.0.2.1"), 10250).starts_with("kubelet saw"),
+            "the node's own kubelet"
+        );
+        // As upstream: other ports of nodes are for Services to have.
+        assert!(client.get(ip("192.0.2.2"), 7000).starts_with("evil saw"));
+        assert!(client.get(ip("192.0.2.1"), 7000).starts_with("evil saw"));
+        // What is no longer a component's is no longer protected, and a restart changes nothing.
+        node.rules.protect(["192.0.2.2:10250".parse().unwrap()].into()).unwrap();
+        node.rules.resync().unwrap();
+        assert!(client.get(ip("192.0.2.2"), 6443).starts_with("evil saw"));
+        assert!(client.get(ip("192.0.2.2"), 10250).starts_with("outside saw"));
+    });
+}
+
+#[test]
+fn clients_that_are_remembered_are_bounded() {
+    on_new_host(|| {
+        let mut node = Node::new();
+        let a = node.pod("a");
+        let spec = json!({"clusterIP": "10.96.0.10", "sessionAffinity": "ClientIP"});
+        node.apply("web", service("web", spec, &[a.ips[0]], &[]));
+        let rules = run("nft", &["list", "table", "ip", "karve-proxy"]);
+        let sets = rules.split("\tset ").filter(|text| text.starts_with("sticky-"));
+        assert!(sets.clone().count() > 0, "{rules}");
+        assert!(sets.clone().all(|set| set.contains("size 65535")), "{rules}");
     });
 }
