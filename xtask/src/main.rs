@@ -1,5 +1,6 @@
 //! Automation of this repository: `cargo xtask --help`.
 
+mod authorization;
 mod bench;
 mod chaos;
 mod cluster;
@@ -13,6 +14,7 @@ mod interchange;
 mod namespace;
 mod peers;
 mod process;
+mod random;
 mod signals;
 mod test;
 mod tools;
@@ -68,6 +70,10 @@ enum Task {
     ///
     /// Example: cargo xtask differential Pod Service
     Differential(differential::DifferentialArgs),
+    /// Ask upstream's API server and ours for what random users may do by random roles, and compare who is refused
+    ///
+    /// Example: cargo xtask authorization --requests 10000 --seed 7
+    Authorization(authorization::AuthorizationArgs),
     /// Pack the descriptions of built-in types from the source of the k8s-openapi crate
     Descriptions(descriptions::DescriptionsArgs),
     /// Build upstream's programs that tests run against and print their paths
@@ -107,6 +113,7 @@ fn run(task: Task) -> Result<()> {
         Task::E2e(args) => e2e::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Differential(args) => differential::run(&args),
+        Task::Authorization(args) => authorization::run(&args),
         Task::Descriptions(args) => descriptions::run(&args),
         Task::Peers(args) => peers::build(&args.names).map(|paths| {
             paths.iter().for_each(|path| println!("{}", path.display()));

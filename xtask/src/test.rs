@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::tools::{self, cargo, is_on_path, is_root};
-use crate::{bench, chaos, conformance, differential, dist, e2e, interchange, peers};
+use crate::{authorization, bench, chaos, conformance, differential, dist, e2e, interchange, peers};
 
 #[derive(Args)]
 pub struct TestArgs {
@@ -48,6 +48,7 @@ const STEPS: &[Step] = &[
     ("dist", release),
     ("e2e", e2e::run_all),
     ("differential", differential::run_all),
+    ("authorization", authorization::run_quick),
     ("interchange", interchange::run_quick),
     ("chaos", chaos::run_quick),
     ("conformance", conformance::run_quick),
@@ -71,6 +72,10 @@ const NOT_RUN: &[(&str, &str)] = &[
     (
         "chaos for longer than a minute, and on etcd",
         "cargo xtask chaos --store etcd",
+    ),
+    (
+        "more than a thousand random requests for rights",
+        "cargo xtask authorization",
     ),
     (
         "readers of bytes from outside for longer than some thousand inputs each",

@@ -67,12 +67,12 @@ pub async fn run(
     check_method(resource, request.method())?;
     // Reading logs is an ordinary read, which admission is not asked about.
     if info.subresource != "log" {
+        if !query.all("dryRun").is_empty() {
+            return Err(Error::bad_request("dryRun is not supported"));
+        }
         server.registry.admit_connect(resource, user, query).await?;
     }
     require_create(server, resource, user)?;
-    if let Some(redirect) = to_directory(info, &request) {
-        return Ok(redirect);
-    }
     if info.subresource == "log" {
         check_log_options(&info.name, query)?;
     }
@@ -82,6 +82,9 @@ pub async fn run(
         *nothing.status_mut() = StatusCode::NO_CONTENT;
         return Ok(nothing);
     };
+    if let Some(redirect) = to_directory(info, &request) {
+        return Ok(redirect);
+    }
     let connection = target.dial(server).await?;
     let asks_upgrade = request.headers().contains_key(UPGRADE);
     let client_side = asks_upgrade.then(|| hyper::upgrade::on(&mut request));

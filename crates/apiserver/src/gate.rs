@@ -58,6 +58,7 @@ pub struct Gate {
     key_set_address: Option<String>,
     rbac: Arc<Rbac>,
     nodes: Arc<NodeAuthorizer>,
+    impersonators: impersonate::Impersonators,
     places: OnceLock<Vec<follow::Place>>,
 }
 
@@ -90,6 +91,7 @@ impl Gate {
             key_set_address: options.key_set_address,
             rbac,
             nodes,
+            impersonators: impersonate::Impersonators::default(),
             places: OnceLock::new(),
         }
     }

@@ -56,7 +56,7 @@ fn has_stray_slash(info: &RequestInfo, parts: &[&str]) -> bool {
         None => true,
         Some(first) => matches!(*first, ".well-known" | "api" | "apis" | "openid" | "version"),
     };
-    info.path.ends_with('/') && !may_have_one
+    info.path.ends_with("//") || info.path.ends_with('/') && !may_have_one
 }
 
 pub fn page_not_found() -> Response<Body> {
@@ -70,7 +70,9 @@ async fn answer(
     query: &Query,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, Error> {
-    if !matches!(verb, "get" | "head") {
+    // Discovery answers GET alone, as upstream's does.
+    let takes_head = !matches!(parts, [".well-known" | "api" | "apis" | "openid" | "version", ..]);
+    if verb != "get" && !(verb == "head" && takes_head) {
         return Err(crate::verbs::method_not_allowed());
     }
     match parts {

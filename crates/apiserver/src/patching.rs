@@ -156,7 +156,7 @@ impl Call<'_> {
                 updated => return self.written(StatusCode::OK, &updated?),
             }
             let new = self.new_object(applied(None)?)?;
-            match registry.create(&self.served, namespace, new, &done).await {
+            match self.create_instead(new, &done).await {
                 Err(error) if error.reason == Reason::AlreadyExists => {}
                 created => return self.written(StatusCode::CREATED, &created?),
             }
@@ -196,7 +196,6 @@ impl Call<'_> {
     /// Whether and how an applied configuration becomes a new object.
     fn new_object(&self, mut new: Value) -> Result<Value, Error> {
         let (resource, name) = (self.served.resource, &self.info.name);
-        self.require_verb("create")?;
         if let Some(uid) = new["metadata"]["uid"].as_str().filter(|uid| !uid.is_empty()) {
             let why =
                 format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use api::Error;
+use api::{Error, Verb};
 use http::{Method, Response};
 
 use crate::aggregation::Remote;
@@ -65,8 +65,8 @@ impl<'a> ResourceRequest<'a> {
             false => Nothing::Refused(error),
         };
         check_place(&served, info).map_err(absent)?;
-        check_form(info, method).map_err(absent)?;
-        check_name(info).map_err(Nothing::Refused)?;
+        check_form(&served, info, method).map_err(absent)?;
+        check_name(&served, info).map_err(Nothing::Refused)?;
         Ok(ResourceRequest { served, info })
     }
 
@@ -114,38 +114,47 @@ pub fn resolve<'a>(server: &ApiServer, info: &'a RequestInfo, method: &Method) -
     }
 }
 
-/// Only a proxy has anything behind it, and of verbs in the path there is only `watch`, for those who read.
-fn check_form(info: &RequestInfo, method: &Method) -> Result<(), Error> {
-    if info.has_rest() && info.subresource != "proxy" {
+/// Only a proxy has anything behind it and takes every method, and of verbs in the path there is only `watch`, for those
+/// who read.
+fn check_form(served: &Served, info: &RequestInfo, method: &Method) -> Result<(), Error> {
+    let is_proxy = info.subresource == "proxy";
+    let can_be_watched = served.resource.allows(Verb::Watch) && info.verb == "watch" && info.subresource.is_empty();
+    if (info.has_rest() && !is_proxy) || (info.is_verb_in_path && !can_be_watched) {
         return Err(not_served());
     }
-    match info.is_verb_in_path {
-        false => Ok(()),
-        true if info.verb != "watch" || !info.subresource.is_empty() => Err(not_served()),
-        true if *method != Method::GET => Err(method_not_allowed()),
+    let is_known = match *method {
+        Method::HEAD => is_proxy || served.custom.is_some(),
+        Method::GET => true,
+        _ => !info.is_verb_in_path,
+    };
+    match is_known {
         true => Ok(()),
+        false => Err(method_not_allowed()),
     }
 }
 
 /// A namespace belongs to namespaced resources, and to those alone. Without one they can be listed and watched.
 fn check_place(served: &Served, info: &RequestInfo) -> Result<(), Error> {
     let in_namespace = info.is_below_namespace && !info.namespace.is_empty();
-    let across_namespaces = info.name.is_empty() && matches!(info.verb, "list" | "watch");
+    let across_namespaces =
+        info.name.is_empty() && matches!(info.verb, "list" | "watch") && served.resource.allows(Verb::List);
     match served.resource.namespaced {
         false if info.is_below_namespace => Err(not_served()),
         false if !info.namespace.is_empty() && !is_namespace(served) => Err(not_served()),
         false => Ok(()),
         true if in_namespace || across_namespaces => Ok(()),
         true if info.is_below_namespace => Err(Error::bad_request("Namespace parameter required.")),
-        true if info.name.is_empty() && info.subresource.is_empty() => Err(method_not_allowed()),
+        true if info.name.is_empty() && info.subresource.is_empty() && served.resource.allows(Verb::List) => {
+            Err(method_not_allowed())
+        }
         true => Err(not_served()),
     }
 }
 
 /// A name is one part of a key.
-fn check_name(info: &RequestInfo) -> Result<(), Error> {
+fn check_name(served: &Served, info: &RequestInfo) -> Result<(), Error> {
     let name = info.name.as_str();
-    if name.is_empty() && !info.subresource.is_empty() {
+    if name.is_empty() && served.resource.subresource(&info.subresource).is_some() {
         return Err(Error::bad_request("name must be provided"));
     }
     match name_problem(name) {

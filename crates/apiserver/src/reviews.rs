@@ -27,7 +27,10 @@ pub async fn run(call: &Call<'_>, verb: &str) -> Result<Response<Body>, Error> {
         return Err(method_not_allowed());
     }
     match (call.served.resource.plural, verb) {
-        ("componentstatuses", "list") => call.presenter()?.list(json!({}), Vec::new()),
+        ("componentstatuses", "list") => {
+            call.list_request()?;
+            call.presenter()?.list(json!({}), Vec::new())
+        }
         ("componentstatuses", _) => Err(Error::not_found(&COMPONENT_STATUS, &call.info.name)),
         ("bindings", _) => crate::subresource::bind(call).await,
         (plural, "create") => review(call, plural),

@@ -15,8 +15,8 @@ use crate::body::Body;
 use crate::decode::{self, Expected, Form};
 use crate::negotiate::{self, Encoding};
 use crate::registry::{
-    DeleteOptions, Deleted, ListBody, ListRequest, Scope, Served, WriteOptions, check_name, check_namespace,
-    forgotten_managers, list_metadata,
+    DeleteOptions, Deleted, ListBody, ListRequest, Scope, Served, Stored, WriteOptions, check_name, check_namespace,
+    equal_to, forgotten_managers, list_metadata,
 };
 use crate::request::{Query, RequestInfo};
 use crate::resolve::ResourceRequest;
@@ -220,28 +220,23 @@ impl<'a> Call<'a> {
         let creates = scope == Scope::Main && self.served.resource.rules.create_on_update();
         let (code, stored) = match updated {
             Err(error) if error.reason == Reason::NotFound && creates => {
-                // Whoever may only update creates nothing.
-                self.require_verb("create")?;
                 let mut value = value;
                 check_name(&mut value, name)?;
                 forget_revision(&mut value);
-                let created = registry.create(&self.served, namespace, value, &options).await?;
-                (StatusCode::CREATED, created)
+                (StatusCode::CREATED, self.create_instead(value, &options).await?)
             }
             updated => (StatusCode::OK, updated?),
         };
         self.presenter()?.stored(code, &stored.bytes, stored.revision)
     }
 
-    /// Refuses those who may not do this to the object as well.
-    pub fn require_verb(&self, verb: &str) -> Result<(), Error> {
-        gate::require_verb(
-            &self.server.gate,
-            &self.server.registry,
-            &self.user,
-            &self.request,
-            verb,
-        )
+    /// Creates what was to be changed and is not there. Whoever may only change creates nothing.
+    pub async fn create_instead(&self, value: Value, options: &WriteOptions) -> Result<Stored, Error> {
+        let (gate, registry) = (&self.server.gate, &self.server.registry);
+        let may = || gate::require_verb(gate, registry, &self.user, &self.request, "create");
+        registry
+            .create_if(&self.served, self.namespace, value, options, &may)
+            .await
     }
 
     async fn delete(&self) -> Result<Response<Body>, Error> {
@@ -320,8 +315,16 @@ impl<'a> Call<'a> {
         Ok(options)
     }
 
-    fn list_request(&self) -> Result<ListRequest, Error> {
+    pub fn list_request(&self) -> Result<ListRequest, Error> {
         let info = self.info;
+        let fields = self.query.text("fieldSelector").unwrap_or_default();
+        if !info.name.is_empty() && !fields.is_empty() {
+            let fields = api::selector::parse_fields(fields).map_err(|error| Error::bad_request(error.to_string()))?;
+            if equal_to(&fields, "metadata.name") != Some(&info.name) {
+                let message = "fieldSelector metadata.name doesn't match requested name";
+                return Err(Error::bad_request(message));
+            }
+        }
         ListRequest::parse(
             &self.server.registry,
             &self.served,

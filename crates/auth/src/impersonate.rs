@@ -23,7 +23,7 @@ pub type Ask<'a> = &'a dyn Fn(&Attributes<'_>) -> Decision;
 
 /// A way to become another user, in the order in which they are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+pub enum Mode {
     /// A service account becomes the node that its pod is on.
     AssociatedNode,
     ArbitraryNode,
@@ -43,12 +43,19 @@ const MODES: [Mode; 5] = [
 ];
 
 /// The user that a request is to be made as, who is named by headers and is nobody yet; `request` is what its real user
-/// asks for. The first way that is open counts; if none is, the first refusal.
-pub fn impersonate(ask: Ask<'_>, request: &Attributes<'_>, wanted: &User) -> Result<User, Error> {
+/// asks for. The first way that is open counts, beginning with the one that was open last; if none is, the first refusal.
+pub fn impersonate(
+    ask: Ask<'_>,
+    request: &Attributes<'_>,
+    wanted: &User,
+    last: Option<Mode>,
+) -> Result<(User, Mode), Error> {
     let mut refusal = None;
-    for mode in MODES.into_iter().filter(|mode| mode.fits(wanted, request.user)) {
+    let others = MODES.into_iter().filter(|mode| Some(*mode) != last);
+    let modes = last.into_iter().chain(others);
+    for mode in modes.filter(|mode| mode.fits(wanted, request.user)) {
         match mode.check(ask, request, wanted) {
-            Ok(user) => return Ok(user),
+            Ok(user) => return Ok((user, mode)),
             Err(error) => drop(refusal.get_or_insert(error)),
         }
     }

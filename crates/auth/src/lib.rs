@@ -15,5 +15,5 @@ mod user;
 
 pub use authenticate::{Authenticators, Credentials};
 pub use authorize::{Attributes, Authorizer, Authorizers, Decision, forbidden};
-pub use impersonate::impersonate;
+pub use impersonate::{Mode as ImpersonationMode, impersonate};
 pub use user::User;

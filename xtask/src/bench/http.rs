@@ -88,6 +88,15 @@ impl<S: Read + Write> Connection<S> {
         self.receive()
     }
 
+    /// The same of an answer whose body is not waited for; nothing else can be asked on this connection.
+    pub fn status_of(mut self, head: &str, body: &[u8]) -> io::Result<u16> {
+        let mut request = format!("{head}\r\n").into_bytes();
+        request.extend(body);
+        self.stream.get_mut().write_all(&request)?;
+        self.stream.get_mut().flush()?;
+        Ok(read_head(&mut self.stream)?.status)
+    }
+
     fn receive(&mut self) -> io::Result<Response> {
         let head = read_head(&mut self.stream)?;
         let mut body = Vec::new();

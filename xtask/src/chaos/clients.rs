@@ -10,9 +10,9 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::history::{Did, Event};
-use super::random::Random;
 use crate::bench::api::Api;
 use crate::bench::http::{Connection, Response};
+use crate::random::Random;
 
 const CLIENTS: u64 = 4;
 /// Few, so that clients meet.

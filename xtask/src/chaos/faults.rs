@@ -10,8 +10,8 @@ use nix::unistd::Pid;
 
 use super::disk::Disk;
 use super::link::Link;
-use super::random::Random;
 use crate::cluster::{Karve, Kubectl, Store};
+use crate::random::Random;
 use crate::signals;
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -10,7 +10,6 @@ mod disk;
 mod faults;
 mod history;
 mod link;
-mod random;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -23,6 +22,7 @@ use crate::cluster::{Karve, Kubectl, Runtime, Setup, Store};
 use crate::e2e::footprint::{self, Footprint};
 use crate::e2e::workload::{BUILTIN, answers, deploy, service_address, settled};
 use crate::namespace::node_address;
+use crate::random::Random;
 use crate::signals::wait_for;
 use crate::tools::{self, is_on_path, is_root, target_dir};
 use crate::{dist, signals};
@@ -30,7 +30,6 @@ use clients::{Clients, Seen};
 use disk::Disk;
 use faults::{FAULTS, Fault, World};
 use link::Link;
-use random::Random;
 
 #[derive(Args)]
 pub struct ChaosArgs {

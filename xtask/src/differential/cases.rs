@@ -35,13 +35,17 @@ pub enum Action {
     Send(Request),
 }
 
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Request {
     pub method: String,
     pub path: String,
     pub content_type: String,
     pub accept: String,
     pub body: String,
+    /// Other headers.
+    pub headers: Vec<(String, String)>,
+    /// Who asks: somebody who may do everything when there is none, and nobody when it is empty.
+    pub token: Option<String>,
 }
 
 /// All kinds in the order of the files' names; and the cases that hold for every kind.

@@ -4,12 +4,12 @@
 //! [`vary`] makes those that can be made from an object alone; [`play`] puts them to one of the [`servers`]; [`compare`]
 //! blanks and compares, [`report`] knows which differences are known.
 
-mod cases;
+pub mod cases;
 mod change;
 mod compare;
 mod play;
 mod report;
-mod servers;
+pub mod servers;
 mod vary;
 
 use std::fs;
@@ -101,7 +101,7 @@ fn select(kinds: Vec<Kind>, names: &[String]) -> Result<Vec<Kind>> {
 }
 
 /// Runs on a thread of its own, for only that thread leaves the machine's network.
-fn in_a_network<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+pub fn in_a_network<T: Send>(work: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     thread::scope(|scope| {
         let thread = scope.spawn(|| servers::leave_network().and_then(|()| work()));
         thread.join().unwrap_or_else(|_| bail!("the run panicked"))
@@ -112,7 +112,7 @@ type Answers = Vec<(play::Title, play::Answer)>;
 
 fn answers(binary: &Path, kinds: &[Kind]) -> Result<(Answers, Answers)> {
     let dir = WorkDir::create()?;
-    servers::prepare(dir.path())?;
+    servers::prepare(dir.path(), "")?;
     let karve =
         servers::karve(binary, dir.path()).with_context(|| tools::last_lines(&dir.path().join("karve.log"), 10))?;
     let upstream = servers::upstream(dir.path(), "")

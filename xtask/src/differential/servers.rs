@@ -20,7 +20,8 @@ use crate::signals::wait_for;
 use crate::{peers, tools};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-const TOKEN: &str = "differential";
+/// Of somebody who may do everything.
+pub const TOKEN: &str = "differential";
 
 /// A server and what it stands on; all end with it.
 pub struct Server {
@@ -35,11 +36,12 @@ pub fn leave_network() -> Result<()> {
     tools::run(Command::new("ip").args(["link", "set", "lo", "up"]))
 }
 
-/// What both need: who may ask, and a key that signs tokens.
-pub fn prepare(dir: &Path) -> Result<()> {
+/// What both need: who may ask, besides somebody who may do everything as lines of a token file, and a key that signs
+/// tokens.
+pub fn prepare(dir: &Path, tokens: &str) -> Result<()> {
     std::fs::write(
         dir.join("tokens.csv"),
-        format!("{TOKEN},{TOKEN},1,\"system:masters\"\n"),
+        format!("{TOKEN},{TOKEN},1,\"system:masters\"\n{tokens}"),
     )?;
     let key = dir.join("service-account.key");
     tools::run(
@@ -95,7 +97,11 @@ fn common_flags(command: &mut Command, dir: &Path) {
     let key = dir.join("service-account.key").display().to_string();
     command
         .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
-        .args(["--authorization-mode=RBAC", "--service-cluster-ip-range=10.96.0.0/16"])
+        .args([
+            "--enable-admission-plugins=NodeRestriction",
+            "--authorization-mode=Node,RBAC",
+            "--service-cluster-ip-range=10.96.0.0/16",
+        ])
         .arg("--service-account-issuer=https://kubernetes.default.svc")
         .arg(format!("--service-account-key-file={key}"))
         .arg(format!("--service-account-signing-key-file={key}"))
@@ -139,18 +145,34 @@ pub struct Client {
 
 impl Client {
     pub fn ask(&mut self, request: &Request) -> io::Result<Response> {
-        let mut head = format!(
-            "{} {} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nUser-Agent: differential\r\n",
-            request.method, request.path
-        );
-        for (name, value) in [("Accept", &request.accept), ("Content-Type", &request.content_type)] {
-            if !value.is_empty() {
-                head += &format!("{name}: {value}\r\n");
-            }
-        }
-        head += &format!("Content-Length: {}\r\n", request.body.len());
-        self.connection.exchange(&head, request.body.as_bytes())
+        self.connection.exchange(&head_of(request), request.body.as_bytes())
     }
+
+    /// The status of an answer that may have no end.
+    pub fn status_of(self, request: &Request) -> io::Result<u16> {
+        self.connection.status_of(&head_of(request), request.body.as_bytes())
+    }
+}
+
+fn head_of(request: &Request) -> String {
+    let mut head = format!(
+        "{} {} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: differential\r\n",
+        request.method, request.path
+    );
+    match request.token.as_deref() {
+        None => head += &format!("Authorization: Bearer {TOKEN}\r\n"),
+        Some("") => {}
+        Some(token) => head += &format!("Authorization: Bearer {token}\r\n"),
+    }
+    for (name, value) in [("Accept", &request.accept), ("Content-Type", &request.content_type)] {
+        if !value.is_empty() {
+            head += &format!("{name}: {value}\r\n");
+        }
+    }
+    for (name, value) in &request.headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    head + &format!("Content-Length: {}\r\n", request.body.len())
 }
 
 fn tls() -> Result<Arc<ClientConfig>> {

@@ -1,11 +1,13 @@
 //! The headers by which a request is made as somebody else.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::Error;
-use auth::{Authorizer, User};
+use auth::{Authorizer, ImpersonationMode, User};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use parking_lot::Mutex;
 
 use super::{Gate, attributes, authorized_selector};
 use crate::registry::Registry;
@@ -15,6 +17,13 @@ const USER: HeaderName = HeaderName::from_static("impersonate-user");
 const UID: HeaderName = HeaderName::from_static("impersonate-uid");
 const GROUP: HeaderName = HeaderName::from_static("impersonate-group");
 const EXTRA_PREFIX: &str = "impersonate-extra-";
+
+/// How many users are remembered.
+const MAX_IMPERSONATORS: usize = 1_000;
+
+/// In which way users last became somebody else, who will most likely do it in the same way again.
+#[derive(Default)]
+pub struct Impersonators(Mutex<HashMap<String, ImpersonationMode>>);
 
 /// A user who may impersonate acts as the one the headers name.
 pub fn impersonate(
@@ -30,11 +39,29 @@ pub fn impersonate(
     let selector = authorized_selector(info, query);
     let request = attributes(&user, info, &info.namespace, selector.as_ref());
     let ask = |attributes: &auth::Attributes<'_>| gate.authorizers.authorize(attributes);
-    let impersonated = auth::impersonate(&ask, &request, &wanted).or_else(|_| {
+    let last = gate.impersonators.last(&user.name);
+    let (impersonated, mode) = auth::impersonate(&ask, &request, &wanted, last).or_else(|_| {
         gate.catch_up(registry);
-        auth::impersonate(&ask, &request, &wanted)
+        auth::impersonate(&ask, &request, &wanted, last)
     })?;
+    if last != Some(mode) {
+        gate.impersonators.remember(&user.name, mode);
+    }
     Ok(Arc::new(impersonated))
+}
+
+impl Impersonators {
+    fn last(&self, name: &str) -> Option<ImpersonationMode> {
+        self.0.lock().get(name).copied()
+    }
+
+    fn remember(&self, name: &str, mode: ImpersonationMode) {
+        let mut modes = self.0.lock();
+        if modes.len() >= MAX_IMPERSONATORS {
+            modes.clear();
+        }
+        modes.insert(name.to_owned(), mode);
+    }
 }
 
 /// The user that the headers describe, with nothing added. Without a name there is nobody to be.

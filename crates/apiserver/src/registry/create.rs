@@ -20,6 +20,9 @@ const EVENT_TTL: Duration = Duration::from_secs(3600);
 /// How often another name is tried when a generated one is taken.
 const MAX_NAME_RETRIES: usize = 8;
 
+/// Whether whoever asks may create.
+pub type May<'a> = dyn Fn() -> Result<(), Error> + Send + Sync + 'a;
+
 impl Registry {
     /// Creates an object from a decoded, normalised value in the served version.
     pub async fn create(
@@ -29,14 +32,27 @@ impl Registry {
         value: Value,
         options: &WriteOptions,
     ) -> Result<Stored, Error> {
+        self.create_if(served, namespace, value, options, &|| Ok(())).await
+    }
+
+    /// The same for those who asked for something else, and of whom it is not yet known whether they may create: that is
+    /// asked when the object is known to be sound, as upstream does.
+    pub async fn create_if(
+        &self,
+        served: &Arc<Served>,
+        namespace: &str,
+        value: Value,
+        options: &WriteOptions,
+        may: &May<'_>,
+    ) -> Result<Stored, Error> {
         let generated = text(&value, "name").is_empty() && !text(&value, "generateName").is_empty();
         let mut tries = if generated { MAX_NAME_RETRIES } else { 1 };
         loop {
             tries -= 1;
             if tries == 0 {
-                return self.create_once(served, namespace, value, options).await;
+                return self.create_once(served, namespace, value, options, may).await;
             }
-            match self.create_once(served, namespace, value.clone(), options).await {
+            match self.create_once(served, namespace, value.clone(), options, may).await {
                 Err(error) if error.reason == api::Reason::AlreadyExists => {}
                 result => return result,
             }
@@ -49,6 +65,7 @@ impl Registry {
         namespace: &str,
         mut value: Value,
         options: &WriteOptions,
+        may: &May<'_>,
     ) -> Result<Stored, Error> {
         let resource = served.resource;
         let revision = check_new_revision(&value, options.dry_run)?;
@@ -82,6 +99,7 @@ impl Registry {
             };
             return Err(Error::invalid(resource, shown, problems));
         }
+        may()?;
         attributes.name.clone_from(&name);
         warn(oddities(resource, &attributes.object, None));
         self.admission.validate(&attributes, &self.lookup()).await?;

@@ -5,6 +5,17 @@ use super::*;
 /// The user that comes of it and what had to be asked for, when whoever asks may do what `allowed` says: lines of
 /// `VERB GROUP/RESOURCE NAMESPACE/NAME`.
 fn check(requestor: &User, wanted: &User, allowed: &[&str]) -> (Result<User, String>, Vec<String>) {
+    let (user, asked) = check_after(None, requestor, wanted, allowed);
+    (user.map(|(user, _)| user), asked)
+}
+
+/// The same for somebody for whom a way was open before, and which one it is now.
+fn check_after(
+    last: Option<Mode>,
+    requestor: &User,
+    wanted: &User,
+    allowed: &[&str],
+) -> (Result<(User, Mode), String>, Vec<String>) {
     let asked = RefCell::new(Vec::new());
     let ask = |attributes: &Attributes<'_>| {
         let Attributes {
@@ -26,7 +37,7 @@ fn check(requestor: &User, wanted: &User, allowed: &[&str]) -> (Result<User, Str
         }
     };
     let request = Attributes::resource(requestor, "list", "", "pods").named("team", "");
-    let user = impersonate(&ask, &request, wanted).map_err(|error| error.message);
+    let user = impersonate(&ask, &request, wanted, last).map_err(|error| error.message);
     (user, asked.into_inner())
 }
 
@@ -104,6 +115,19 @@ fn a_constrained_way_asks_for_the_deed_as_well() {
     // The old right opens the old way only.
     let (_, asked) = check(&jane(), &wanted, &[]);
     assert_eq!(asked, [act, "impersonate /users /bob"]);
+}
+
+/// What is remembered decides only what is tried first.
+#[test]
+fn the_way_that_was_open_last_is_tried_first() {
+    let wanted = User::new("bob", &[]);
+    let legacy = "impersonate /users /bob";
+    let (user, asked) = check_after(Some(Mode::Legacy), &jane(), &wanted, &[legacy]);
+    assert_eq!(user.map(|(_, mode)| mode), Ok(Mode::Legacy));
+    assert_eq!(asked, [legacy]);
+    for last in MODES {
+        assert!(check_after(Some(last), &jane(), &wanted, &[]).0.is_err(), "{last:?}");
+    }
 }
 
 #[test]
