@@ -7,7 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::Args;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -99,14 +100,14 @@ fn roots(authority: &Path) -> Result<RootCertStore> {
 }
 
 fn configure(args: &TargetArgs, roots: Arc<RootCertStore>, provider: Arc<CryptoProvider>) -> Result<ClientConfig> {
-    let key = rustls_pemfile::private_key(&mut &*read(&args.key)?)?.context("--key holds no key")?;
+    let key = PrivateKeyDer::from_pem_slice(&read(&args.key)?).context("--key holds no key")?;
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let config = builder.with_root_certificates(roots);
     Ok(config.with_client_auth_cert(certificates(&args.cert)?, key)?)
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let found: Result<Vec<_>, _> = rustls_pemfile::certs(&mut &*read(path)?).collect();
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
     found.with_context(|| format!("{} is not PEM", path.display()))
 }
 

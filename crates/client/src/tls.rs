@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::{self, PemObject};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -112,14 +113,16 @@ pub(crate) fn roots(authority: Option<&[u8]>) -> Result<RootCertStore, ConfigErr
 }
 
 pub(crate) fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, ConfigError> {
-    rustls_pemfile::certs(&mut &*pem)
+    CertificateDer::pem_slice_iter(pem)
         .collect::<Result<_, _>>()
         .map_err(unusable("a certificate"))
 }
 
 pub(crate) fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, ConfigError> {
-    let key = rustls_pemfile::private_key(&mut &*pem).map_err(unusable("the client key"))?;
-    key.ok_or_else(|| unusable("the client key")("it holds no PEM private key"))
+    PrivateKeyDer::from_pem_slice(pem).map_err(|error| match error {
+        pem::Error::NoItemsFound => unusable("the client key")("it holds no PEM private key".to_owned()),
+        other => unusable("the client key")(other.to_string()),
+    })
 }
 
 /// A kubelet that has asked for a serving certificate shows the key that it asked for to whoever connects for this name.

@@ -12,6 +12,8 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -62,16 +64,14 @@ fn config(pki: &Pki, address: SocketAddr) -> Config {
 
 fn server_config(pki: &Pki, protocols: &[&str]) -> ServerConfig {
     let certificates = |pem: &str| {
-        let certificates = rustls_pemfile::certs(&mut pem.as_bytes()).collect::<Result<Vec<_>, _>>();
+        let certificates = CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<Vec<_>, _>>();
         certificates.unwrap()
     };
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(certificates(&pki.authority));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
-    let key = rustls_pemfile::private_key(&mut pki.server.1.serialize_pem().as_bytes())
-        .unwrap()
-        .unwrap();
+    let key = PrivateKeyDer::from_pem_slice(pki.server.1.serialize_pem().as_bytes()).unwrap();
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()

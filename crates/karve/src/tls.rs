@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use client::AnyServer;
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
@@ -11,16 +12,14 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use crate::pki::Identity;
 
 pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>> {
-    let found: Result<Vec<_>, _> = rustls_pemfile::certs(&mut pem.as_bytes()).collect();
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     let found = found.context("not PEM")?;
     anyhow::ensure!(!found.is_empty(), "there is no certificate in it");
     Ok(found)
 }
 
 pub fn key(pem: &str) -> Result<PrivateKeyDer<'static>> {
-    rustls_pemfile::private_key(&mut pem.as_bytes())
-        .context("not PEM")?
-        .context("there is no private key in it")
+    PrivateKeyDer::from_pem_slice(pem.as_bytes()).context("there is no private key in it")
 }
 
 pub fn roots(pem: &str) -> Result<RootCertStore> {

@@ -15,7 +15,8 @@ use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rustls::RootCertStore;
-use rustls_pki_types::ServerName;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -279,8 +280,7 @@ fn trusted() -> RootCertStore {
         .iter()
         .find_map(|path| std::fs::read(path).ok())
         .unwrap_or_default();
-    let mut bundle = bundle.as_slice();
-    let certificates = rustls_pemfile::certs(&mut bundle).filter_map(Result::ok);
+    let certificates = CertificateDer::pem_slice_iter(&bundle).filter_map(Result::ok);
     roots.add_parsable_certificates(certificates);
     roots
 }
