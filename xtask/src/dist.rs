@@ -21,10 +21,16 @@ pub fn load_generator() -> Result<PathBuf> {
     place("load")
 }
 
-/// Builds both at once, so that what they share is compiled once.
-pub fn release_and_load_generator() -> Result<(PathBuf, PathBuf)> {
-    build(&["karve", "load"])?;
-    Ok((place("karve")?, place("load")?))
+/// Builds any program of the workspace into `target/dist`.
+pub fn program(package: &str) -> Result<PathBuf> {
+    build(&[package])?;
+    place(package)
+}
+
+/// Builds the release binary and another program at once, so that what they share is compiled once.
+pub fn release_and(package: &str) -> Result<(PathBuf, PathBuf)> {
+    build(&["karve", package])?;
+    Ok((place("karve")?, place(package)?))
 }
 
 fn build(packages: &[&str]) -> Result<()> {

@@ -10,6 +10,7 @@ mod differential;
 mod dist;
 mod e2e;
 mod fuzz;
+mod hostile;
 mod interchange;
 mod namespace;
 mod peers;
@@ -18,6 +19,7 @@ mod random;
 mod signals;
 mod test;
 mod tools;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -70,10 +72,14 @@ enum Task {
     ///
     /// Example: cargo xtask differential Pod Service
     Differential(differential::DifferentialArgs),
-    /// Ask upstream's API server and ours for what random users may do by random roles, and compare who is refused
+    /// Attack a cluster as hostile users, pods, images, nodes and clients do, and see that they get nowhere
     ///
-    /// Example: cargo xtask authorization --requests 10000 --seed 7
-    Authorization(authorization::AuthorizationArgs),
+    /// Example: cargo xtask hostile --vm containers
+    Hostile(hostile::HostileArgs),
+    /// Run a command in a virtual machine with a kernel of Debian
+    ///
+    /// Example: cargo xtask vm --debian 13 uname -a
+    Vm(vm::VmArgs),
     /// Pack the descriptions of built-in types from the source of the k8s-openapi crate
     Descriptions(descriptions::DescriptionsArgs),
     /// Build upstream's programs that tests run against and print their paths
@@ -113,7 +119,8 @@ fn run(task: Task) -> Result<()> {
         Task::E2e(args) => e2e::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Differential(args) => differential::run(&args),
-        Task::Authorization(args) => authorization::run(&args),
+        Task::Hostile(args) => hostile::run(&args),
+        Task::Vm(args) => vm::run(&args),
         Task::Descriptions(args) => descriptions::run(&args),
         Task::Peers(args) => peers::build(&args.names).map(|paths| {
             paths.iter().for_each(|path| println!("{}", path.display()));

@@ -145,6 +145,19 @@ pub fn output(command: &mut Command) -> Result<String> {
     text.with_context(|| format!("{shown} printed something that is not text"))
 }
 
+/// Runs a command to its end with its output on the terminal. An interrupt asks it to end, and this fails.
+pub fn stream(command: &mut Command) -> Result<()> {
+    let shown = format!("{command:?}");
+    let mut process = Process::spawn(command, Path::new(""))?;
+    let status = loop {
+        if let Some(status) = process.wait_until(Instant::now() + PATIENCE)? {
+            break status;
+        }
+    };
+    ensure!(status.success(), "{shown} failed with {status}");
+    Ok(())
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
         self.stop();

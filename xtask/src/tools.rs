@@ -18,6 +18,12 @@ pub fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
+/// What is downloaded or built once for all checkouts.
+pub fn cache_dir() -> PathBuf {
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/root".into())).join(".cache/karve");
+    std::env::var_os("KARVE_CACHE").map_or_else(home, PathBuf::from)
+}
+
 /// The commit that is checked out.
 pub fn commit() -> Result<String> {
     let mut command = Command::new("git");

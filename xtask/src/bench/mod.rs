@@ -138,7 +138,7 @@ impl<'a> Bench<'a> {
             (Some(karve), Some(load)) => (std::path::absolute(karve)?, std::path::absolute(load)?),
             (Some(karve), None) => (std::path::absolute(karve)?, dist::load_generator()?),
             (None, Some(load)) => (dist::release()?, std::path::absolute(load)?),
-            (None, None) => dist::release_and_load_generator()?,
+            (None, None) => dist::release_and("load")?,
         };
         let setup = Setup {
             binary,
