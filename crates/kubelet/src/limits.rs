@@ -43,6 +43,8 @@ pub const PROBE_OUTPUT_BYTES: usize = 10 * 1024;
 /// Characters of a container's failure that fit into a message.
 pub const HOOK_OUTPUT_BYTES: usize = 4096;
 
+/// How often to look what pods with limits have written to the disk; less often where looking takes long.
+pub const LOCAL_STORAGE_CHECK: Duration = Duration::from_secs(5);
 /// How often to look whether the node runs out of something.
 pub const EVICTION_CHECK: Duration = Duration::from_secs(10);
 /// How long a node counts as under pressure after what was short is there again.
@@ -53,8 +55,12 @@ pub const EVICTION_GRACE: Duration = Duration::from_secs(1);
 pub const IMAGE_GC: Duration = Duration::from_secs(300);
 /// Images younger than this are not removed.
 pub const IMAGE_MINIMUM_AGE: Duration = Duration::from_secs(120);
-/// How often the sizes of logs are looked at.
-pub const LOG_CHECK: Duration = Duration::from_secs(10);
+/// How often the sizes of logs are looked at. A container that floods its log writes tens of megabytes in a second.
+pub const LOG_CHECK: Duration = Duration::from_millis(250);
+/// The same while one does.
+pub const LOG_CHECK_FLOODED: Duration = Duration::from_millis(50);
+/// How often the runtime is asked which containers there are, for those that this kubelet did not start.
+pub const LOG_RELIST: Duration = Duration::from_secs(10);
 
 pub const LEASE_SECONDS: i64 = 40;
 pub const LEASE_RENEWAL: Duration = Duration::from_secs(10);

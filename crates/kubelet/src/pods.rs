@@ -115,6 +115,14 @@ impl Pods {
 
     fn tell(self: &Arc<Self>, object: &Arc<PodObject>, gone: bool) {
         let uid = object.pod.metadata.uid.clone();
+        if !object.pod.has_plain_names() {
+            // No API server lets one through. Names become paths, so that nothing of it is touched.
+            return tracing::error!(
+                uid,
+                pod = object.pod.key(),
+                "a pod whose names are no names of files is ignored"
+            );
+        }
         let input = Input {
             object: object.clone(),
             gone,

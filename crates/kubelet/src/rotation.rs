@@ -1,16 +1,20 @@
 //! Containers' logs do not grow for ever: a full one is put aside, the older ones compressed, the oldest removed.
 
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use cri::v1;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use rustix::fs::renameat;
+use parking_lot::Mutex;
+use rustix::fs::{RenameFlags, renameat, renameat_with};
+use tokio::sync::Semaphore;
 
 use crate::beneath::{self, Dir};
 use crate::limits;
@@ -21,48 +25,117 @@ use crate::shared::Shared;
 const COMPRESSED: &str = ".gz";
 const PARTIAL: &str = ".tmp";
 
-/// Looks at the logs every ten seconds, for as long as it is not dropped.
-pub async fn keep(shared: Arc<Shared>, options: LogOptions) {
-    let mut look = tokio::time::interval(limits::LOG_CHECK);
-    look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        look.tick().await;
-        if let Err(error) = rotate_all(&shared, options).await {
-            tracing::warn!(%error, "the runtime does not tell its containers");
+/// The logs of containers that run, by container.
+#[derive(Default)]
+pub struct Logs(Mutex<HashMap<String, Log>>);
+
+#[derive(Clone)]
+struct Log {
+    path: PathBuf,
+    /// As it was last seen.
+    bytes: u64,
+}
+
+/// What one look at the logs found.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Found {
+    full: Vec<(String, PathBuf)>,
+    /// Some container writes so much that the next look must not wait.
+    flooded: bool,
+}
+
+impl Logs {
+    /// A container writes here from now on.
+    pub fn put(&self, container_id: &str, path: PathBuf) {
+        self.0.lock().insert(container_id.to_owned(), Log { path, bytes: 0 });
+    }
+
+    /// Keeps those of containers that run, and names those of them that are not known.
+    fn retain(&self, running: &HashSet<String>, asked_at: &HashSet<String>) -> Vec<String> {
+        let mut logs = self.0.lock();
+        // One that was started after the runtime was asked is not in its answer.
+        logs.retain(|id, _| running.contains(id) || !asked_at.contains(id));
+        running.iter().filter(|id| !logs.contains_key(*id)).cloned().collect()
+    }
+
+    fn known(&self) -> HashSet<String> {
+        self.0.lock().keys().cloned().collect()
+    }
+
+    /// Looks at all of them. Blocks on the file system.
+    fn look(&self, max_bytes: u64) -> Found {
+        let mut found = Found::default();
+        let logs = self.0.lock().clone();
+        for (id, log) in logs {
+            let bytes = fs::symlink_metadata(&log.path).map_or(0, |metadata| metadata.len());
+            found.flooded |= bytes.saturating_sub(log.bytes) >= max_bytes / 4;
+            if let Some(known) = self.0.lock().get_mut(&id) {
+                known.bytes = bytes;
+            }
+            if bytes >= max_bytes {
+                found.full.push((id, log.path));
+            }
         }
+        found
     }
 }
 
-async fn rotate_all(shared: &Shared, options: LogOptions) -> cri::Result<()> {
+/// Looks at the logs several times a second, for as long as it is not dropped.
+pub async fn keep(shared: Arc<Shared>, options: LogOptions) {
+    let compressing = Arc::new(Semaphore::new(1));
+    let mut listed_at: Option<Instant> = None;
+    loop {
+        if listed_at.is_none_or(|at| at.elapsed() >= limits::LOG_RELIST) {
+            listed_at = Some(Instant::now());
+            if let Err(error) = list(&shared).await {
+                tracing::warn!(%error, "the runtime does not tell its containers");
+            }
+        }
+        let logs = shared.clone();
+        let found = tokio::task::spawn_blocking(move || logs.logs.look(options.max_bytes)).await;
+        let found = found.unwrap_or_default();
+        for (id, log) in found.full {
+            match rotate(&shared, &id, &log, options).await {
+                Ok(()) => drop(tokio::spawn(compress_old(log, compressing.clone()))),
+                Err(error) => tracing::warn!(%error, log = %log.display(), "a log could not be rotated"),
+            }
+        }
+        let pause = if found.flooded {
+            limits::LOG_CHECK_FLOODED
+        } else {
+            limits::LOG_CHECK
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Finds the logs of containers that another kubelet started.
+async fn list(shared: &Shared) -> cri::Result<()> {
     let filter = v1::ContainerFilter {
         state: Some(v1::ContainerStateValue {
             state: v1::ContainerState::ContainerRunning.into(),
         }),
         ..v1::ContainerFilter::default()
     };
+    let known = shared.logs.known();
     let request = v1::ListContainersRequest { filter: Some(filter) };
-    for container in shared.runtime.list_containers(request).await?.containers {
+    let running = shared.runtime.list_containers(request).await?.containers;
+    let running = running.into_iter().map(|container| container.id).collect();
+    for id in shared.logs.retain(&running, &known) {
         let request = v1::ContainerStatusRequest {
-            container_id: container.id.clone(),
+            container_id: id.clone(),
             verbose: false,
         };
         // One that has just gone has no log to look after.
         let Ok(status) = shared.runtime.container_status(request).await else {
             continue;
         };
-        let log = PathBuf::from(status.status.unwrap_or_default().log_path);
-        if let Err(error) = rotate(shared, &container.id, &log, options).await {
-            tracing::warn!(%error, log = %log.display(), "a log could not be rotated");
-        }
+        shared.logs.put(&id, status.status.unwrap_or_default().log_path.into());
     }
     Ok(())
 }
 
 async fn rotate(shared: &Shared, id: &str, log: &Path, options: LogOptions) -> io::Result<()> {
-    let is_full = fs::symlink_metadata(log).is_ok_and(|metadata| metadata.len() >= options.max_bytes);
-    if !is_full {
-        return Ok(());
-    }
     let path = log.to_owned();
     let aside = tokio::task::spawn_blocking(move || put_aside(&path, options.max_files, Moment::now()));
     let (directory, aside) = aside.await.map_err(io::Error::other)??;
@@ -77,11 +150,24 @@ async fn rotate(shared: &Shared, id: &str, log: &Path, options: LogOptions) -> i
     Ok(())
 }
 
+/// One log at a time, on the whole node: that takes a processor, and the container writes on meanwhile.
+async fn compress_old(log: PathBuf, compressing: Arc<Semaphore>) {
+    // The semaphore is never closed.
+    let _permit = compressing.acquire().await;
+    let compressed = tokio::task::spawn_blocking(move || compress_all_but_newest(&log)).await;
+    if let Ok(Err(error)) = compressed {
+        tracing::warn!(%error, "logs that were put aside could not be compressed");
+    }
+}
+
 /// Removes a log and what was put aside of it. Blocks on the file system.
 pub fn remove(log: &Path) -> io::Result<()> {
     let directory = beneath::open_log_dir(log)?;
-    for name in rotated(&directory, log)? {
-        directory.remove(&name)?;
+    let prefix = with_suffix(log.file_name().unwrap_or_default(), ".");
+    for (name, _) in directory.entries()? {
+        if name.as_bytes().starts_with(prefix.as_bytes()) {
+            directory.remove(&name)?;
+        }
     }
     directory.remove(log.file_name().unwrap_or_default())
 }
@@ -90,33 +176,54 @@ pub fn remove(log: &Path) -> io::Result<()> {
 fn put_aside(log: &Path, max_files: usize, now: Moment) -> io::Result<(Dir, OsString)> {
     let directory = beneath::open_log_dir(log)?;
     let rotated = rotated(&directory, log)?;
-    let (removed, kept) = rotated.split_at(rotated.len().saturating_sub(max_files.saturating_sub(2)));
-    for name in removed {
+    let removed = rotated.len().saturating_sub(max_files.saturating_sub(2));
+    for name in &rotated[..removed] {
         directory.remove(name)?;
-    }
-    for name in kept.iter().filter(|name| !is_compressed(name)) {
-        compress(&directory, name)?;
     }
     let stamp = now.seconds().replace(['-', ':'], "").replace('T', "-").replace('Z', "");
     let name = log.file_name().unwrap_or_default();
-    let aside = with_suffix(name, &format!(".{stamp}"));
-    renameat(&directory, name, &directory, &aside)?;
+    let mut aside = with_suffix(name, &format!(".{stamp}"));
+    if rotated
+        .iter()
+        .any(|other| other.as_bytes().starts_with(aside.as_bytes()))
+    {
+        // It filled up within a second.
+        aside = with_suffix(&aside, &format!(".{:03}", now.0.rem_euclid(1000)));
+    }
+    renameat_with(&directory, name, &directory, &aside, RenameFlags::NOREPLACE)?;
     Ok((directory, aside))
 }
 
-/// The logs that were put aside, the oldest first. What a compression that broke off left behind is removed.
+/// The newest is left as it is: somebody may be reading it to its end.
+fn compress_all_but_newest(log: &Path) -> io::Result<()> {
+    let directory = beneath::open_log_dir(log)?;
+    let rotated = rotated(&directory, log)?;
+    let old = rotated.split_last().map(|(_, old)| old).unwrap_or_default();
+    old.iter()
+        .filter(|name| !is_compressed(name))
+        .try_for_each(|name| compress(&directory, name))
+}
+
+/// The logs that were put aside, the oldest first.
 fn rotated(directory: &Dir, log: &Path) -> io::Result<Vec<OsString>> {
     let prefix = with_suffix(log.file_name().unwrap_or_default(), ".");
     let mut found = Vec::new();
     for (name, _) in directory.entries()? {
         match name.as_bytes().starts_with(prefix.as_bytes()) {
-            true if name.as_bytes().ends_with(PARTIAL.as_bytes()) => directory.remove(&name)?,
+            // One that is being made, or was when the kubelet ended.
+            true if name.as_bytes().ends_with(PARTIAL.as_bytes()) => {}
             true => found.push(name),
             false => {}
         }
     }
-    found.sort();
+    // Compressed or not, they were put aside in the order of their names.
+    found.sort_by(|a, b| uncompressed(a).cmp(uncompressed(b)));
     Ok(found)
+}
+
+fn uncompressed(name: &OsStr) -> &[u8] {
+    let bytes = name.as_bytes();
+    bytes.strip_suffix(COMPRESSED.as_bytes()).unwrap_or(bytes)
 }
 
 fn is_compressed(name: &OsStr) -> bool {
@@ -135,11 +242,17 @@ fn compress(directory: &Dir, name: &OsStr) -> io::Result<()> {
         return directory.remove(name);
     };
     let partial = with_suffix(name, PARTIAL);
+    // What a compression that broke off left behind.
+    directory.remove(&partial)?;
     let mut encoder = GzEncoder::new(directory.create_file(&partial)?, Compression::default());
     io::copy(&mut log, &mut encoder)?;
     let compressed = encoder.finish()?;
     beneath::set_owner_and_mode(&compressed, None, None, 0o640)?;
     compressed.sync_all()?;
+    // It may have been removed meanwhile to make room, and must not come back.
+    if directory.find(Path::new(name)).is_err() {
+        return directory.remove(&partial);
+    }
     renameat(directory, &partial, directory, with_suffix(name, COMPRESSED))?;
     directory.remove(name)
 }
@@ -155,6 +268,7 @@ mod tests {
         for round in 0..6 {
             fs::write(&log, format!("round {round}\n")).unwrap();
             put_aside(&log, 4, Moment(1_700_000_000_000 + round * 1000)).unwrap();
+            compress_all_but_newest(&log).unwrap();
             assert!(!log.exists());
         }
         let mut names: Vec<String> = fs::read_dir(dir.path())
@@ -181,7 +295,6 @@ mod tests {
         let log = dir.path().join("0.log");
         let found = rotated(&Dir::open(dir.path()).unwrap(), &log).unwrap();
         assert_eq!(found, ["0.log.20231114-221323"]);
-        assert!(!dir.path().join("0.log.20231114-221323.tmp").exists());
         fs::write(&log, "x").unwrap();
         remove(&log).unwrap();
         let left: Vec<_> = fs::read_dir(dir.path())
@@ -190,6 +303,50 @@ mod tests {
             .map(|entry| entry.file_name())
             .collect();
         assert_eq!(left, ["10.log"]);
+    }
+
+    #[test]
+    fn logs_that_fill_within_a_second_are_kept_in_their_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = dir.path().join("0.log");
+        for round in 0..8 {
+            fs::write(&log, round.to_string()).unwrap();
+            put_aside(&log, 5, Moment(1_700_000_000_000 + round * 100)).unwrap();
+            if round == 6 {
+                compress_all_but_newest(&log).unwrap();
+            }
+        }
+        let kept = rotated(&Dir::open(dir.path()).unwrap(), &log).unwrap();
+        let expected = ["400.gz", "500.gz", "600", "700"].map(|end| format!("0.log.20231114-221320.{end}"));
+        assert_eq!(kept, expected.map(OsString::from));
+    }
+
+    #[test]
+    fn the_logs_of_running_containers_are_looked_after() {
+        let dir = tempfile::tempdir().unwrap();
+        let logs = Logs::default();
+        for (name, size) in [("small", 1), ("large", 100)] {
+            fs::write(dir.path().join(name), vec![1; size]).unwrap();
+            logs.put(name, dir.path().join(name));
+        }
+        let full = vec![("large".to_owned(), dir.path().join("large"))];
+        assert_eq!(
+            logs.look(100),
+            Found {
+                full: full.clone(),
+                flooded: true
+            }
+        );
+        assert_eq!(logs.look(100), Found { full, flooded: false }, "it does not grow");
+        fs::write(dir.path().join("small"), vec![1; 25]).unwrap();
+        assert!(!logs.look(200).flooded);
+        fs::write(dir.path().join("small"), vec![1; 75]).unwrap();
+        assert!(logs.look(200).flooded);
+        let set = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<HashSet<_>>();
+        logs.put("late", dir.path().join("late"));
+        let unknown = logs.retain(&set(&["large", "foreign"]), &set(&["small", "large"]));
+        assert_eq!(unknown, ["foreign"]);
+        assert_eq!(logs.known(), set(&["large", "late"]));
     }
 
     /// A pod that was given the machine's logs puts links and FIFOs in the place of logs.
@@ -214,7 +371,8 @@ mod tests {
         .unwrap();
         std::os::unix::fs::symlink(&host, logs.join("0.log.20231114-221325.tmp")).unwrap();
         fs::write(logs.join("0.log.20231114-221325"), "y").unwrap();
-        put_aside(&log, 5, Moment(1_700_000_000_000)).unwrap();
+        put_aside(&log, 5, Moment(1_700_000_010_000)).unwrap();
+        compress_all_but_newest(&log).unwrap();
         assert_eq!(fs::read_to_string(&host).unwrap(), "of the host");
         let mut left: Vec<_> = fs::read_dir(&logs)
             .unwrap()
@@ -222,7 +380,7 @@ mod tests {
             .map(|entry| entry.file_name())
             .collect();
         left.sort();
-        assert_eq!(left, ["0.log.20231114-221320", "0.log.20231114-221325.gz"]);
+        assert_eq!(left, ["0.log.20231114-221325.gz", "0.log.20231114-221330"]);
         // The directory itself is a link now.
         fs::rename(&logs, dir.path().join("elsewhere")).unwrap();
         std::os::unix::fs::symlink(dir.path().join("elsewhere"), &logs).unwrap();

@@ -23,6 +23,7 @@ use crate::owners::Owners;
 use crate::paths::Paths;
 use crate::pods::Pods;
 use crate::pull_records::PullRecords;
+use crate::rotation::Logs;
 use crate::server::{self, Server};
 use crate::serving_certificate::ServingRequest;
 use crate::shared::Shared;
@@ -109,6 +110,7 @@ impl Kubelet {
         let cache = reflect_pods(&options, &pods, &mut tasks);
         tasks.spawn(news::follow(shared.clone(), pods.clone()));
         tasks.spawn(eviction::watch(options.clone(), pods.clone(), cache.clone()));
+        tasks.spawn(eviction::watch_local_storage(pods.clone(), cache.clone()));
         tasks.spawn(images::collect(
             shared.clone(),
             options.image_gc,
@@ -229,6 +231,7 @@ fn share(
         host_ports: HostPorts::new(options.reserved_ports()),
         pull_records,
         sysctls: options.sysctls.clone(),
+        logs: Logs::default(),
         pressure: Arc::default(),
         starts,
         pulls,

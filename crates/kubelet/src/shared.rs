@@ -24,6 +24,7 @@ use crate::paths::Paths;
 use crate::pod::resources::Compute;
 use crate::pod::{ContainerKind, Pod};
 use crate::pull_records::PullRecords;
+use crate::rotation::Logs;
 use crate::status::Surroundings;
 
 pub struct Shared {
@@ -47,6 +48,7 @@ pub struct Shared {
     pub host_ports: HostPorts,
     pub pull_records: PullRecords,
     pub sysctls: SysctlRules,
+    pub logs: Logs,
     /// What the node is running out of, as it last saw.
     pub pressure: Arc<RwLock<BTreeSet<Pressure>>>,
     pub starts: Semaphore,

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use cri::{Runtime, v1};
 
@@ -12,8 +10,6 @@ use crate::moment::Moment;
 
 /// The clock ticks of `/proc/stat` in a second, which Linux fixes for every architecture we know.
 const TICKS_PER_SECOND: u64 = 100;
-/// Directory entries that are looked at to find out how much a pod has written; beyond this it counts as much as was seen.
-const MAX_ENTRIES: usize = 200_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerUsage {
@@ -64,8 +60,24 @@ impl PodUsage {
 
 /// The pods whose containers run, by UID.
 pub async fn pods(runtime: &dyn Runtime) -> cri::Result<BTreeMap<String, PodUsage>> {
+    matching(runtime, None).await
+}
+
+/// One pod, if its containers run.
+pub async fn pod(runtime: &dyn Runtime, uid: &str) -> cri::Result<Option<PodUsage>> {
+    let filter = v1::ContainerStatsFilter {
+        label_selector: [(labels::POD_UID.to_owned(), uid.to_owned())].into(),
+        ..v1::ContainerStatsFilter::default()
+    };
+    Ok(matching(runtime, Some(filter)).await?.remove(uid))
+}
+
+async fn matching(
+    runtime: &dyn Runtime,
+    filter: Option<v1::ContainerStatsFilter>,
+) -> cri::Result<BTreeMap<String, PodUsage>> {
     let listed = match runtime
-        .list_container_stats(v1::ListContainerStatsRequest::default())
+        .list_container_stats(v1::ListContainerStatsRequest { filter })
         .await
     {
         Err(error) if error.is_unsupported() => Vec::new(),
@@ -106,32 +118,6 @@ fn container(stats: &v1::ContainerStats, name: String) -> ContainerUsage {
     }
 }
 
-/// The bytes and inodes of everything in a directory, on its own file system. Blocks.
-pub fn below(directory: &Path) -> (u64, u64) {
-    let Ok(root) = fs::symlink_metadata(directory) else {
-        return (0, 0);
-    };
-    let (mut bytes, mut inodes) = (0, 0);
-    let mut pending = vec![directory.to_owned()];
-    while let Some(path) = pending.pop() {
-        for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-            let Ok(metadata) = entry.metadata() else { continue };
-            if metadata.dev() != root.dev() {
-                continue;
-            }
-            bytes += metadata.blocks() * 512;
-            inodes += 1;
-            if metadata.is_dir() {
-                pending.push(entry.path());
-            }
-            if inodes as usize >= MAX_ENTRIES {
-                return (bytes, inodes);
-            }
-        }
-    }
-    (bytes, inodes)
-}
-
 /// How long all processors have worked since the machine started, in nanoseconds.
 pub fn node_cpu_ns() -> Option<u64> {
     busy_ns(&fs::read_to_string("/proc/stat").ok()?)
@@ -161,16 +147,5 @@ mod tests {
         let stat = "cpu  10 1 20 999 50 3 4 2 0 0\ncpu0 1 1 1 1\n";
         assert_eq!(busy_ns(stat), Some(40 * 10_000_000));
         assert_eq!(busy_ns("intr 1"), None);
-    }
-
-    #[test]
-    fn everything_below_a_directory_counts() {
-        let dir = tempfile::tempdir().unwrap();
-        fs::create_dir(dir.path().join("a")).unwrap();
-        fs::write(dir.path().join("a/b"), vec![1; 10_000]).unwrap();
-        let (bytes, inodes) = below(dir.path());
-        assert_eq!(inodes, 2);
-        assert!(bytes >= 8192, "{bytes}");
-        assert_eq!(below(Path::new("/does/not/exist")), (0, 0));
     }
 }

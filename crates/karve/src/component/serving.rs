@@ -15,11 +15,11 @@ use http_body_util::Full;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use kubelet::guard::{self, ConnectionLimits, Guard};
 use kubelet::{ApiAuth, Authenticator, User, bearer, user_of};
 use metrics::Page;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 
@@ -27,8 +27,13 @@ use super::trust::Trust;
 use crate::layout::read;
 use crate::pki::{self, Identity};
 
-/// Connections at a time, and how long one may take.
-const MAX_CONNECTIONS: usize = 64;
+/// Connections at a time. All are strangers' to the end, for each asks for one thing and is closed.
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    strangers: 64,
+    strangers_of_one: 32,
+    known: 0,
+};
+/// How long a connection may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where a component serves.
@@ -108,27 +113,30 @@ pub async fn serve(
 }
 
 async fn accept(listener: TcpListener, trust: Arc<Trust>, desk: Arc<Desk>) {
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let guard = Guard::new(LIMITS);
     loop {
-        // The semaphore is never closed.
-        let permit = permits.clone().acquire_owned().await;
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, peer)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
         let (acceptor, desk) = (trust.acceptor(), desk.clone());
+        let (place, left) = guard.enter(peer.ip());
         tokio::spawn(async move {
-            let served = tokio::time::timeout(PATIENCE, connection(stream, acceptor, desk)).await;
-            if let Ok(Err(error)) = served {
-                tracing::debug!(%error, "a connection ended");
+            tokio::select! {
+                served = tokio::time::timeout(PATIENCE, connection(stream, acceptor, desk)) => {
+                    if let Ok(Err(error)) = served {
+                        tracing::debug!(%error, "a connection ended");
+                    }
+                }
+                _ = left => tracing::debug!(%peer, "a connection made room for others"),
             }
-            drop(permit);
+            drop(place);
         });
     }
 }
 
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, desk: Arc<Desk>) -> Result<()> {
-    let stream = acceptor.accept(stream).await?;
+    let stream = tokio::time::timeout(guard::HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let by_certificate = certificate.and_then(user_of);
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {

@@ -5,6 +5,7 @@
 //! looks. So below a directory that is held open, nothing here follows a link or crosses a mount, only regular files are
 //! opened, and what was looked at is what is then used.
 
+mod measure;
 mod remove;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,8 @@ use rustix::fs::{
     fstat, mkdirat, openat, openat2, statx,
 };
 use rustix::io::Errno;
+
+pub use measure::{Enough, measure};
 
 /// Room for the names of a directory that are read at once.
 const NAMES_BYTES: usize = 8192;

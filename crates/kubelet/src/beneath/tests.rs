@@ -116,6 +116,82 @@ fn no_tree_is_too_deep() {
     assert_eq!(root.entries().unwrap(), []);
 }
 
+const ALL: Enough = Enough {
+    bytes: u64::MAX,
+    inodes: u64::MAX,
+};
+
+#[test]
+fn everything_in_a_directory_counts_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    fs::create_dir_all(path("tree/a")).unwrap();
+    fs::write(path("large"), vec![1; 1 << 20]).unwrap();
+    symlink(path("large"), path("tree/link")).unwrap();
+    symlink("/", path("tree/root")).unwrap();
+    let size = |enough| measure(Dir::open(&path("tree")).unwrap(), enough).unwrap();
+    let before = size(ALL);
+    assert_eq!(before.inodes, 4);
+    assert!(before.bytes < 64 << 10, "{before:?}");
+    fs::write(path("tree/a/file"), vec![1; 100_000]).unwrap();
+    for number in 0..10 {
+        fs::hard_link(path("tree/a/file"), path(&format!("tree/{number}"))).unwrap();
+    }
+    let after = size(ALL);
+    assert_eq!(after.inodes, 5, "one file with many names");
+    assert!((100_000..200_000).contains(&(after.bytes - before.bytes)), "{after:?}");
+    let few = size(Enough {
+        bytes: 4096,
+        inodes: u64::MAX,
+    });
+    assert!(few.bytes > 4096 && few.bytes <= after.bytes);
+    assert!(
+        size(Enough {
+            bytes: u64::MAX,
+            inodes: 2
+        })
+        .inodes
+            <= 4
+    );
+}
+
+/// What lies deeper than paths, descriptors and the stack allow is found, too.
+#[test]
+fn nothing_is_too_deep_to_be_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = Dir::open(dir.path()).unwrap();
+    let mut at = root.make_child(OsStr::new("tree"), 0o755).unwrap();
+    for _ in 0..2500 {
+        at.create_file(OsStr::new("beside")).unwrap();
+        at = at.make_child(OsStr::new("d"), 0o755).unwrap();
+    }
+    let mut hidden = at.create_file(OsStr::new("hidden")).unwrap();
+    io::Write::write_all(&mut hidden, &vec![1; 1 << 20]).unwrap();
+    drop((at, hidden));
+    std::thread::scope(|scope| {
+        let measuring = std::thread::Builder::new().stack_size(128 * 1024);
+        let measuring = measuring
+            .spawn_scoped(scope, || measure(root.child(OsStr::new("tree")).unwrap(), ALL))
+            .unwrap();
+        let size = measuring.join().unwrap().unwrap();
+        assert_eq!(size.inodes, 1 + 2 * 2500 + 1);
+        assert!(size.bytes > 1 << 20);
+    });
+    root.remove(OsStr::new("tree")).unwrap();
+}
+
+#[test]
+fn what_is_mounted_is_not_counted() {
+    in_mount_namespace(|dir| {
+        fs::create_dir_all(dir.join("tree/m")).unwrap();
+        fs::create_dir(dir.join("host")).unwrap();
+        fs::write(dir.join("host/large"), vec![1; 1 << 20]).unwrap();
+        rustix::mount::mount_bind(dir.join("host"), dir.join("tree/m")).unwrap();
+        let size = measure(Dir::open(&dir.join("tree")).unwrap(), ALL).unwrap();
+        assert!(size.bytes < 1 << 20, "{size:?}");
+    });
+}
+
 #[test]
 fn what_was_made_immutable_is_removed_all_the_same() {
     let dir = tempfile::tempdir().unwrap();

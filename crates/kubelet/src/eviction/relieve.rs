@@ -9,6 +9,7 @@ use super::measure::{Measurements, Places};
 use super::rank::{self, Candidate};
 use super::signal::{Pressure, Signal};
 use super::threshold::Shortage;
+use crate::beneath::{self, Dir, Enough};
 use crate::options::KubeletOptions;
 use crate::pod::Pod;
 use crate::pods::Pods;
@@ -16,6 +17,12 @@ use crate::shared::Shared;
 use crate::usage::{self, PodUsage};
 use crate::worker::{Message, PodObject};
 use crate::{images, limits};
+
+/// What is looked at of one pod to compare it with others; beyond this it counts as much as was seen.
+const MOST: Enough = Enough {
+    bytes: u64::MAX,
+    inodes: 200_000,
+};
 
 /// Looks every ten seconds, for as long as it is not dropped.
 pub async fn watch(options: KubeletOptions, pods: Arc<Pods>, cache: Arc<Cache<PodObject>>) {
@@ -116,8 +123,12 @@ async fn written(shared: &Arc<Shared>, pods: &[&Pod]) -> BTreeMap<String, (u64, 
         .collect();
     let sums = tokio::task::spawn_blocking(move || {
         let sum = |(volumes, logs, uid): (std::path::PathBuf, std::path::PathBuf, String)| {
-            let (a, b) = (usage::below(&volumes), usage::below(&logs));
-            (uid, (a.0 + b.0, a.1 + b.1))
+            let size = |path: &std::path::Path| {
+                let measured = Dir::open(path).and_then(|dir| beneath::measure(dir, MOST));
+                measured.unwrap_or_default()
+            };
+            let (a, b) = (size(&volumes), size(&logs));
+            (uid, (a.bytes + b.bytes, a.inodes + b.inodes))
         };
         directories.into_iter().map(sum).collect()
     });

@@ -264,6 +264,17 @@ impl Pod {
         format!("pods/{}/{}", self.metadata.namespace, self.metadata.name)
     }
 
+    /// Whether every name of it that becomes a part of a path is one.
+    pub fn has_plain_names(&self) -> bool {
+        let Metadata {
+            name, namespace, uid, ..
+        } = &self.metadata;
+        let containers = self.all_containers().map(|(_, container)| &container.name);
+        let volumes = self.spec.volumes.iter().map(|volume| &volume.name);
+        let mut names = [name, namespace, uid].into_iter().chain(containers).chain(volumes);
+        names.all(|name| !name.is_empty() && !name.contains(['/', '\0']) && name != "." && name != "..")
+    }
+
     /// How upstream names a pod in messages: `name_namespace(uid)`.
     pub fn full_name(&self) -> String {
         format!(
@@ -355,6 +366,24 @@ fn remove_nulls(value: &mut serde_json::Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_files_lead_nowhere_else() {
+        let check = |uid: &str, container: &str, volume: &str| {
+            let text = format!(
+                "{{metadata: {{name: a, namespace: b, uid: '{uid}'}}, spec: {{containers: [{{name: '{container}'}}], volumes: \
+                 [{{name: '{volume}'}}]}}}}"
+            );
+            serde_saphyr::from_str::<Pod>(&text).unwrap().has_plain_names()
+        };
+        assert!(check("0b5-1", "c", "v"));
+        for bad in ["..", ".", "", "../../etc", "a/b", "/etc"] {
+            assert!(
+                !check(bad, "c", "v") && !check("u", bad, "v") && !check("u", "c", bad),
+                "{bad}"
+            );
+        }
+    }
 
     #[test]
     fn a_null_is_as_good_as_nothing() {

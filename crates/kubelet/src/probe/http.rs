@@ -25,7 +25,11 @@ pub struct Fetched {
 
 pub async fn ask(action: &HttpGet, address: &str, port: u16, timeout: Duration) -> Answer {
     match tokio::time::timeout(timeout, follow(action, address, port, timeout)).await {
-        Ok(Ok(fetched)) if (200..400).contains(&fetched.status) => Answer::Success,
+        Ok(Ok(fetched)) if (200..300).contains(&fetched.status) => Answer::Success,
+        // It leads to another host, which was not asked: whoever answers a probe must not choose whom the node asks.
+        Ok(Ok(fetched)) if (300..400).contains(&fetched.status) => {
+            Answer::Warning(format!("Probe terminated redirects, Response body: {}", fetched.body))
+        }
         Ok(Ok(fetched)) => Answer::Failure(format!("HTTP probe failed with statuscode: {}", fetched.status)),
         Ok(Err(error)) => Answer::Failure(error),
         Err(_) => Answer::Failure(format!(
@@ -113,15 +117,24 @@ where
     let status = answer.status().as_u16();
     let location = answer.headers().get(header::LOCATION);
     let location = location.and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let body = http_body_util::Limited::new(answer.into_body(), limits::PROBE_OUTPUT_BYTES);
-    // A body that is too long, or cut off, does not change what the status said.
-    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let body = read_at_most(answer.into_body(), limits::PROBE_OUTPUT_BYTES).await;
     driver.abort();
     Ok(Fetched {
         status,
         location,
         body: String::from_utf8_lossy(&body).into_owned(),
     })
+}
+
+/// The beginning of a body. One that is longer, or cut off, does not change what the status said.
+async fn read_at_most(mut body: hyper::body::Incoming, limit: usize) -> Vec<u8> {
+    let mut read = Vec::new();
+    while read.len() < limit {
+        let Some(Ok(frame)) = body.frame().await else { break };
+        read.extend_from_slice(frame.data_ref().map_or(&[], |data| &data[..]));
+    }
+    read.truncate(limit);
+    read
 }
 
 fn request(uri: &Uri, action: &HttpGet) -> Result<Request<Empty<Bytes>>, String> {

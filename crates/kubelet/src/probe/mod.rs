@@ -27,6 +27,8 @@ pub enum ProbeKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     Success,
+    /// As good as success, but somebody should know.
+    Warning(String),
     /// The container answered that it is not well, or did not answer.
     Failure(String),
     /// The question could not be put, which counts as a failure.
@@ -50,6 +52,8 @@ pub enum Report {
     Verdict(bool),
     /// A counted asking failed; the message is for an event.
     Unhealthy(String),
+    /// An asking succeeded in a strange way; the message is for an event.
+    Warned(String),
 }
 
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
@@ -73,7 +77,7 @@ impl ProbeKind {
 
 impl Answer {
     pub fn is_success(&self) -> bool {
-        *self == Answer::Success
+        matches!(self, Answer::Success | Answer::Warning(_))
     }
 }
 
@@ -131,6 +135,9 @@ pub async fn watch(kind: ProbeKind, probe: Probe, target: Target, mut report: im
         if counts || answer.is_success() {
             if let Answer::Failure(why) | Answer::Error(why) = &answer {
                 report(Report::Unhealthy(message(kind, &answer, why))).await;
+            }
+            if let Answer::Warning(why) = &answer {
+                report(Report::Warned(format!("{kind:?} probe warning: {why}"))).await;
             }
             if let Some(verdict) = tally.record(kind, &probe, answer.is_success()) {
                 report(Report::Verdict(verdict)).await;

@@ -36,6 +36,10 @@ async fn server(answer: fn(&str) -> String) -> u16 {
     port
 }
 
+fn redirect(to: &str) -> String {
+    format!("HTTP/1.1 302 Found\r\nlocation: {to}\r\ncontent-length: 9\r\n\r\nelsewhere")
+}
+
 #[tokio::test]
 async fn http_is_judged_by_its_status() {
     let port = server(|head| {
@@ -44,7 +48,16 @@ async fn http_is_judged_by_its_status() {
             Some("/agent") if head.contains("kube-probe/1.36") => "HTTP/1.1 200 OK",
             Some("/custom") if head.contains("x-own: 1") && head.contains("host: example") => "HTTP/1.1 200 OK",
             Some("/moved") => "HTTP/1.1 302 Found\r\nlocation: /ok",
-            Some("/away") => "HTTP/1.1 302 Found\r\nlocation: http://example.com/",
+            Some("/away") => return redirect("http://example.com/"),
+            Some("/metadata") => return redirect("http://169.254.169.254/latest/"),
+            Some("/no-scheme") => return redirect("//169.254.169.254/latest/"),
+            Some("/round") => return redirect("/round"),
+            Some("/flood") => {
+                return format!(
+                    "HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n{}",
+                    "x".repeat(1 << 20)
+                );
+            }
             _ => "HTTP/1.1 503 No",
         };
         format!("{line}\r\ncontent-length: 0\r\n\r\n")
@@ -54,7 +67,12 @@ async fn http_is_judged_by_its_status() {
     assert_eq!(get("/ok").await, Answer::Success);
     assert_eq!(get("/agent").await, Answer::Success);
     assert_eq!(get("/moved").await, Answer::Success);
-    assert_eq!(get("/away").await, Answer::Success);
+    for path in ["/away", "/metadata", "/no-scheme"] {
+        let warned = Answer::Warning("Probe terminated redirects, Response body: elsewhere".to_owned());
+        assert_eq!(get(path).await, warned, "{path}");
+    }
+    assert!(matches!(get("/round").await, Answer::Failure(why) if why.contains("stopped after 10 redirects")));
+    assert_eq!(get("/flood").await, Answer::Success, "no more is read than is shown");
     assert_eq!(
         get("/bad").await,
         Answer::Failure("HTTP probe failed with statuscode: 503".to_owned())
@@ -140,7 +158,7 @@ async fn ready_after(delay: Duration) -> (Duration, usize) {
     let mut events = 0;
     loop {
         match receiver.recv().await.unwrap() {
-            Report::Unhealthy(_) => events += 1,
+            Report::Unhealthy(_) | Report::Warned(_) => events += 1,
             Report::Verdict(true) => break,
             Report::Verdict(false) => panic!("it was never ready"),
         }

@@ -10,6 +10,7 @@ use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tokio::sync::Semaphore;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(default)]
@@ -71,11 +72,18 @@ impl Access {
 /// Answers are good for this long, and no more of them are kept than this.
 const REMEMBERED_FOR: Duration = Duration::from_secs(60);
 const REMEMBERED: usize = 1024;
+/// Tokens that are longer are asked about every time: whoever sends them must not fill the memory.
+const MAX_REMEMBERED_TOKEN_BYTES: usize = 8192;
+/// Tokens that are asked about at a time. Whoever has a certificate does not wait for those who have none.
+const TOKEN_REVIEWS_AT_ONCE: usize = 32;
 
 /// Asks the API server, by TokenReview and SubjectAccessReview.
 pub struct ApiAuth {
     client: Client,
-    users: Remembered<String, Option<User>>,
+    users: Remembered<String, User>,
+    /// Tokens that nobody has. They are kept apart, for anybody can make up any number of them.
+    unknown: Remembered<String, ()>,
+    token_reviews: Semaphore,
     decisions: Remembered<(User, Access), bool>,
 }
 
@@ -84,6 +92,8 @@ impl ApiAuth {
         ApiAuth {
             client,
             users: Remembered::default(),
+            unknown: Remembered::default(),
+            token_reviews: Semaphore::new(TOKEN_REVIEWS_AT_ONCE),
             decisions: Remembered::default(),
         }
     }
@@ -136,9 +146,15 @@ impl Authenticator for ApiAuth {
             authenticated: bool,
             user: User,
         }
-        if let Some(known) = self.users.get(&token.to_owned()) {
-            return Ok(known);
+        let key = token.to_owned();
+        if let Some(user) = self.users.get(&key) {
+            return Ok(Some(user));
         }
+        if self.unknown.get(&key).is_some() {
+            return Ok(None);
+        }
+        // The semaphore is never closed.
+        let _permit = self.token_reviews.acquire().await;
         let body = json!({
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenReview",
@@ -147,7 +163,11 @@ impl Authenticator for ApiAuth {
         let api = self.client.resource(&api::kinds::token_review::TOKEN_REVIEW);
         let review: Review = api.create(&body).await.map_err(|error| error.to_string())?;
         let user = review.status.authenticated.then_some(review.status.user);
-        self.users.put(token.to_owned(), user.clone());
+        match &user {
+            _ if key.len() > MAX_REMEMBERED_TOKEN_BYTES => {}
+            Some(user) => self.users.put(key, user.clone()),
+            None => self.unknown.put(key, ()),
+        }
         Ok(user)
     }
 }

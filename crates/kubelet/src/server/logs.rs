@@ -402,6 +402,22 @@ mod tests {
         expected.assert_eq(&String::from_utf8_lossy(&text));
     }
 
+    /// A pod that was given the machine's logs puts a link to a file of the host in the place of its own log.
+    #[tokio::test]
+    async fn only_logs_are_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pod, host) = (dir.path().join("pods/pod"), dir.path().join("host"));
+        std::fs::create_dir_all(pod.join("main")).unwrap();
+        std::fs::create_dir(&host).unwrap();
+        std::fs::write(host.join("0.log"), LOG).unwrap();
+        std::os::unix::fs::symlink(host.join("0.log"), pod.join("main/0.log")).unwrap();
+        std::os::unix::fs::symlink(&host, pod.join("linked")).unwrap();
+        assert!(open(&pod.join("main/0.log")).await.is_err());
+        assert!(open(&pod.join("linked/0.log")).await.is_err());
+        std::fs::rename(host.join("0.log"), pod.join("main/1.log")).unwrap();
+        assert!(open(&pod.join("main/1.log")).await.is_ok());
+    }
+
     #[tokio::test]
     async fn logs_are_cut_as_asked() {
         check(

@@ -8,6 +8,7 @@ mod certificate;
 pub(crate) mod channels;
 mod exec;
 mod forward;
+pub mod guard;
 mod logs;
 mod query;
 mod remote;

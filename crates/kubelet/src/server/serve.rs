@@ -7,15 +7,15 @@ use client::Body;
 use http::{Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
-use rustls::pki_types::CertificateDer;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::auth::{Access, bearer};
+use super::guard::{self, Activity, ConnectionLimits, Guard, Place};
 use super::upgrade::{self, Opened};
 use super::{Refusal, Server, ServingCertificates, User, certificates};
 use crate::options::{ServerOptions, ServingCertificate};
@@ -61,16 +61,23 @@ pub async fn listen(options: &ServerOptions) -> Result<Listening, ServeError> {
 /// Serves for as long as it is not dropped.
 pub async fn serve(listening: Listening, options: ServerOptions, server: Arc<Server>) {
     let acceptor = TlsAcceptor::from(listening.tls);
+    let guard = Guard::new(ConnectionLimits::DEFAULT);
     loop {
-        let Ok((stream, _)) = listening.listener.accept().await else {
+        let Ok((stream, peer)) = listening.listener.accept().await else {
             // Out of file descriptors, most likely: wait for some to be closed.
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             continue;
         };
         let (acceptor, options, server) = (acceptor.clone(), options.clone(), server.clone());
+        let (place, left) = guard.enter(peer.ip());
         tokio::spawn(async move {
-            if let Err(error) = connection(stream, acceptor, options, server).await {
-                tracing::debug!(%error, "a connection to the kubelet ended");
+            tokio::select! {
+                ended = connection(stream, acceptor, options, server, place) => {
+                    if let Err(error) = ended {
+                        tracing::debug!(%error, "a connection to the kubelet ended");
+                    }
+                }
+                _ = left => tracing::debug!(%peer, "a connection to the kubelet made room for others"),
             }
         });
     }
@@ -81,19 +88,23 @@ async fn connection(
     acceptor: TlsAcceptor,
     options: ServerOptions,
     server: Arc<Server>,
+    place: Arc<Place>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     stream.set_nodelay(true)?;
-    let stream = acceptor.accept(stream).await?;
+    let stream = tokio::time::timeout(guard::HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let by_certificate = certificate.and_then(user_of);
+    let activity = Activity::default();
+    let used = activity.clone();
     let service = hyper::service::service_fn(move |request| {
         let (options, server, user) = (options.clone(), server.clone(), by_certificate.clone());
-        async move { Ok::<_, std::convert::Infallible>(answer(request, &options, &server, user).await) }
+        let (place, busy) = (place.clone(), used.begin());
+        async move {
+            let response = answer(request, &options, &server, user, place).await;
+            Ok::<_, std::convert::Infallible>(busy.until_sent(response))
+        }
     });
-    let builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .serve_connection_with_upgrades(TokioIo::new(stream), service)
-        .await
+    guard::serve(&guard::builder(), stream, service, &activity).await
 }
 
 async fn answer(
@@ -101,17 +112,23 @@ async fn answer(
     options: &ServerOptions,
     server: &Arc<Server>,
     by_certificate: Option<User>,
+    place: Arc<Place>,
 ) -> Response<Body> {
     if let Err(refusal) = admit(&request, options, server, by_certificate).await {
         return refusal.response();
     }
+    if !place.let_in() {
+        return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many connections").response();
+    }
     let (parts, body) = request.into_parts();
     if parts.headers.contains_key(header::UPGRADE) {
-        return switch(Request::from_parts(parts, body), server).await;
+        return switch(Request::from_parts(parts, body), server, place).await;
     }
-    match Limited::new(body, MAX_BODY_BYTES).collect().await {
-        Ok(body) => server.answer(&Request::from_parts(parts, body.to_bytes())).await,
-        Err(error) => Refusal::bad_request(error.to_string()).response(),
+    let body = tokio::time::timeout(guard::HEADER_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect());
+    match body.await {
+        Ok(Ok(body)) => server.answer(&Request::from_parts(parts, body.to_bytes())).await,
+        Ok(Err(error)) => Refusal::bad_request(error.to_string()).response(),
+        Err(_) => Refusal::new(StatusCode::REQUEST_TIMEOUT, "the request's body did not come").response(),
     }
 }
 
@@ -151,18 +168,18 @@ async fn admit(
 }
 
 /// Switches protocols: the answer goes out first, then the connection is the stream's.
-async fn switch(request: Request<Incoming>, server: &Arc<Server>) -> Response<Body> {
+async fn switch(request: Request<Incoming>, server: &Arc<Server>, place: Arc<Place>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let mut head = Request::from_parts(parts.clone(), Bytes::new());
     *head.extensions_mut() = http::Extensions::new();
     match upgrade::open(server, &head).await {
-        Ok(opened) => hand_over(opened, Request::from_parts(parts, body)),
+        Ok(opened) => hand_over(opened, Request::from_parts(parts, body), place),
         Err(refusal) => refusal.response(),
     }
 }
 
 /// Answers that protocols are switched, and gives the connection to the stream.
-pub fn hand_over(opened: Opened, request: Request<Incoming>) -> Response<Body> {
+pub fn hand_over(opened: Opened, request: Request<Incoming>, place: Arc<Place>) -> Response<Body> {
     let response = opened.response().map(|()| client::body_from_bytes(Bytes::new()));
     let upgraded = hyper::upgrade::on(request);
     tokio::spawn(async move {
@@ -170,6 +187,7 @@ pub fn hand_over(opened: Opened, request: Request<Incoming>) -> Response<Body> {
             Ok(stream) => opened.run(TokioIo::new(stream)).await,
             Err(error) => tracing::debug!(%error, "a connection could not be upgraded"),
         }
+        drop(place);
     });
     response
 }

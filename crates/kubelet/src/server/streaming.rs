@@ -11,16 +11,21 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use client::Body;
 use cri::{Error, Runtime, StreamUrls, v1};
-use http::{Request, Response, header};
+use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 
 use super::exec::Options;
+use super::guard::{self, Activity, ConnectionLimits, Guard, Place};
 use super::upgrade::{self, Offer};
 use super::{Refusal, serve};
 
+/// All connections come from this machine.
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    strangers_of_one: ConnectionLimits::DEFAULT.strangers,
+    ..ConnectionLimits::DEFAULT
+};
 /// URLs that were given out and not used yet.
 const MAX_OFFERS: usize = 1000;
 /// How long a URL is good.
@@ -48,41 +53,59 @@ impl StreamServer {
 
     /// Serves for as long as it is not dropped.
     pub async fn serve(self: Arc<Self>) {
+        let guard = Guard::new(LIMITS);
         loop {
-            let Ok((stream, _)) = self.listener.accept().await else {
+            let Ok((stream, peer)) = self.listener.accept().await else {
                 // Out of file descriptors, most likely: wait for some to be closed.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
             let server = self.clone();
+            let (place, left) = guard.enter(peer.ip());
             tokio::spawn(async move {
-                if let Err(error) = server.connection(stream).await {
-                    tracing::debug!(%error, "a stream's connection ended");
+                tokio::select! {
+                    ended = server.connection(stream, place) => {
+                        if let Err(error) = ended {
+                            tracing::debug!(%error, "a stream's connection ended");
+                        }
+                    }
+                    _ = left => tracing::debug!("a stream's connection made room for others"),
                 }
             });
         }
     }
 
-    async fn connection(self: Arc<Self>, stream: TcpStream) -> Result<(), hyper::Error> {
+    async fn connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        place: Arc<Place>,
+    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
         // Without it, streams are only slower.
         let _ = stream.set_nodelay(true);
+        let activity = Activity::default();
+        let used = activity.clone();
         let service = hyper::service::service_fn(move |request| {
-            let server = self.clone();
-            async move { Ok::<_, std::convert::Infallible>(server.answer(request).await) }
+            let (server, place, busy) = (self.clone(), place.clone(), used.begin());
+            async move {
+                let response = server.answer(request, place).await;
+                Ok::<_, std::convert::Infallible>(busy.until_sent(response))
+            }
         });
-        let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-        connection.with_upgrades().await
+        guard::serve(&guard::builder().http1_only(), stream, service, &activity).await
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, request: Request<Incoming>, place: Arc<Place>) -> Response<Body> {
         if !request.headers().contains_key(header::UPGRADE) {
             return Refusal::bad_request("Upgrade request required").response();
         }
         let Some(offer) = self.take(request.uri().path()) else {
             return Refusal::not_found("404 page not found").response();
         };
+        if !place.let_in() {
+            return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many connections").response();
+        }
         match upgrade::open_offer(&self.runtime, offer, request.headers()).await {
-            Ok(opened) => serve::hand_over(opened, request),
+            Ok(opened) => serve::hand_over(opened, request, place),
             Err(refusal) => refusal.response(),
         }
     }

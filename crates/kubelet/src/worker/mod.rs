@@ -360,8 +360,15 @@ impl Worker {
                 kind,
                 report,
             } => {
-                if let Report::Unhealthy(message) = &report {
-                    self.shared.warning(&self.pod, &container, "Unhealthy", message.clone());
+                match &report {
+                    Report::Unhealthy(message) => {
+                        self.shared.warning(&self.pod, &container, "Unhealthy", message.clone());
+                    }
+                    Report::Warned(message) => {
+                        self.shared
+                            .warning(&self.pod, &container, "ProbeWarning", message.clone());
+                    }
+                    Report::Verdict(_) => {}
                 }
                 probes::record(&mut self.progress, &container, &container_id, kind, &report);
             }

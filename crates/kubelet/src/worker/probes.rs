@@ -104,7 +104,7 @@ pub fn record(progress: &mut Progress, container: &str, container_id: &str, kind
         (ProbeKind::Startup, Report::Verdict(true)) => verdicts.started = true,
         (ProbeKind::Startup, Report::Verdict(false)) => verdicts.unhealthy = Some(Unhealthy::Startup),
         (ProbeKind::Liveness, Report::Verdict(false)) => verdicts.unhealthy = Some(Unhealthy::Liveness),
-        (ProbeKind::Liveness, Report::Verdict(true)) | (_, Report::Unhealthy(_)) => {}
+        (ProbeKind::Liveness, Report::Verdict(true)) | (_, Report::Unhealthy(_) | Report::Warned(_)) => {}
     }
 }
 

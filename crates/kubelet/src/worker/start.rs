@@ -95,6 +95,8 @@ async fn begin(
     // Known before it runs, so that not even the shortest life is missed.
     let place = Place::ContainerIn(start.sandbox.id.clone());
     shared.owners.put(&id, &pod.metadata.uid, place);
+    let log = shared.paths.container_log(pod, container, start.attempt);
+    shared.logs.put(&id, log);
     shared.normal(pod, &container.name, "Created", "Container created");
     let request = v1::StartContainerRequest {
         container_id: id.clone(),

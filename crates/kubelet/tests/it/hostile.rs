@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::node::{POD_MAX_PIDS, TestNode, phase_is};
+use crate::node::{LOG_FILES, POD_MAX_PIDS, TestNode, phase_is};
 use crate::scenarios::{Scenario, container, output_of, scenarios, shell};
 
 scenarios! {
@@ -12,6 +12,8 @@ scenarios! {
     a_subpath_outlives_restarts,
     pods_that_must_not_run_here_are_refused,
     processes_are_bounded,
+    what_is_written_to_the_disk_is_limited,
+    a_flooded_log_is_bounded,
 }
 
 /// The pod that changed `..data` had the kubelet remove any directory of the host.
@@ -149,4 +151,65 @@ async fn processes_are_bounded(node: Arc<TestNode>) {
         pod["status"]
     );
     node.delete("bomb", 0);
+}
+
+async fn what_is_written_to_the_disk_is_limited(node: Arc<TestNode>) {
+    let write = |path: &str| format!("dd if=/dev/zero of={path} bs=1M count=200; sleep 600");
+    let mut volume = shell(&write("/v/large"));
+    volume["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
+    volume["volumes"] = json!([{"name": "v", "emptyDir": {"sizeLimit": "10Mi"}}]);
+    let mut layer = shell(&write("/large"));
+    layer["containers"][0]["resources"] = json!({"limits": {"ephemeral-storage": "20Mi"}});
+    let cases = [
+        (
+            "volume",
+            volume,
+            "Usage of EmptyDir volume \"v\" exceeds the limit \"10Mi\". ",
+        ),
+        (
+            "layer",
+            layer,
+            "Pod ephemeral local storage usage exceeds the total limit of containers 20Mi. ",
+        ),
+    ];
+    for (name, spec, message) in cases {
+        node.create_pod(name, spec);
+        let pod = node.wait_for(name, "evicted", phase_is("Failed")).await;
+        assert_eq!(pod["status"]["reason"], "Evicted");
+        assert_eq!(pod["status"]["message"], message);
+        node.wait_for_event(name, "Evicted ").await;
+        node.delete(name, 0);
+    }
+}
+
+/// A container that writes as fast as it can, with logs of at most a megabyte.
+async fn a_flooded_log_is_bounded(node: Arc<TestNode>) {
+    const WRITTEN: u64 = 100_000_000;
+    let mut spec = shell(&format!("yes {} | head -c {WRITTEN}", "x".repeat(100)));
+    spec["restartPolicy"] = json!("Never");
+    node.create_pod("flood", spec);
+    let pod = node
+        .wait_for("flood", "there", |pod| !pod["metadata"]["uid"].is_null())
+        .await;
+    let uid = pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    let logs = node.logs_of("flood", &uid);
+    let begun = std::time::Instant::now();
+    let mut largest = 0;
+    while !node.pod("flood").is_some_and(|pod| phase_is("Succeeded")(&pod)) {
+        let files = std::fs::read_dir(&logs).into_iter().flatten().flatten();
+        let sizes = files.filter_map(|file| file.metadata().ok()).map(|file| file.len());
+        largest = sizes.sum::<u64>().max(largest);
+        assert!(begun.elapsed().as_secs() < 120, "the flood does not end");
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    println!(
+        "of {} MB that were written at most {} MB were there",
+        WRITTEN >> 20,
+        largest >> 20
+    );
+    assert!(largest < WRITTEN / 2, "{} MB were there", largest >> 20);
+    let files = std::fs::read_dir(&logs).into_iter().flatten().flatten().count();
+    // One is being compressed, perhaps.
+    assert!(files <= LOG_FILES + 1, "{files} files");
+    node.delete("flood", 0);
 }

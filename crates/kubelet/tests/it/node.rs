@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use client::Transport;
 use cri::{Runtime, v1};
 use http_body_util::BodyExt;
-use kubelet::{ImageGcOptions, Kubelet, KubeletOptions};
+use kubelet::{ImageGcOptions, Kubelet, KubeletOptions, LogOptions};
 use serde_json::{Value, json};
 
 use crate::api::FakeApi;
@@ -15,6 +15,8 @@ use crate::containerd::Containerd;
 
 pub const BUSYBOX: &str = "registry.k8s.io/e2e-test-images/busybox:1.37.0-1";
 
+/// Logs of each container at most.
+pub const LOG_FILES: usize = 3;
 /// Processes of each pod at most.
 pub const POD_MAX_PIDS: u64 = 200;
 
@@ -64,6 +66,10 @@ impl TestNode {
             pod_logs_dir: root.join("logs"),
             cgroup_root: self.cgroup_root(),
             pod_max_pids: Some(POD_MAX_PIDS),
+            container_logs: LogOptions {
+                max_bytes: 1 << 20,
+                max_files: LOG_FILES,
+            },
             // How full the machine's disk is plays no part in these tests.
             eviction_hard: "nodefs.available<10Mi".parse().expect("thresholds"),
             image_gc: ImageGcOptions {
@@ -78,6 +84,12 @@ impl TestNode {
     fn cgroup_root(&self) -> String {
         let name = self.containerd.root().file_name().expect("a name");
         format!("/{}", name.to_string_lossy())
+    }
+
+    /// Where the logs of a pod's container `main` are.
+    pub fn logs_of(&self, name: &str, uid: &str) -> PathBuf {
+        let pod = format!("default_{name}_{uid}");
+        self.containerd.root().join("logs").join(pod).join("main")
     }
 
     /// What a file of the cgroup of all pods says, in the hierarchy that has it.

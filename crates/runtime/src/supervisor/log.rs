@@ -3,13 +3,17 @@
 //! `F` ends a line of the container's, `P` marks a piece of one: of a line longer than [`MAX_LINE_BYTES`], or one that
 //! the container never ended.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
 
 /// Longer lines are cut into pieces; this also bounds what is held in memory for each stream.
 pub const MAX_LINE_BYTES: usize = 16 << 10;
+
+/// A file that nobody rotates, because no kubelet runs, grows to this size and no further. Whoever rotates does so long before.
+const MAX_FILE_BYTES: u64 = 1 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
@@ -17,10 +21,13 @@ pub enum Stream {
     Stderr,
 }
 
-/// The log of one container. Output is lost rather than the container stopped when the disk refuses it.
+/// The log of one container. Output is lost rather than the container stopped when the disk refuses it, or when the file has
+/// reached its bound.
 pub struct Log {
     path: PathBuf,
     file: File,
+    /// What the file may still take.
+    room: u64,
 }
 
 impl Log {
@@ -29,24 +36,45 @@ impl Log {
         if let Some(dir) = path.parent() {
             std::fs::create_dir_all(dir)?;
         }
+        let (file, room) = open(path, MAX_FILE_BYTES)?;
         Ok(Self {
             path: path.to_owned(),
-            file: open(path)?,
+            file,
+            room,
         })
     }
 
     pub fn reopen(&mut self) -> io::Result<()> {
-        self.file = open(&self.path)?;
+        (self.file, self.room) = open(&self.path, MAX_FILE_BYTES)?;
         Ok(())
     }
 
     pub fn write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let left = self.room.checked_sub(lines.len() as u64);
+        self.room = left.ok_or_else(|| io::Error::from(io::ErrorKind::FileTooLarge))?;
         self.file.write_all(lines)
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o640).open(path)
+/// Opens a log for appending, and says how much more it may take. Pods that were given the machine's logs can put anything
+/// there: below the directory of all logs, three levels up, no link is followed, and only a regular file is written to.
+fn open(path: &Path, max_bytes: u64) -> io::Result<(File, u64)> {
+    let above = path.ancestors().nth(3).unwrap_or(Path::new("/"));
+    let inner = path.strip_prefix(above).map_err(io::Error::other)?;
+    let root = rustix::fs::open(above, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    // Without waiting, for a FIFO has no reader.
+    let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let file = openat2(root, inner, flags, Mode::from_raw_mode(0o640), inside)?;
+    let stat = fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "the log is not a regular file",
+        ));
+    }
+    let room = max_bytes.saturating_sub(u64::try_from(stat.st_size).unwrap_or(0));
+    Ok((File::from(file), room))
 }
 
 /// Cuts one stream's output into log lines.
@@ -219,6 +247,44 @@ mod tests {
                 2023-11-14T22:13:20.000000042Z stdout F {max}
             "#]],
         );
+    }
+
+    #[test]
+    fn a_log_has_a_bound_until_it_is_rotated() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pod/container/0.log");
+        let mut log = Log::open(&path).unwrap();
+        log.room = 10;
+        log.write(b"12345678").unwrap();
+        assert!(log.write(b"9abcdef").is_err());
+        log.write(b"90").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"1234567890");
+        std::fs::rename(&path, dir.path().join("pod/container/0.log.1")).unwrap();
+        log.reopen().unwrap();
+        log.write(b"new").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"new");
+        assert_eq!(open(&path, 5).unwrap().1, 2, "what is there counts");
+    }
+
+    /// A pod that was given the machine's logs wants others' output, or the supervisor to write elsewhere or to wait.
+    #[test]
+    fn logs_are_written_to_regular_files_and_through_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pod, elsewhere) = (dir.path().join("pods/ns_name_uid"), dir.path().join("elsewhere"));
+        std::fs::create_dir_all(&elsewhere).unwrap();
+        std::fs::create_dir_all(pod.join("fifo")).unwrap();
+        std::fs::create_dir_all(pod.join("linked-file")).unwrap();
+        std::fs::write(elsewhere.join("file"), "x").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, pod.join("linked")).unwrap();
+        std::os::unix::fs::symlink(elsewhere.join("file"), pod.join("linked-file/0.log")).unwrap();
+        let (mode, fifo) = (Mode::from_raw_mode(0o666), pod.join("fifo/0.log"));
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, mode, 0).unwrap();
+        for container in ["fifo", "linked", "linked-file"] {
+            assert!(Log::open(&pod.join(container).join("0.log")).is_err(), "{container}");
+        }
+        assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 1);
+        assert_eq!(std::fs::read(elsewhere.join("file")).unwrap(), b"x");
+        assert!(Log::open(&pod.join("good/0.log")).is_ok());
     }
 
     #[test]
