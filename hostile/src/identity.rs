@@ -12,7 +12,6 @@ use crate::wire::tls::Identity;
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pub key_pem: String,
-    pub certificate_pem: String,
 }
 
 impl Authority {
@@ -23,25 +22,13 @@ impl Authority {
         };
         let (certificate_pem, key_pem) = (read("ca.crt")?, read("ca.key")?);
         let issuer = Issuer::from_ca_cert_pem(&certificate_pem, KeyPair::from_pem(&key_pem)?)?;
-        Ok(Self {
-            issuer,
-            key_pem,
-            certificate_pem,
-        })
+        Ok(Self { issuer, key_pem })
     }
 
     /// A client of this name and these groups.
     pub fn client(&self, name: &str, groups: &[&str]) -> Result<Identity> {
         let mut params = subject(name, groups);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(params)
-    }
-
-    /// A server at this address.
-    pub fn server(&self, name: &str, groups: &[&str], address: IpAddr) -> Result<Identity> {
-        let mut params = subject(name, groups);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.subject_alt_names = vec![SanType::IpAddress(address)];
         self.sign(params)
     }
 

@@ -170,7 +170,7 @@ impl Pod<'_> {
             .output
             .lines()
             .last()
-            .with_context(|| format!("{action:?} said nothing: {executed:?}"))?;
+            .with_context(|| format!("{action:?} said nothing but {:?}: {}", executed.errors, executed.status))?;
         serde_json::from_str(line).with_context(|| format!("{action:?} said {line:?}"))
     }
 

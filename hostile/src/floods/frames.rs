@@ -22,7 +22,7 @@ pub const RAPID_RESET: Case = Case {
 
 pub const CONTINUATION_FLOOD: Case = Case {
     name: "floods/continuation",
-    class: "CVE-2024-24786 and others of CONTINUATION",
+    class: "CVE-2023-45288",
     must_not: "Headers without end are kept in memory or read for ever.",
     needs: &[],
     run: continuation_flood,
@@ -98,7 +98,7 @@ fn continuation_flood(world: &World) -> Result<Verdict> {
         let waited = honest_wait(world)?;
         attempts.push(match (sent < FRAMES, grown < MEMORY && waited < TOLERATED) {
             (true, true) => Verdict::Blocked(format!("{what} ended the connection after {sent} frames")),
-            (false, _) => Verdict::Succeeded(format!("{what} reads headers of {} MB", FRAMES * 16 >> 10)),
+            (false, _) => Verdict::Succeeded(format!("{what} reads headers of {} MB", (FRAMES * 16) >> 10)),
             (true, false) => Verdict::Succeeded(format!(
                 "{what} took {} MB, and others waited {waited:.1?}",
                 grown >> 20

@@ -1,7 +1,6 @@
 //! System calls that no container needs.
 
 use std::ffi::CString;
-use std::io;
 
 use serde_json::{Map, Value, json};
 
@@ -68,6 +67,6 @@ pub fn mount(arguments: &[String]) -> Outcome {
     let (source, target, kind) = (source?, target?, kind?);
     // SAFETY: the texts live until the call returns.
     let result = unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), 0, std::ptr::null()) };
-    check(i64::from(result)).map_err(io::Error::from)?;
+    check(i64::from(result))?;
     Ok(Value::Null)
 }

@@ -146,11 +146,6 @@ impl<S: Stream> Connection<S> {
         Ok(size > 0)
     }
 
-    /// What comes next, whatever it is.
-    pub fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        self.stream.read(into)
-    }
-
     pub fn read_exact(&mut self, into: &mut [u8]) -> io::Result<()> {
         self.stream.read_exact(into)
     }

@@ -8,11 +8,9 @@ use super::tls::ClientStream;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
 pub const RST_STREAM: u8 = 3;
 pub const SETTINGS: u8 = 4;
-pub const PING: u8 = 6;
 pub const GOAWAY: u8 = 7;
 pub const CONTINUATION: u8 = 9;
 
@@ -192,6 +190,6 @@ mod tests {
 
     #[test]
     fn a_frame_begins_with_its_length() {
-        assert_eq!(frame(PING, 1, 3, &[9, 9]), [0, 0, 2, 6, 1, 0, 0, 0, 3, 9, 9]);
+        assert_eq!(frame(6, 1, 3, &[9, 9]), [0, 0, 2, 6, 1, 0, 0, 0, 3, 9, 9]);
     }
 }

@@ -37,8 +37,6 @@ pub enum Answer {
     Whole(u16, Vec<(&'static str, String)>, Vec<u8>),
     /// The same, with a body that goes on until the client has had enough.
     Endless(u16, Vec<(&'static str, String)>),
-    /// These bytes and nothing else.
-    Raw(Vec<u8>),
 }
 
 impl Answer {
@@ -192,6 +190,5 @@ fn answer<S: Stream>(connection: &mut Connection<S>, asked: &Asked, answer: Answ
                 connection.stream().write_all(&zeros)?;
             }
         }
-        Answer::Raw(bytes) => Ok(connection.send(&bytes, &[])?),
     }
 }

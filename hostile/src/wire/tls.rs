@@ -11,8 +11,8 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
-    ClientConfig, ClientConnection, DigitallySignedStruct, DistinguishedName, ServerConfig, ServerConnection,
-    SignatureScheme, StreamOwned,
+    ClientConfig, ClientConnection, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
+    StreamOwned,
 };
 
 /// No answer of a healthy server takes longer, in the slowest of machines.
@@ -26,7 +26,6 @@ pub struct Identity {
 }
 
 pub type ClientStream = StreamOwned<ClientConnection, TcpStream>;
-pub type ServerStream = StreamOwned<ServerConnection, TcpStream>;
 
 /// Connects and shakes hands. Whose certificate the server shows is of no interest to an attacker.
 pub fn connect(address: SocketAddr, identity: Option<&Identity>, protocols: &[&[u8]]) -> Result<ClientStream> {

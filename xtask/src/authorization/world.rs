@@ -392,7 +392,7 @@ fn rule(random: &mut Random, number: usize) -> Value {
             });
             json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
         }
-        _ if number % 12 == 0 => json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}),
+        _ if number.is_multiple_of(12) => json!({"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}),
         _ => resource_rule(random),
     }
 }
