@@ -271,7 +271,7 @@ fn rules_read_well_and_a_restart_changes_nothing() {
         let before = list();
         expect![[r#"
             table ip karve-proxy {
-            	comment "services, layout 1"
+            	comment "services, layout 2"
             	set allowed {
             		type ipv4_addr . inet_proto . inet_service . ipv4_addr
             		flags interval
@@ -307,6 +307,15 @@ fn rules_read_well_and_a_restart_changes_nothing() {
 
             	map node-outside-endpoints {
             		type inet_proto . inet_service . mark : ipv4_addr . inet_service
+            	}
+
+            	set own-ports {
+            		type inet_proto . inet_service
+            		elements = { tcp . 10250 }
+            	}
+
+            	set protected {
+            		type ipv4_addr . inet_proto . inet_service
             	}
 
             	set restricted {
@@ -386,6 +395,8 @@ fn rules_read_well_and_a_restart_changes_nothing() {
             	}
 
             	chain services {
+            		ip daddr . meta l4proto . th dport @protected return
+            		fib daddr type local meta l4proto . th dport @own-ports return
             		ip daddr . meta l4proto . th dport @restricted ip daddr . meta l4proto . th dport . ip saddr != @allowed drop
             		jump cluster
             		ip daddr != 127.0.0.0/8 fib daddr type local jump node
