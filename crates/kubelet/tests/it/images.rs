@@ -160,6 +160,8 @@ impl Node {
         options.root_dir = self.directory.path().join("kubelet");
         options.pod_logs_dir = self.directory.path().join("logs");
         options.cgroup_root = "/karve-test-images".to_owned();
+        // How full the machine's disk is plays no part in this test.
+        options.eviction_hard = "nodefs.available<10Mi".parse().expect("thresholds");
         self.kubelet = Some(Kubelet::start(options).await.expect("the kubelet starts"));
     }
 
