@@ -2,11 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::path::Path;
 use std::time::Duration;
 
 use dns::DnsOptions;
 use expect_test::expect;
 use serde_json::json;
+use tokio::task::JoinHandle;
 
 #[path = "../../proxy/tests/root/fake_api.rs"]
 mod fake_api;
@@ -86,6 +88,25 @@ fn free_port() -> SocketAddr {
     socket.local_addr().unwrap()
 }
 
+/// Serves on a port that nobody has by UDP and TCP. Others may take one between its choice and its use, so that several
+/// are tried.
+async fn serve(api: &FakeApi, resolv_conf: &Path) -> (SocketAddr, JoinHandle<Result<(), dns::DnsError>>) {
+    for _ in 0..20 {
+        let server = free_port();
+        let options = DnsOptions {
+            resolv_conf: resolv_conf.to_owned(),
+            ..DnsOptions::new(api.client(), server)
+        };
+        let mut ready = options.ready.subscribe();
+        let running = tokio::spawn(dns::run(options));
+        if ready.wait_for(|ready| *ready).await.is_ok() {
+            return (server, running);
+        }
+        println!("cannot serve on {server}: {:?}", running.await);
+    }
+    panic!("no port is free by UDP and TCP");
+}
+
 #[tokio::test]
 async fn names_are_answered() {
     let api = FakeApi::default();
@@ -114,14 +135,7 @@ async fn names_are_answered() {
     let dir = tempfile::tempdir().unwrap();
     let resolv_conf = dir.path().join("resolv.conf");
     std::fs::write(&resolv_conf, format!("nameserver {}\n", other_server())).unwrap();
-    let server = free_port();
-    let options = DnsOptions {
-        resolv_conf,
-        ..DnsOptions::new(api.client(), server)
-    };
-    let mut ready = options.ready.subscribe();
-    let running = tokio::spawn(dns::run(options));
-    ready.wait_for(|ready| *ready).await.unwrap();
+    let (server, running) = serve(&api, &resolv_conf).await;
 
     let mut out = String::new();
     for (name, by_tcp) in [
