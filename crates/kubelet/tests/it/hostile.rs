@@ -182,10 +182,14 @@ async fn what_is_written_to_the_disk_is_limited(node: Arc<TestNode>) {
     }
 }
 
-/// A container that writes as fast as it can, with logs of at most a megabyte.
+/// A container that floods its log for ten seconds, with logs of at most a megabyte. It pauses now and then: on a busy
+/// machine all of a flood without pauses may be over before the kubelet gets its turn.
 async fn a_flooded_log_is_bounded(node: Arc<TestNode>) {
     const WRITTEN: u64 = 100_000_000;
-    let mut spec = shell(&format!("yes {} | head -c {WRITTEN}", "x".repeat(100)));
+    let burst = format!("yes {} | head -c {}", "x".repeat(100), WRITTEN / 100);
+    let mut spec = shell(&format!(
+        "i=0; while [ $i -lt 100 ]; do {burst}; i=$((i+1)); sleep 0.1; done"
+    ));
     spec["restartPolicy"] = json!("Never");
     node.create_pod("flood", spec);
     let pod = node
