@@ -67,6 +67,18 @@ pub enum Protocol {
     Sctp,
 }
 
+impl Protocol {
+    /// The number that packets have it by.
+    pub fn number(self) -> u8 {
+        let number = match self {
+            Protocol::Tcp => libc::IPPROTO_TCP,
+            Protocol::Udp => libc::IPPROTO_UDP,
+            Protocol::Sctp => libc::IPPROTO_SCTP,
+        };
+        number as u8
+    }
+}
+
 impl fmt::Display for Protocol {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

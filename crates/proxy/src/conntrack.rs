@@ -1,40 +1,24 @@
 //! Forgetting UDP connections that lead to endpoints a Service no longer has.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::SocketAddr;
 
 use network::conntrack::{Connection, Conntrack};
 use network::{Protocol, netlink};
 
-use crate::model::{Place, ServicePort, Target};
+use crate::model::{Place, ServiceTable};
 
-/// Where UDP packets to each place may go now.
+/// Where UDP packets to some places may go now.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Udp(HashMap<Place, HashSet<SocketAddr>>);
+pub struct UdpTargets(BTreeMap<Place, BTreeSet<SocketAddr>>);
 
-impl Udp {
-    /// The places of Services before and after a change, with what they lead to after it.
-    pub fn of(old: &[ServicePort], new: &[ServicePort]) -> Udp {
-        let mut places = Udp::default();
-        for port in old.iter().chain(new).filter(|port| port.protocol == Protocol::Udp) {
-            for frontend in &port.frontends {
-                places.0.entry(frontend.place).or_default();
-            }
-        }
-        for port in new.iter().filter(|port| port.protocol == Protocol::Udp) {
-            for frontend in &port.frontends {
-                if let (Target::Endpoints(endpoints), Some(targets)) =
-                    (&frontend.target, places.0.get_mut(&frontend.place))
-                {
-                    targets.extend(endpoints);
-                }
-            }
-        }
-        places
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+impl UdpTargets {
+    pub fn new(places: &BTreeSet<Place>, services: &ServiceTable) -> UdpTargets {
+        let targets = places
+            .iter()
+            .map(|&place| (place, services.endpoints_at(place, Protocol::Udp)));
+        UdpTargets(targets.collect())
     }
 
     /// Forgets all connections to these places that lead elsewhere than they should. Gives how many.
@@ -59,5 +43,17 @@ impl Udp {
         let targets = at_address.or_else(|| self.0.get(&node_port).filter(|_| translated));
         let udp = i32::from(connection.protocol) == libc::IPPROTO_UDP;
         udp && targets.is_some_and(|targets| !targets.contains(&connection.answered_by))
+    }
+}
+
+impl fmt::Display for UdpTargets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, (place, targets)) in self.0.iter().enumerate() {
+            write!(f, "{}{place} →", if index == 0 { "" } else { ", " })?;
+            for target in targets {
+                write!(f, " {target}")?;
+            }
+        }
+        Ok(())
     }
 }

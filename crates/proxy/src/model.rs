@@ -1,7 +1,8 @@
 //! Services as traffic sees them: where they can be reached, and what happens to a connection there.
 //!
 //! Pure: a Service and its EndpointSlices in, [`ServicePort`]s out. All policies are decided here, so that backends
-//! only translate. Backends keep what they have applied, and are given a Service's ports anew when it changes.
+//! only translate. [`ServiceTable`] holds the ports of all Services and decides which of them has an address or port
+//! that several ask for; a change of it is a [`Step`], which is what backends are given.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,6 +11,11 @@ use std::net::{IpAddr, SocketAddr};
 use network::{Cidr, Protocol};
 
 use crate::objects::{EndpointSlice, Service, ServicePortSpec, addresses};
+
+pub use table::{ServiceTable, Step};
+
+mod claims;
+mod table;
 
 /// The time a client sticks to an endpoint when the Service does not say.
 const DEFAULT_AFFINITY_S: u32 = 10_800;
@@ -454,12 +460,18 @@ impl fmt::Display for ServicePort {
     }
 }
 
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Address(address) => write!(f, "{address}"),
+            Place::NodePort { ipv4, port } => write!(f, "node port {port} ({})", if *ipv4 { "IPv4" } else { "IPv6" }),
+        }
+    }
+}
+
 impl fmt::Display for Frontend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place {
-            Place::Address(address) => write!(f, "{address}")?,
-            Place::NodePort { ipv4, port } => write!(f, "node port {port} ({})", if ipv4 { "IPv4" } else { "IPv6" })?,
-        }
+        write!(f, "{}", self.place)?;
         if self.clients == Clients::Outside {
             write!(f, " from outside")?;
         }

@@ -13,9 +13,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
-use crate::conntrack::Udp;
+use crate::apply::Applied;
+use crate::backend::BackendError;
 use crate::model::{ServicePort, Surroundings, foreign_addresses, service_ports};
-use crate::nftables::{self, Nftables, NftablesError, NftablesOptions};
+use crate::nftables::{self, Nftables, NftablesOptions};
 use crate::objects::{EndpointSlice, Node, Service};
 use crate::reachable;
 
@@ -72,14 +73,14 @@ impl ProxyOptions {
 }
 
 /// Removes the rules of a proxy with these options, and the route it may have made. Fine if there are none.
-pub fn remove(table: &str, service_cidrs: &[Cidr]) -> Result<(), NftablesError> {
+pub fn remove(table: &str, service_cidrs: &[Cidr]) -> Result<(), BackendError> {
     nftables::remove(table)?;
-    reachable::remove(service_cidrs).map_err(NftablesError::Route)
+    reachable::remove(service_cidrs).map_err(BackendError::Route)
 }
 
 /// Keeps the rules of this network namespace in step with the API server's Services, until the future is dropped.
 /// The rules stay: traffic goes on while no proxy runs, and the next one takes them over.
-pub async fn run(options: ProxyOptions) -> Result<(), NftablesError> {
+pub async fn run(options: ProxyOptions) -> Result<(), BackendError> {
     let mut proxy = Proxy::new(&options)?;
     proxy.services.synced().await;
     proxy.slices.synced().await;
@@ -96,14 +97,16 @@ pub async fn run(options: ProxyOptions) -> Result<(), NftablesError> {
             ensure_reachable(&options.service_cidrs).await;
             due = Instant::now() + RESYNC;
         }
-        match proxy.step(resync).await {
-            Ok(()) => {
-                failures = 0;
-                options.ready.send_replace(true);
-            }
+        let done = proxy.step(resync).await;
+        // Connections that could not be forgotten are a matter of the old rules; the new ones hold.
+        if matches!(done, Ok(()) | Err(BackendError::Conntrack(_))) {
+            options.ready.send_replace(true);
+        }
+        match done {
+            Ok(()) => failures = 0,
             Err(error) => {
                 failures += 1;
-                tracing::error!(%error, "packet rules are not up to date; trying again");
+                tracing::error!(%error, "Failed to bring packet rules up to date; retrying");
             }
         }
     }
@@ -137,13 +140,13 @@ struct Proxy {
     services: Arc<Cache<Service>>,
     slices: Arc<Cache<EndpointSlice>>,
     changed: Arc<Changed>,
-    rules: Arc<Mutex<Nftables>>,
+    rules: Arc<Mutex<Applied<Nftables>>>,
     /// Keeps the caches current.
     _informers: Informers,
 }
 
 impl Proxy {
-    fn new(options: &ProxyOptions) -> Result<Proxy, NftablesError> {
+    fn new(options: &ProxyOptions) -> Result<Proxy, BackendError> {
         let rules = Nftables::open(&NftablesOptions {
             table: options.table.clone(),
             cluster_cidrs: options.cluster_cidrs.clone(),
@@ -200,13 +203,13 @@ impl Proxy {
             services,
             slices,
             changed,
-            rules: Arc::new(Mutex::new(rules)),
+            rules: Arc::new(Mutex::new(Applied::new(rules))),
             _informers: informers,
         })
     }
 
     /// Applies what has changed. The kernel's part may take a while, so it is done off the async threads.
-    async fn step(&mut self, resync: bool) -> Result<(), NftablesError> {
+    async fn step(&mut self, resync: bool) -> Result<(), BackendError> {
         let keys = std::mem::take(&mut *self.changed.keys.lock());
         let nodes_changed = self.changed.nodes.swap(false, Ordering::Relaxed);
         let protected = (resync || nodes_changed).then(|| self.protected());
@@ -214,7 +217,7 @@ impl Proxy {
         let rules = self.rules.clone();
         let work = move || apply(&mut rules.lock(), services, protected, resync);
         let applied = tokio::task::spawn_blocking(work).await;
-        applied.unwrap_or_else(|panic| Err(NftablesError::Interrupted(panic.to_string())))?;
+        applied.unwrap_or_else(|panic| Err(BackendError::Interrupted(panic.to_string())))?;
         for key in keys {
             if let Some(service) = self.services.get_key(key.as_str()) {
                 trace::mark(
@@ -257,27 +260,21 @@ fn tell_foreign_addresses(service: &Service, around: &Surroundings) {
     );
 }
 
+/// Services come first: they count from here on, whatever fails.
 fn apply(
-    rules: &mut Nftables,
+    rules: &mut Applied<Nftables>,
     services: BTreeMap<Key, Vec<ServicePort>>,
     protected: Option<BTreeSet<SocketAddr>>,
     resync: bool,
-) -> Result<(), NftablesError> {
+) -> Result<(), BackendError> {
+    rules.apply(services)?;
     if let Some(protected) = protected {
         rules.protect(protected)?;
     }
-    let mut step = rules.apply(services)?;
-    if resync {
-        rules.resync()?;
-        step.new = rules.ports().cloned().collect();
+    match resync {
+        true => rules.resync(),
+        false => Ok(()),
     }
-    let udp = Udp::of(&step.old, &step.new);
-    if !udp.is_empty()
-        && let Err(error) = udp.clean()
-    {
-        tracing::warn!(%error, "could not forget UDP connections to endpoints that are gone");
-    }
-    Ok(())
 }
 
 async fn ensure_reachable(blocks: &[Cidr]) {

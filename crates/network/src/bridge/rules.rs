@@ -355,11 +355,7 @@ fn leaving(options: &BridgeOptions, ipv4: bool) -> Vec<Rule> {
 /// The map and the element for one mapping, unless it is for the other address family.
 fn port_element(mapping: &PortMapping, ip: IpAddr) -> Option<(&'static str, Element)> {
     let names = Names::of(ip.is_ipv4());
-    let protocol = match mapping.protocol {
-        Protocol::Tcp => libc::IPPROTO_TCP,
-        Protocol::Udp => libc::IPPROTO_UDP,
-        Protocol::Sctp => libc::IPPROTO_SCTP,
-    } as u8;
+    let protocol = mapping.protocol.number();
     let target = Data::new().address(ip).port(mapping.container_port);
     let key = match mapping.host_ip.filter(|address| !address.is_unspecified()) {
         Some(host) if host.is_ipv4() != ip.is_ipv4() => return None,

@@ -4,6 +4,8 @@
 //! [`Socket`] carries it and reads back what is there. Names follow `nft`'s own language, which also lists all that
 //! is made here readably (`nft list ruleset`).
 //!
+//! [`ruleset`] holds a table's content as a value and makes the batch that leads from one to another.
+//!
 //! Rules are lists of [`Expression`]s that load registers, compare them and act; a register is four bytes, and wider
 //! values and concatenations take several in a row, each part padded to whole registers.
 
@@ -14,6 +16,7 @@ pub use expression::{Base as PayloadBase, Comparison, ConntrackKey, Expression, 
 pub use read::Socket;
 
 pub mod matching;
+pub mod ruleset;
 
 mod batch;
 mod expression;

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use network::nft::matching::{Side, address_registers, bounds, equal, load_address};
+use network::nft::ruleset::Ruleset;
 use network::nft::{Data, Element, Expression, Register, Set, Verdict};
 use network::{Cidr, Protocol};
 
 use super::layout::{ALLOWED, Action, Group, Layout, RESTRICTED, View, set, verdict};
-use super::ruleset::Ruleset;
 use crate::model::{Clients, Frontend, Place, ServicePort, Target};
 
 /// What one or more ports add.
@@ -23,14 +23,14 @@ pub struct Fragment {
 }
 
 /// A frontend's destination as rules look it up.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Destination {
-    pub view: View,
-    pub key: Vec<u8>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Destination {
+    view: View,
+    key: Vec<u8>,
 }
 
 /// Where packets to the frontend are looked up.
-pub fn destination(protocol: Protocol, frontend: &Frontend) -> Destination {
+fn destination(protocol: Protocol, frontend: &Frontend) -> Destination {
     let (view, data) = match (frontend.place, frontend.clients) {
         (Place::Address(address), Clients::Anyone) => (View::Cluster, Data::new().address(address.ip())),
         (Place::Address(address), Clients::Outside) => (View::ClusterOutside, Data::new().address(address.ip())),
@@ -41,7 +41,7 @@ pub fn destination(protocol: Protocol, frontend: &Frontend) -> Destination {
         Place::Address(address) => address.port(),
         Place::NodePort { port, .. } => port,
     };
-    let key = data.protocol(protocol_number(protocol)).port(port).bytes();
+    let key = data.protocol(protocol.number()).port(port).bytes();
     Destination { view, key }
 }
 
@@ -220,13 +220,4 @@ pub fn outermost(blocks: &[Cidr]) -> Vec<Cidr> {
         }
     }
     outermost
-}
-
-pub fn protocol_number(protocol: Protocol) -> u8 {
-    let number = match protocol {
-        Protocol::Tcp => libc::IPPROTO_TCP,
-        Protocol::Udp => libc::IPPROTO_UDP,
-        Protocol::Sctp => libc::IPPROTO_SCTP,
-    };
-    number as u8
 }

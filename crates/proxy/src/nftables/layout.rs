@@ -25,6 +25,7 @@ use network::nft::matching::{
     Side, address_in, address_local, address_registers, load_address, load_protocol_and_port, marked, set_mark_bits,
     transport_protocol,
 };
+use network::nft::ruleset::Ruleset;
 use network::nft::{
     Base, ChainKind, Comparison, ConntrackKey, Expression, Family, Hook, Nat, Register, Set, Table, Type, ValueType,
     Verdict, priority,
@@ -32,7 +33,6 @@ use network::nft::{
 
 use network::{Cidr, Protocol};
 
-use super::ruleset::Ruleset;
 use crate::model::Masquerade;
 
 /// What the rules of one address family are built from.

@@ -1,25 +1,22 @@
 //! The backend on nf_tables: keeps one table for each address family in step with the model.
 //!
-//! Every step is one transaction that changes only what differs. Start with [`Nftables::apply`]; the rules' shape is
+//! Every step is one transaction that changes only what differs. Start with its [`Backend`] methods; the rules' shape is
 //! told in `layout`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
-use client::Key;
+use network::nft::ruleset::{Chain, Ruleset, changes};
 use network::nft::{Batch, Data, Element, Family, Socket, Table};
 use network::{Cidr, Protocol, netlink, nft};
 
-use crate::model::{ServicePort, keep_order};
-use claims::Claims;
-use fragment::{Fragment, protocol_number};
+use crate::backend::{Backend, BackendError, Wanted};
+use crate::model::{ServicePort, Step};
+use fragment::Fragment;
 use layout::{Group, HAIRPIN, Layout, OWN_PORTS, PROTECTED};
-use ruleset::{Chain, Ruleset, changes};
 
-mod claims;
 mod fragment;
 mod layout;
-mod ruleset;
 
 /// Raised when sets or maps of the same name change their meaning; a table of another layout is replaced whole.
 const LAYOUT_VERSION: u32 = 2;
@@ -49,34 +46,14 @@ pub enum NftablesError {
 
     #[error("change the rules of table {table}: {source}")]
     Change { table: String, source: nft::Error },
-
-    #[error("route Services' addresses: {0}")]
-    Route(netlink::Error),
-
-    /// The work was cut off by the process itself, which is shutting down or has a bug.
-    #[error("the work on packet rules was interrupted: {0}")]
-    Interrupted(String),
 }
 
-/// A change that was made.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Step {
-    pub old: Vec<ServicePort>,
-    pub new: Vec<ServicePort>,
-}
-
-/// What is applied, and the way to the kernel.
+/// The way to the kernel, and what the rules of all Services have in common.
 #[derive(Debug)]
 pub struct Nftables {
     socket: Socket,
     /// One for each address family that the cluster uses.
     families: Vec<FamilyState>,
-    services: HashMap<Key, Vec<ServicePort>>,
-    claims: Claims,
-    /// Where components of the cluster answer, by TCP: no Service leads away from there.
-    protected: BTreeSet<SocketAddr>,
-    /// A change failed, so that the kernel's state is not known.
-    in_doubt: bool,
 }
 
 #[derive(Debug)]
@@ -89,66 +66,20 @@ struct FamilyState {
 }
 
 impl Nftables {
-    /// Takes over the rules that an earlier process left, with no Services known; the first [`Nftables::apply`]
-    /// should bring all of them.
+    /// Takes over the rules that an earlier process left; the first [`Backend::resync`] compares them.
     pub fn open(options: &NftablesOptions) -> Result<Nftables, NftablesError> {
-        let families = layouts(options).into_iter().map(|layout| FamilyState {
-            layout,
-            groups: BTreeMap::new(),
-            hairpins: HashMap::new(),
-        });
+        let families = layouts(options).into_iter().map(FamilyState::new);
         Ok(Nftables {
             socket: Socket::open().map_err(NftablesError::Open)?,
             families: families.collect(),
-            services: HashMap::new(),
-            claims: Claims::default(),
-            protected: BTreeSet::new(),
-            in_doubt: true,
         })
     }
 
-    /// Makes the given Services' ports what they are now; none for a Service that is gone. Gives the ports that were
-    /// so, and those that are so instead. After an error the next call makes up for it, even if it brings nothing.
-    pub fn apply(&mut self, services: BTreeMap<Key, Vec<ServicePort>>) -> Result<Step, NftablesError> {
-        let Step { old, new } = self.replace(services);
-        for index in 0..self.families.len() {
-            let (before, after) = self.families[index].step(&old, &new);
-            if self.in_doubt {
-                continue;
-            }
-            let table = &self.families[index].layout.table;
-            if let Err(source) = changes(table, &before, &after).commit(&self.socket) {
-                tracing::warn!(table = table.name, error = %source, "a change failed; comparing all rules");
-                self.in_doubt = true;
-            }
-        }
-        if self.in_doubt {
-            self.resync()?;
-        }
-        Ok(Step { old, new })
-    }
-
-    /// Everything that is applied.
-    pub fn ports(&self) -> impl Iterator<Item = &ServicePort> {
-        self.services.values().flatten()
-    }
-
-    /// Compares all rules with the kernel's and mends what differs.
-    pub fn resync(&mut self) -> Result<(), NftablesError> {
-        self.in_doubt = true;
-        for family in &self.families {
-            let table = &family.layout.table;
-            let mut wanted = family.all(self.ports());
-            add_protected(&family.layout, &mut wanted, &self.protected);
-            let (mut batch, found) = self.begin(&family.layout, &wanted)?;
-            batch.append(changes(table, &found, &wanted));
-            batch.commit(&self.socket).map_err(|source| NftablesError::Change {
-                table: table.name.clone(),
-                source,
-            })?;
-        }
-        self.in_doubt = false;
-        Ok(())
+    fn commit(&self, table: &Table, batch: Batch) -> Result<(), NftablesError> {
+        batch.commit(&self.socket).map_err(|source| NftablesError::Change {
+            table: table.name.clone(),
+            source,
+        })
     }
 
     /// What the kernel has of a table that is ours, in the present layout; and the batch that makes it so.
@@ -170,49 +101,47 @@ impl Nftables {
         batch.add_table(table, Some(&comment));
         Ok((batch, Ruleset::default()))
     }
+}
 
-    /// Lets connections to these endpoints be as they are, whatever Services say.
-    pub fn protect(&mut self, endpoints: BTreeSet<SocketAddr>) -> Result<(), NftablesError> {
-        let before = std::mem::replace(&mut self.protected, endpoints);
-        for family in self.families.iter().filter(|_| !self.in_doubt) {
-            let (layout, mut old, mut new) = (&family.layout, Ruleset::default(), Ruleset::default());
-            add_protected(layout, &mut old, &before);
-            add_protected(layout, &mut new, &self.protected);
-            if changes(&layout.table, &old, &new).commit(&self.socket).is_err() {
-                self.in_doubt = true;
-                break;
-            }
+impl Backend for Nftables {
+    fn apply(&mut self, step: &Step) -> Result<(), BackendError> {
+        for index in 0..self.families.len() {
+            let (before, after) = self.families[index].step(&step.old, &step.new);
+            let table = &self.families[index].layout.table;
+            self.commit(table, changes(table, &before, &after))?;
         }
-        match self.in_doubt {
-            true => self.resync(),
-            false => Ok(()),
-        }
+        Ok(())
     }
 
-    /// Replaces Services in memory.
-    fn replace(&mut self, mut services: BTreeMap<Key, Vec<ServicePort>>) -> Step {
-        self.claims.extend(&mut services, &self.services);
-        for (key, ports) in &mut services {
-            let was = self.services.get(key).map(Vec::as_slice).unwrap_or_default();
-            keep_order(was, ports);
+    fn protect(&mut self, old: &BTreeSet<SocketAddr>, new: &BTreeSet<SocketAddr>) -> Result<(), BackendError> {
+        for FamilyState { layout, .. } in &self.families {
+            let (mut before, mut after) = (Ruleset::default(), Ruleset::default());
+            add_protected(layout, &mut before, old);
+            add_protected(layout, &mut after, new);
+            self.commit(&layout.table, changes(&layout.table, &before, &after))?;
         }
-        let mut step = Step::default();
-        for (key, granted) in self.claims.replace(services, &self.services) {
-            let was = self.services.remove(&key).unwrap_or_default();
-            if granted != was {
-                step.old.extend(was);
-                step.new.extend(granted.iter().cloned());
-            }
-            if !granted.is_empty() {
-                self.services.insert(key, granted);
-            }
+        Ok(())
+    }
+
+    fn resync(&mut self, wanted: Wanted<'_>) -> Result<(), BackendError> {
+        for family in &mut self.families {
+            *family = FamilyState::new(family.layout.clone());
+            family.count(wanted.services.ports());
         }
-        step
+        for family in &self.families {
+            let table = &family.layout.table;
+            let mut rules = family.all(wanted.services.ports());
+            add_protected(&family.layout, &mut rules, wanted.protected);
+            let (mut batch, found) = self.begin(&family.layout, &rules)?;
+            batch.append(changes(table, &found, &rules));
+            self.commit(table, batch)?;
+        }
+        Ok(())
     }
 }
 
 fn add_protected(layout: &Layout, rules: &mut Ruleset, endpoints: &BTreeSet<SocketAddr>) {
-    let tcp = protocol_number(Protocol::Tcp);
+    let tcp = Protocol::Tcp.number();
     for endpoint in endpoints.iter().filter(|endpoint| endpoint.is_ipv4() == layout.ipv4) {
         let key = Data::new().address(endpoint.ip()).protocol(tcp).port(endpoint.port());
         rules.add_element(PROTECTED, Element::key(key));
@@ -235,6 +164,23 @@ pub fn remove(table: &str) -> Result<(), NftablesError> {
 }
 
 impl FamilyState {
+    fn new(layout: Layout) -> FamilyState {
+        FamilyState {
+            layout,
+            groups: BTreeMap::new(),
+            hairpins: HashMap::new(),
+        }
+    }
+
+    /// Counts ports in.
+    fn count<'a>(&mut self, ports: impl Iterator<Item = &'a ServicePort>) {
+        let fragment = self.fragment(ports);
+        count(&mut self.groups, &fragment.groups, &[]);
+        for ip in fragment.hairpins {
+            *self.hairpins.entry(ip).or_default() += 1;
+        }
+    }
+
     /// Counts ports out and in. Gives the rules that the step is about, as they were and as they are to be.
     fn step(&mut self, old: &[ServicePort], new: &[ServicePort]) -> (Ruleset, Ruleset) {
         let (old, new) = (self.fragment(old), self.fragment(new));
@@ -262,7 +208,7 @@ impl FamilyState {
     fn all<'a>(&self, ports: impl Iterator<Item = &'a ServicePort>) -> Ruleset {
         let mut rules = self.layout.fixed();
         for &(protocol, port) in &self.layout.reserved_ports {
-            let key = Data::new().protocol(protocol_number(protocol)).port(port);
+            let key = Data::new().protocol(protocol.number()).port(port);
             rules.add_element(OWN_PORTS, Element::key(key));
         }
         rules.extend(self.layout.of_groups(&self.groups));

@@ -16,11 +16,7 @@ fn state() -> FamilyState {
         masquerade_bit: 0x4000,
         reserved_ports: BTreeSet::new(),
     };
-    FamilyState {
-        layout: layouts(&options).remove(0),
-        groups: BTreeMap::new(),
-        hairpins: HashMap::new(),
-    }
+    FamilyState::new(layouts(&options).remove(0))
 }
 
 /// A Service at `10.96.0.N:80` with endpoints `10.244.0.N:8080`.
@@ -179,113 +175,6 @@ fn what_does_not_change_costs_nothing() {
     let same = service(1, &[1, 2]);
     let same = std::slice::from_ref(&same);
     check(same, same, same, expect![""]);
-}
-
-/// A Service that also wants an external address.
-fn external(number: u8, created: &str, address: [u8; 4]) -> Vec<ServicePort> {
-    let mut port = service(number, &[number]);
-    port.created = created.to_owned();
-    port.frontends.push(Frontend {
-        place: Place::Address(SocketAddr::new(address.into(), 80)),
-        own: false,
-        ..port.frontends[0].clone()
-    });
-    vec![port]
-}
-
-/// Which of the Services are reached at more than their own address, after each step.
-fn check_claims(steps: Vec<Vec<(&str, Vec<ServicePort>)>>, expected: Expect) {
-    let (mut claims, mut applied) = (Claims::default(), HashMap::new());
-    let mut out = String::new();
-    for step in steps {
-        let mut changing = step
-            .into_iter()
-            .map(|(name, ports)| (Key::new("ns", name), ports))
-            .collect();
-        claims.extend(&mut changing, &applied);
-        applied.extend(claims.replace(changing, &applied));
-        let mut has: Vec<&str> = applied
-            .iter()
-            .filter(|(_, ports)| ports.iter().any(|port| port.frontends.len() > 1))
-            .map(|(key, _)| key.name())
-            .collect();
-        has.sort_unstable();
-        out.push_str(&format!("{}\n", has.join(" ")));
-    }
-    expected.assert_eq(&out);
-}
-
-#[test]
-fn an_external_address_goes_to_the_older_service_and_stays_with_it() {
-    let shared = [203, 0, 113, 5];
-    check_claims(
-        vec![
-            vec![
-                ("zoe", external(1, "2026-01-01", shared)),
-                ("adam", external(2, "2026-01-02", shared)),
-            ],
-            // Whoever has it keeps it, although an older one asks.
-            vec![("eve", external(3, "2025-01-01", shared))],
-            vec![
-                ("zoe", external(1, "2026-01-01", shared)),
-                ("adam", external(2, "2026-01-02", shared)),
-            ],
-            // Who waits gets it when it becomes free, the oldest first.
-            vec![("zoe", vec![])],
-            vec![("eve", vec![])],
-            vec![("adam", vec![])],
-        ],
-        expect![[r#"
-            zoe
-            zoe
-            zoe
-            eve
-            adam
-
-        "#]],
-    );
-}
-
-#[test]
-fn a_services_own_address_is_nobody_elses() {
-    let own_of_nine = [10, 96, 0, 9];
-    check_claims(
-        vec![
-            vec![("adam", external(1, "2025-01-01", own_of_nine))],
-            // It turns out to be another's own.
-            vec![("zoe", external(9, "2026-01-01", [203, 0, 113, 5]))],
-            vec![("adam", external(1, "2025-01-01", own_of_nine))],
-            vec![("zoe", vec![])],
-        ],
-        expect![[r#"
-            adam
-            zoe
-            zoe
-            adam
-        "#]],
-    );
-}
-
-#[test]
-fn those_who_wait_cost_nothing_until_their_turn_comes() {
-    let mut claims = Claims::default();
-    let mut applied = HashMap::new();
-    let mut all: BTreeMap<Key, Vec<ServicePort>> = (1..=250)
-        .map(|number| {
-            (
-                Key::new("ns", &format!("s{number:03}")),
-                external(number, "", [203, 0, 113, 5]),
-            )
-        })
-        .collect();
-    claims.extend(&mut all, &applied);
-    applied.extend(claims.replace(all, &applied));
-    let mut changing = BTreeMap::from([(Key::new("ns", "other"), vec![service(251, &[1])])]);
-    claims.extend(&mut changing, &applied);
-    assert_eq!(changing.len(), 1);
-    let mut changing = BTreeMap::from([(Key::new("ns", "s001"), Vec::new())]);
-    claims.extend(&mut changing, &applied);
-    assert_eq!(changing.len(), 250);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use client::Key;
 use expect_test::expect;
 use network::Protocol;
 use network::bridge::{self, Bridge, BridgeOptions};
+use proxy::Applied;
 use proxy::model::{ServicePort, Surroundings, service_ports};
 use proxy::nftables::{self, Nftables, NftablesOptions};
 use proxy::objects::{EndpointSlice, Service};
@@ -33,7 +34,7 @@ fn options() -> NftablesOptions {
 /// A node with its pod network and proxy.
 struct Node {
     network: Bridge,
-    rules: Nftables,
+    rules: Applied<Nftables>,
     _dir: TempDir,
 }
 
@@ -50,7 +51,7 @@ impl Node {
         run("ip", &["-6", "route", "add", "default", "dev", "lo"]);
         Node {
             network: network.unwrap(),
-            rules: Nftables::open(&options()).unwrap(),
+            rules: Applied::new(Nftables::open(&options()).unwrap()),
             _dir: dir,
         }
     }
@@ -416,7 +417,7 @@ fn rules_read_well_and_a_restart_changes_nothing() {
             }
         "#]].assert_eq(&before);
 
-        let mut again = Nftables::open(&options()).unwrap();
+        let mut again = Applied::new(Nftables::open(&options()).unwrap());
         let services = BTreeMap::from([
             (
                 Key::new("default", "web"),
@@ -477,7 +478,7 @@ fn an_address_that_two_services_want_goes_to_the_first_until_it_lets_go() {
 #[test]
 fn a_change_is_quick_among_ten_thousand_services() {
     on_new_host(|| {
-        let mut rules = Nftables::open(&options()).unwrap();
+        let mut rules = Applied::new(Nftables::open(&options()).unwrap());
         let pod = |number: u32| IpAddr::from((0x0af4_0000 + number).to_be_bytes());
         let key = |number: u32| Key::new("default", &format!("s{number}"));
         let state = |number: u32, endpoints: u32| {

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use client::Key;
 
-use super::fragment::{Destination, destination};
-use crate::model::{Frontend, ServicePort};
+use network::Protocol;
+
+use super::{Clients, Frontend, Place, ServicePort};
 
 /// All destinations that Services ask for.
 #[derive(Debug, Default)]
@@ -19,8 +20,8 @@ pub struct Claims {
     waiting: HashMap<At, BTreeSet<Key>>,
 }
 
-/// A destination of one address family.
-type At = (bool, Destination);
+/// What packets of one protocol and one kind of client are looked up by.
+type At = (Place, Protocol, Clients);
 
 #[derive(Debug)]
 struct Owner {
@@ -69,6 +70,14 @@ impl Claims {
                 changing.entry(key).or_insert_with(|| wanted.clone());
             }
         }
+    }
+
+    /// The Services that packets to that place belong to: at most one for each kind of client.
+    pub fn owners_of(&self, place: Place, protocol: Protocol) -> impl Iterator<Item = &Key> {
+        let clients = [Clients::Anyone, Clients::Outside];
+        clients
+            .into_iter()
+            .filter_map(move |clients| Some(&self.owners.get(&(place, protocol, clients))?.service))
     }
 
     /// Gives the ports of each Service without the frontends that another one has. `applied` is what these Services had
@@ -120,12 +129,12 @@ impl Claims {
         for port in &mut granted {
             let protocol = port.protocol;
             port.frontends.retain(|frontend| {
-                let at = (frontend.place.is_ipv4(), destination(protocol, frontend));
+                let at = (frontend.place, protocol, frontend.clients);
                 let Some(owner) = self.owners.get(&at).filter(|owner| owner.service != *key) else {
                     return true;
                 };
                 refused = true;
-                if !told.contains(&(key.clone(), at.clone())) {
+                if !told.contains(&(key.clone(), at)) {
                     tracing::warn!(
                         service = %key, %frontend, owner = %owner.service,
                         "another Service has this address and port"
@@ -148,7 +157,7 @@ impl Claims {
                 continue;
             };
             if waiting.remove(key) {
-                told.insert((key.clone(), at.clone()));
+                told.insert((key.clone(), at));
             }
             if waiting.is_empty() {
                 self.waiting.remove(&at);
@@ -161,5 +170,5 @@ fn places(port: &ServicePort) -> impl Iterator<Item = (At, &Frontend)> {
     let protocol = port.protocol;
     port.frontends
         .iter()
-        .map(move |frontend| ((frontend.place.is_ipv4(), destination(protocol, frontend)), frontend))
+        .map(move |frontend| ((frontend.place, protocol, frontend.clients), frontend))
 }

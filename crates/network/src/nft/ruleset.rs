@@ -1,8 +1,8 @@
-//! Packet rules as a value, and the difference between two of them.
+//! Packet rules as a value, and the difference between two of them: what keeps a table in step with a model.
 
 use std::collections::BTreeMap;
 
-use network::nft::{Base, Batch, Element, Expression, Set, Table};
+use super::{Base, Batch, Element, Expression, Set, Table};
 
 /// Some of a table's content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
