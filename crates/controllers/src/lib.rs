@@ -1,58 +1,34 @@
 //! The controllers: each turns what users want into the objects that bring it about.
 //!
-//! Start with [`table`]: one row per controller, one file per row. A file says what the controller watches, what it
+//! Start with [`table`]: one row per controller, one file per row, in the folder of its field. A file says what the controller watches, what it
 //! reads for one key, and has a pure function from that to a [`Plan`]; `driver` does everything else — queues, retries,
 //! adoption, waiting for caches, status writes, events. Plans are tested as text.
 //!
 //! Nothing here writes but the driver. Controllers know only the API: this crate must never depend on the API server,
 //! the store or a node.
 
+mod access;
 mod amount;
 mod certificates;
 mod claim;
-mod cluster_dns;
-mod cluster_role_aggregation;
+mod cleanup;
 mod conditions;
-mod cron_job;
-mod daemon_set;
-mod deployment;
-mod disruption;
 mod driver;
-mod endpoint_slice;
-mod endpoint_slice_mirroring;
-mod endpoints;
-mod garbage_collector;
-mod history;
-mod job;
 mod model;
-mod namespace;
-mod node_fit;
-mod node_ipam;
-mod node_lifecycle;
+mod nodes;
 mod owner;
 mod plan;
-mod pod_gc;
-mod replica_set;
-mod replicas;
-mod resource_quota;
-mod root_ca;
-mod service;
-mod service_account;
-mod stateful_set;
+mod policy;
+mod services;
+mod settings;
 mod status;
+mod storage;
 mod table;
-mod taint_eviction;
-mod template;
-mod token_cleaner;
-mod ttl;
-mod ttl_after_finished;
-mod volume_binder;
-mod volume_protection;
+mod workloads;
 
 #[cfg(test)]
 mod testing;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,11 +36,11 @@ use client::{Backoff, Client, EventRecorder, Informers, QueueMetrics, Transport}
 use futures_util::FutureExt;
 use tokio::task::JoinSet;
 
-pub use certificates::SigningAuthority;
-pub use certificates::serving_approver::{APPROVER, KubeletServing};
-pub use cluster_dns::DNS_PORT;
+pub use certificates::serving_approver::APPROVER;
 pub use driver::{Attempt, Reconcile, Row, Setup};
 pub use plan::{Action, Plan};
+pub use services::cluster_dns::DNS_PORT;
+pub use settings::{KubeletServing, Settings, SigningAuthority};
 pub use table::table;
 
 use driver::Shared;
@@ -89,27 +65,6 @@ pub struct ControllersOptions {
 
 /// Gives the way to the API server as a service account of `kube-system`, by its name.
 pub type Accounts = Arc<dyn Fn(&str) -> Arc<dyn Transport> + Send + Sync>;
-
-/// What controllers take from the cluster's configuration.
-#[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// The PEM bundle that pods verify the API server with; without it no `kube-root-ca.crt` is published.
-    pub root_ca: Option<String>,
-    /// Signs the certificates that were approved; without it somebody else does.
-    pub signing: Option<SigningAuthority>,
-    /// The networks of all pods, one of each address family at most (`10.244.0.0/16`); every node gets a block of each.
-    /// Without them nodes get their blocks from someone else.
-    pub cluster_cidrs: Vec<String>,
-    /// The prefix lengths of the nodes' blocks; upstream's defaults are 24 and 64.
-    pub node_cidr_mask_size_ipv4: Option<u8>,
-    pub node_cidr_mask_size_ipv6: Option<u8>,
-    /// Approves the serving certificates of kubelets that can show where they are; without it an administrator does, as in
-    /// upstream's clusters.
-    pub kubelet_serving: Option<KubeletServing>,
-    /// The address of the kube-dns Service when the nodes run the built-in name server behind it. Without it the
-    /// Service's endpoints are somebody else's.
-    pub cluster_dns: Option<IpAddr>,
-}
 
 /// Runs all controllers until the future is dropped.
 pub async fn run(options: ControllersOptions) {

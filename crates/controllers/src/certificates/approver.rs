@@ -12,8 +12,8 @@ use serde_json::json;
 
 use super::request::Wanted;
 use super::{KUBELET_CLIENT, SigningRequest};
-use crate::plan::{Action, Patch};
-use crate::{Attempt, Plan, Reconcile, Row, Setup};
+use crate::driver::{Attempt, Reconcile, Row, Setup};
+use crate::plan::{Action, Patch, Plan};
 
 pub const ROW: Row = Row {
     name: "certificatesigningrequest-approving",

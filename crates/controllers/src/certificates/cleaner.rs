@@ -10,9 +10,10 @@ use client::when::Moment;
 use client::{Cache, Key};
 
 use super::SigningRequest;
+use crate::conditions;
+use crate::driver::{Attempt, Reconcile, Row, Setup};
 use crate::model::created;
-use crate::plan::{Action, Delete};
-use crate::{Attempt, Plan, Reconcile, Row, Setup, conditions};
+use crate::plan::{Action, Delete, Plan};
 
 pub const ROW: Row = Row {
     name: "certificatesigningrequest-cleaner",

@@ -13,16 +13,17 @@ use api::kinds::endpoints::ENDPOINTS;
 use api::kinds::node::NODE;
 use api::{Fields, ObjectMeta, Value};
 use async_trait::async_trait;
-use client::destination::{Destinations, Origin};
+use client::destination::Origin;
 use client::{Cache, EventType, Key, ObjectReference, SERVING_CHALLENGE, Selection};
 use serde::Deserialize;
 
 use super::approver::approve;
 use super::request::Wanted;
 use super::{KUBELET_SERVING, SigningRequest};
+use crate::driver::{Attempt, Reconcile, Row, Setup};
 use crate::model::{Node, created, with_metadata};
-use crate::plan::{Action, Event};
-use crate::{Attempt, Plan, Reconcile, Row, Setup};
+use crate::plan::{Action, Event, Plan};
+use crate::settings::KubeletServing;
 
 /// The service account that approves. No role of upstream's may approve for this signer.
 pub const APPROVER: &str = "karve-kubelet-serving-approver";
@@ -43,13 +44,6 @@ const TELL: Duration = Duration::from_secs(10);
 
 /// What is nobody's to serve under but the API server's and Services'.
 const RESERVED_NAMES: &[&str] = &["localhost", "kubernetes", "kubernetes.default"];
-
-/// What no kubelet can have.
-#[derive(Clone, Debug, Default)]
-pub struct KubeletServing {
-    /// What is known of the addresses of Services and of the API server.
-    pub destinations: Destinations,
-}
 
 struct Controller {
     serving: Option<KubeletServing>,

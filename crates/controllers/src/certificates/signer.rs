@@ -15,9 +15,10 @@ use serde_json::json;
 use time::OffsetDateTime;
 
 use super::request::Wanted;
-use super::{KUBELET_CLIENT, KUBELET_SERVING, SigningAuthority, SigningRequest};
-use crate::plan::{Action, Patch};
-use crate::{Attempt, Plan, Reconcile, Row, Setup};
+use super::{KUBELET_CLIENT, KUBELET_SERVING, SigningRequest};
+use crate::driver::{Attempt, Reconcile, Row, Setup};
+use crate::plan::{Action, Patch, Plan};
+use crate::settings::SigningAuthority;
 
 pub const ROW: Row = Row {
     name: "certificatesigningrequest-signing",

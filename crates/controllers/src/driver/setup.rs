@@ -5,7 +5,8 @@ use std::sync::Arc;
 use api::{ObjectMeta, Resource};
 use client::{Cache, Client, Freshness, Key, Object, Selection, WorkQueue};
 
-use super::{Row, Shared};
+use super::row::{Row, Shared};
+use crate::settings::Settings;
 
 /// Handed to a controller when it starts.
 pub struct Setup<'a> {
@@ -37,7 +38,7 @@ impl<'a> Setup<'a> {
         self.shared.clone()
     }
 
-    pub fn settings(&self) -> &crate::Settings {
+    pub fn settings(&self) -> &Settings {
         &self.shared.options
     }
 

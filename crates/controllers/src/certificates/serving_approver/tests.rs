@@ -2,6 +2,7 @@ use std::net::Ipv4Addr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use client::destination::Destinations;
 use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;

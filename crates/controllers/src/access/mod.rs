@@ -1,0 +1,6 @@
+//! What identities need: service accounts, the root certificate that pods trust, aggregated roles, bootstrap tokens.
+
+pub mod cluster_role_aggregation;
+pub mod root_ca;
+pub mod service_account;
+pub mod token_cleaner;
