@@ -7,8 +7,9 @@ mod wire;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use crate::framework::{Profile, Row};
+use crate::framework::Row;
 use crate::plugins;
+use crate::profile::Profile;
 use wire::{PluginSet, Wire, WireProfile};
 
 pub const API_VERSION: &str = "kubescheduler.config.k8s.io/v1";

@@ -8,12 +8,15 @@ use std::time::Instant;
 
 use crate::budgets::{Budget, Budgets};
 use crate::classes::{self, Classes};
-use crate::decide::{Dice, Failure};
-use crate::framework::{Change, Preemption, Profile, Row};
+use crate::dice::Dice;
+use crate::failure::Failure;
+use crate::framework::{Change, Preemption, Row};
 use crate::node::Node;
 use crate::nodes::Nodes;
 use crate::pod::{Class, Pod};
-use crate::queue::{Pending, QueuedPod, SchedulingQueue};
+use crate::profile::Profile;
+use crate::queue::{Pending, SchedulingQueue};
+use crate::queued_pod::QueuedPod;
 use crate::volumes::{Assignment, Volumes};
 use crate::waiting::WaitingPods;
 

@@ -1,45 +1,13 @@
 //! The decision for one pod: the best of all nodes that will do, or why none will.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
 use crate::classes::{Classes, Fits};
+use crate::dice::Dice;
+use crate::failure::Failure;
 use crate::framework::{Comparison, Normalize, PreFilter, Rejection, Row};
 use crate::nodes::{NodeId, Nodes};
 use crate::pod::Pod;
-
-/// Why no node will do.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Failure {
-    pub nodes: usize,
-    /// On how many nodes each reason holds.
-    pub reasons: BTreeMap<String, usize>,
-    /// Set when a plugin rejected the pod without looking at nodes.
-    pub outright: Option<String>,
-    /// The nodes on which removing other pods could help, and on how many it could not.
-    pub resolvable: Vec<NodeId>,
-    pub unresolvable: usize,
-    pub plugins: BTreeSet<&'static str>,
-    /// What plugins said when asked for a way out; empty when one was found.
-    pub post_filter: Vec<String>,
-}
-
-/// Breaks ties between equally good nodes. Seeded, so that a run can be repeated.
-pub struct Dice(u64);
-
-impl Dice {
-    pub fn new(seed: u64) -> Dice {
-        Dice(seed | 1)
-    }
-
-    /// A number below `bound`.
-    pub fn roll(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
-    }
-}
 
 pub fn decide(
     rows: &'static [Row],
@@ -60,7 +28,7 @@ pub fn decide(
     let alone = pod.placement.is_none() && !nodes.have_placements() && !nominated;
     if compared.is_empty() && limits.is_empty() && alone {
         let best = best_of(&fits.score, dice);
-        return best.ok_or_else(|| Box::new(Failure::of(nodes, fits, &limits, &BTreeMap::new())));
+        return best.ok_or_else(|| Box::new(failure_of(nodes, fits, &limits, &BTreeMap::new())));
     }
     let (mut scores, mut rejected) = limits.apply(nodes, fits);
     if nominated {
@@ -72,7 +40,7 @@ pub fn decide(
     }
     compare(&compared, pod, nodes, &mut scores);
     look_around(rows, pod, nodes, &mut scores);
-    best_of(&scores, dice).ok_or_else(|| Box::new(Failure::of(nodes, fits, &limits, &rejected)))
+    best_of(&scores, dice).ok_or_else(|| Box::new(failure_of(nodes, fits, &limits, &rejected)))
 }
 
 /// Whether the pod fits on the node as the table is, both with and without the pods that are nominated to the node
@@ -220,77 +188,26 @@ fn best_of(scores: &[i64], dice: &mut Dice) -> Option<NodeId> {
     best.nth(chosen as usize).map(|(node, _)| node)
 }
 
-impl Failure {
-    fn new(nodes: &Nodes) -> Failure {
-        Failure {
-            nodes: nodes.len(),
-            ..Failure::default()
-        }
-    }
-
-    fn outright(nodes: &Nodes, rejection: &Rejection) -> Failure {
-        let mut failure = Failure::new(nodes);
-        failure.outright = Some(rejection.reasons.join(", "));
-        failure.plugins.insert(rejection.plugin);
-        failure.unresolvable = nodes.len();
-        failure
-    }
-
-    /// A plugin turned the chosen node down after all.
-    pub fn late(nodes: &Nodes, rejection: &Rejection) -> Failure {
-        let mut failure = Failure::new(nodes);
-        failure.count(rejection);
-        failure
-    }
-
-    fn of(nodes: &Nodes, fits: &Fits, limits: &Limits, rejected: &BTreeMap<NodeId, Rejection>) -> Failure {
-        let mut failure = Failure::new(nodes);
-        for node in (0..nodes.rows()).filter(|node| nodes.present[*node]) {
-            match &limits.only {
-                Some(only) if !only.nodes.contains(&node) => {
-                    failure.count(&not_among(&only.plugins));
+/// Counts why each of the nodes will not do.
+fn failure_of(nodes: &Nodes, fits: &Fits, limits: &Limits, rejected: &BTreeMap<NodeId, Rejection>) -> Failure {
+    let mut failure = Failure::new(nodes);
+    for node in (0..nodes.rows()).filter(|node| nodes.present[*node]) {
+        match &limits.only {
+            Some(only) if !only.nodes.contains(&node) => {
+                failure.count(&not_among(&only.plugins));
+                failure.unresolvable += 1;
+            }
+            _ => {
+                let rejection = fits.rejections[node].as_deref().or_else(|| rejected.get(&node));
+                let Some(rejection) = rejection else { continue };
+                failure.count(rejection);
+                if rejection.unresolvable {
                     failure.unresolvable += 1;
-                }
-                _ => {
-                    let rejection = fits.rejections[node].as_deref().or_else(|| rejected.get(&node));
-                    let Some(rejection) = rejection else { continue };
-                    failure.count(rejection);
-                    if rejection.unresolvable {
-                        failure.unresolvable += 1;
-                    } else {
-                        failure.resolvable.push(node);
-                    }
+                } else {
+                    failure.resolvable.push(node);
                 }
             }
         }
-        failure
     }
-
-    fn count(&mut self, rejection: &Rejection) {
-        for reason in &rejection.reasons {
-            *self.reasons.entry(reason.to_string()).or_default() += 1;
-        }
-        self.plugins.insert(rejection.plugin);
-    }
-}
-
-impl fmt::Display for Failure {
-    /// In upstream's words, which people and tools know.
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.nodes == 0 {
-            return formatter.write_str("no nodes available to schedule pods");
-        }
-        let mut reasons: Vec<String> = self
-            .reasons
-            .iter()
-            .map(|(reason, count)| format!("{count} {reason}"))
-            .collect();
-        reasons.sort();
-        let text = self.outright.clone().unwrap_or_else(|| reasons.join(", "));
-        write!(formatter, "0/{} nodes are available: {text}.", self.nodes)?;
-        if self.post_filter.is_empty() {
-            return Ok(());
-        }
-        write!(formatter, " {}", self.post_filter.join(", "))
-    }
+    failure
 }

@@ -3,7 +3,6 @@
 //! A plugin implements the points it cares about; the rest have defaults. All of them are rows of
 //! [`crate::plugins::table`].
 
-use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,13 +11,15 @@ use async_trait::async_trait;
 use client::Client;
 
 use crate::budgets::Budgets;
-use crate::decide::{Dice, Failure};
+use crate::dice::Dice;
+use crate::failure::Failure;
 use crate::nodes::{NodeId, Nodes};
-use crate::plugins;
 use crate::pod::Pod;
-use crate::queue::QueuedPod;
+use crate::queued_pod::QueuedPod;
 use crate::volumes::Assignment;
 use crate::waiting::WaitingPods;
+
+pub use crate::rejection::Rejection;
 
 /// The best score that a plugin can give.
 pub const MAX_SCORE: i64 = 100;
@@ -150,13 +151,6 @@ pub struct Row {
     pub rescues: bool,
 }
 
-/// A scheduler that pods can choose by name, and its plugins.
-#[derive(Clone)]
-pub struct Profile {
-    pub scheduler_name: String,
-    pub rows: &'static [Row],
-}
-
 /// What a plugin makes of a pod before it looks at nodes.
 pub enum PreFilter {
     /// Nothing about this pod concerns the plugin: its filter need not be asked.
@@ -213,15 +207,6 @@ pub enum Permit {
     Reject(Rejection),
 }
 
-/// Why a pod cannot run on a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rejection {
-    pub plugin: &'static str,
-    pub reasons: Vec<Cow<'static, str>>,
-    /// Removing pods from the node would not help.
-    pub unresolvable: bool,
-}
-
 /// How raw scores become comparable with those of other plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Normalize {
@@ -230,32 +215,6 @@ pub enum Normalize {
     Highest,
     /// The highest raw score becomes zero, and zero the best.
     Lowest,
-}
-
-impl Default for Profile {
-    fn default() -> Profile {
-        Profile {
-            scheduler_name: "default-scheduler".to_owned(),
-            rows: plugins::table(),
-        }
-    }
-}
-
-impl Rejection {
-    pub fn new(plugin: &'static str, reason: impl Into<Cow<'static, str>>) -> Rejection {
-        Rejection {
-            plugin,
-            reasons: vec![reason.into()],
-            unresolvable: false,
-        }
-    }
-
-    pub fn unresolvable(plugin: &'static str, reason: impl Into<Cow<'static, str>>) -> Rejection {
-        Rejection {
-            unresolvable: true,
-            ..Rejection::new(plugin, reason)
-        }
-    }
 }
 
 impl Normalize {

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use ::metrics::{Counter, Family, Gauge, Histogram, Page, Table, exponential, head, labels, sample};
 
 use crate::core::Decision;
-use crate::queue::{Pending, QueuedPod};
+use crate::queue::Pending;
+use crate::queued_pod::QueuedPod;
 
 /// Upper bounds, upstream's: of attempts in seconds, of pods in seconds, of attempts per pod, of victims.
 const ATTEMPT_SECONDS: &[f64] = &exponential::<15>(0.001, 2.0);

@@ -185,6 +185,11 @@ impl Pod {
         format!("pods/{}/{}", self.metadata.namespace, self.metadata.name)
     }
 
+    /// What events about the pod refer to.
+    pub fn reference(&self) -> client::ObjectReference {
+        client::ObjectReference::new(&api::kinds::pod::POD, &self.metadata)
+    }
+
     /// What stands for one of its claims in [`crate::volumes::ByKey`].
     pub fn claim_key(&self, claim: &str) -> String {
         format!("{}/{claim}", self.metadata.namespace)

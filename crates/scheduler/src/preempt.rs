@@ -10,7 +10,6 @@ use serde_json::json;
 
 use crate::framework::Preemption;
 use crate::pod::Pod;
-use crate::run::about;
 
 /// Victims that are deleted at the same time.
 const AT_ONCE: usize = 16;
@@ -30,7 +29,7 @@ pub async fn carry_out(
         .try_for_each_concurrent(AT_ONCE, |victim| async move {
             evict(client, pod, victim).await?;
             let message = format!("Preempted by pod {} on node {}", pod.uid(), preemption.node);
-            recorder.event(&about(victim), EventType::Normal, "Preempted", message);
+            recorder.event(&victim.reference(), EventType::Normal, "Preempted", message);
             Ok(())
         })
         .await

@@ -11,26 +11,12 @@ use client::Backoff;
 
 use crate::plugins;
 use crate::pod::Pod;
+use crate::queued_pod::QueuedPod;
 
 /// The pauses of a pod after its attempts, as upstream's.
 const PAUSE: Backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(10));
 /// A pod that nothing has changed for is tried again after this long, in case we missed why it should be.
 const MAX_UNSCHEDULABLE: Duration = Duration::from_secs(300);
-
-/// A pod with its history in the queue.
-#[derive(Clone, Debug)]
-pub struct QueuedPod {
-    pub pod: Arc<Pod>,
-    pub attempts: u32,
-    /// When it could first be tried.
-    pub entered: Instant,
-    /// Since when it has been waiting for its turn.
-    pub since: Instant,
-    /// The order of arrival among pods of the same time.
-    pub sequence: u64,
-    /// The plugins that rejected it the last time.
-    pub rejected_by: BTreeSet<&'static str>,
-}
 
 /// How many pods there are in each place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

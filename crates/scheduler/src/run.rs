@@ -10,7 +10,7 @@ use api::kinds::node::NODE;
 use api::kinds::pod::POD;
 use api::kinds::pod_disruption_budget::POD_DISRUPTION_BUDGET;
 use client::when::Moment;
-use client::{Cache, Client, EventRecorder, EventType, Informers, Object, ObjectReference, Selection, WithMetadata};
+use client::{Cache, Client, EventRecorder, EventType, Informers, Object, Selection, WithMetadata};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{Notify, Semaphore};
@@ -18,13 +18,14 @@ use tokio::task::JoinSet;
 
 use crate::budgets::Budget;
 use crate::core::{Core, Decision, Nomination};
-use crate::decide::Failure;
-use crate::framework::{BindError, Binding, Change, Profile};
+use crate::failure::Failure;
+use crate::framework::{BindError, Binding, Change};
 use crate::metrics::{Attempted, SchedulerMetrics};
 use crate::node::{Namespace, Node};
 use crate::pod::Pod;
 use crate::preempt;
-use crate::queue::QueuedPod;
+use crate::profile::Profile;
+use crate::queued_pod::QueuedPod;
 use crate::volumes::{self, ByKey, Capacity, Claim, CsiDriver, CsiNode, StorageClass, Volume, Volumes};
 
 /// The bindings and reports that are being written; with more than this under way, decisions wait after all.
@@ -182,7 +183,7 @@ impl Scheduler {
                     metadata.namespace, metadata.name
                 );
                 self.recorder
-                    .event(&about(&pod), EventType::Normal, "Scheduled", message);
+                    .event(&pod.reference(), EventType::Normal, "Scheduled", message);
                 let rows = decision.rows.iter();
                 rows.for_each(|row| row.plugin.post_bind(&pod, node));
                 return true;
@@ -271,8 +272,12 @@ impl Scheduler {
     /// Says on the pod and in an event why there is no node for it; what says so already stays.
     async fn tell_failure(&self, pod: &Pod, failure: &Failure, nomination: &Nomination) {
         let message = failure.to_string();
-        self.recorder
-            .event(&about(pod), EventType::Warning, "FailedScheduling", message.clone());
+        self.recorder.event(
+            &pod.reference(),
+            EventType::Warning,
+            "FailedScheduling",
+            message.clone(),
+        );
         let mut status = json!({});
         let known = pod.condition.as_ref();
         let wanted = ("False", "Unschedulable", message.as_str());
@@ -318,8 +323,4 @@ impl Drop for Unbound<'_> {
             self.scheduler.changed.notify_one();
         }
     }
-}
-
-pub fn about(pod: &Pod) -> ObjectReference {
-    ObjectReference::new(&POD, &pod.metadata)
 }

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use crate::framework::Rejection;
 use crate::pod::Pod;
-use crate::queue::QueuedPod;
+use crate::queued_pod::QueuedPod;
+use crate::rejection::Rejection;
 
 /// No pod waits longer than this for permission, whatever the plugin asks for; upstream's limit.
 const MAX_WAIT: Duration = Duration::from_secs(15 * 60);

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use super::{Active, Core, Decision, Nomination, Placed, profile_of};
-use crate::decide::{self, Failure};
+use crate::decide;
+use crate::failure::Failure;
 use crate::framework::{Attempt, Change, Permit, PostFilter, Preemption, Rejection};
 use crate::plugins;
-use crate::queue::QueuedPod;
+use crate::queued_pod::QueuedPod;
 use crate::waiting::Settled;
 
 /// What the PostFilter plugins came to.

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use async_trait::async_trait;
 
 use crate::framework::Plugin;
-use crate::queue::QueuedPod;
+use crate::queued_pod::QueuedPod;
 
 pub struct PrioritySort;
 
