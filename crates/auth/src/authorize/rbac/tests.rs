@@ -136,3 +136,36 @@ fn granting_more_than_one_holds_is_seen() {
     expect![[r#"[Rule { verbs: ["delete"], api_groups: [""], resources: ["pods"], resource_names: [], non_resource_urls: [] }]"#]]
         .assert_eq(&format!("{uncovered:?}"));
 }
+
+/// Reviews may name the subresource with the resource, as prometheus-operator does.
+#[test]
+fn resource_and_subresource_may_come_as_one_text() {
+    let rbac = Rbac::default();
+    let role = json!({
+        "metadata": {"name": "status"},
+        "rules": [
+            {"verbs": ["update"], "apiGroups": ["monitoring.coreos.com"], "resources": ["prometheuses/status"]},
+            {"verbs": ["get"], "apiGroups": [""], "resources": ["*/log"]},
+        ],
+    });
+    let binding = json!({
+        "metadata": {"name": "operator"},
+        "roleRef": {"kind": "ClusterRole", "name": "status"},
+        "subjects": [{"kind": "User", "name": "operator"}],
+    });
+    rbac.set("clusterroles", &role);
+    rbac.set("clusterrolebindings", &binding);
+    let operator = User::new("operator", &[]);
+    let ask = |verb, group, resource, subresource| {
+        let attributes = Attributes::resource(&operator, verb, group, resource).subresource(subresource);
+        matches!(rbac.authorize(&attributes), Decision::Allow(_))
+    };
+    assert!(ask("update", "monitoring.coreos.com", "prometheuses/status", ""));
+    assert!(ask("update", "monitoring.coreos.com", "prometheuses", "status"));
+    assert!(!ask("update", "monitoring.coreos.com", "prometheuses", ""));
+    assert!(ask("get", "", "pods", "log"));
+    assert!(
+        !ask("get", "", "pods/log", ""),
+        "a rule for all resources needs to know which part is which"
+    );
+}
