@@ -153,6 +153,7 @@ impl Authorize for UserAuthorizer {
             path: &check.path,
             is_resource: check.path.is_empty(),
             field_selector: None,
+            label_selector: None,
         };
         let (allowed, reason) = match self.authorizer.authorize(&attributes) {
             Decision::Allow(reason) => (true, reason),

@@ -72,7 +72,7 @@ pub async fn run(
         }
         server.registry.admit_connect(resource, user, query).await?;
     }
-    require_create(server, resource, user)?;
+    require_create(server, resource, user).await?;
     if info.subresource == "log" {
         check_log_options(&info.name, query)?;
     }
@@ -142,12 +142,12 @@ fn check_method(resource: &ResourceRequest<'_>, method: &Method) -> Result<(), E
 
 /// WebSockets begin with GET, which would let everyone run commands who may read. Whoever connects to a pod needs the
 /// right to create, by whichever method.
-fn require_create(server: &ApiServer, resource: &ResourceRequest<'_>, user: &User) -> Result<(), Error> {
+async fn require_create(server: &ApiServer, resource: &ResourceRequest<'_>, user: &User) -> Result<(), Error> {
     let info = resource.info();
     if !matches!(info.subresource.as_str(), "exec" | "attach" | "portforward") || info.verb == "create" {
         return Ok(());
     }
-    match gate::decide_verb(&server.gate, &server.registry, user, resource, "create") {
+    match gate::decide_verb(&server.gate, &server.registry, user, resource, "create").await {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => {
             Err(Error::forbidden(resource.served().resource, &info.name, reason))

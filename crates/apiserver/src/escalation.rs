@@ -102,6 +102,7 @@ impl Escalation {
             name,
             path: "",
             field_selector: None,
+            label_selector: None,
         };
         matches!(self.authorizer.authorize(&wanted), Decision::Allow(_))
     }

@@ -2,30 +2,39 @@
 //!
 //! Decisions are made in `auth`; this module brings them the request, and the state of the cluster as it changes.
 
+mod authenticate;
+mod authorizers;
 mod follow;
 mod impersonate;
+mod issuers;
+mod remote;
+#[cfg(test)]
+mod testing;
+mod tokens;
 
 use std::sync::{Arc, OnceLock};
 
-use admission::Lookup;
-use api::selector::{Selector, parse_fields};
-use api::{Error, Reason, Resource, Value};
-use auth::authenticate::{Identity, IssuedToken, Objects, ServiceAccounts, TokenFile, TokenSpec, x509};
-use auth::authorize::{AlwaysAllow, NodeAuthorizer, PrivilegedGroup, Rbac};
-use auth::{Attributes, Authenticators, Authorizer, Authorizers, Credentials, Decision, User};
-use http::HeaderMap;
-use http::header::AUTHORIZATION;
+use api::selector::{Selector, parse_fields, parse_labels};
+use api::{Error, Value};
+use auth::authenticate::{Anonymous, IssuedToken, ServiceAccounts, TokenFile, TokenSpec};
+use auth::authorize::configuration::AuthorizerSpec;
+use auth::authorize::{Abac, NodeAuthorizer, Rbac};
+use auth::{Attributes, Authenticators, Authorizer, Decision, User};
 use serde_json::json;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::escalation::Escalation;
-use crate::pipeline::{ClientCertificate, Peer};
 use crate::registry::{Registry, equal_to};
 use crate::request::{Query, RequestInfo};
 use crate::resolve::{Resolved, ResourceRequest, is_path_segment};
 
+pub use authenticate::{authenticate, client_certificate};
+pub use authorizers::{AuthorizationSource, AuthorizersError};
+use authorizers::{AuthorizerChain, LocalAuthorizers};
 pub use follow::follow;
 pub use impersonate::impersonate;
+pub use issuers::{Issuers, IssuersError, IssuersSource};
+pub use tokens::TokenWebhook;
 
 /// Where the key set is served, for those who check tokens themselves.
 const KEY_SET_PATH: &str = "/openid/v1/jwks";
@@ -41,20 +50,39 @@ pub struct GateOptions {
     /// Where others find the keys of service account tokens, when it is not this server.
     pub key_set_address: Option<String>,
     pub allow_anonymous: bool,
-    pub authorization: Vec<AuthorizationMode>,
+    /// Whether Secrets of the type `bootstrap.kubernetes.io/token` are tokens.
+    pub bootstrap_tokens: bool,
+    /// Issuers of ID tokens.
+    pub issuers: Option<Issuers>,
+    /// Asked about tokens that nobody else knows.
+    pub token_webhook: Option<TokenWebhook>,
+    pub authorization: AuthorizationSource,
+    /// The policies of the authorizer ABAC.
+    pub abac: Option<Abac>,
 }
 
-/// The values of `--authorization-mode` that exist here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AuthorizationMode {
-    Node,
-    Rbac,
-    AlwaysAllow,
+impl GateOptions {
+    /// A gate that knows certificates and service account tokens, and lets in who has neither.
+    pub fn new(service_accounts: ServiceAccounts, authorization: Vec<AuthorizerSpec>) -> GateOptions {
+        GateOptions {
+            tokens: TokenFile::default(),
+            service_accounts,
+            key_set_address: None,
+            allow_anonymous: true,
+            bootstrap_tokens: false,
+            issuers: None,
+            token_webhook: None,
+            authorization: AuthorizationSource::Given(authorization),
+            abac: None,
+        }
+    }
 }
 
 pub struct Gate {
     authenticators: Authenticators,
-    authorizers: Authorizers,
+    issuers: Option<Arc<Issuers>>,
+    token_webhook: Option<TokenWebhook>,
+    authorizers: AuthorizerChain,
     key_set_address: Option<String>,
     rbac: Arc<Rbac>,
     nodes: Arc<NodeAuthorizer>,
@@ -63,37 +91,40 @@ pub struct Gate {
 }
 
 impl Gate {
-    pub fn new(options: GateOptions) -> Gate {
+    pub fn new(options: GateOptions) -> Result<Gate, AuthorizersError> {
         let (rbac, nodes) = (Arc::new(Rbac::default()), Arc::new(NodeAuthorizer::default()));
+        let local = LocalAuthorizers {
+            rbac: rbac.clone(),
+            nodes: nodes.clone(),
+            abac: options.abac.map(Arc::new),
+        };
+        let authorizers = AuthorizerChain::open(options.authorization, local)?;
         // Those who need no rights must at least say who they are.
-        let anyone_may = options.authorization.contains(&AuthorizationMode::AlwaysAllow);
-        if anyone_may && options.allow_anonymous {
+        if authorizers.allows_everything() && options.allow_anonymous {
             warn!(
                 "anonymous requests are refused because the authorization mode AlwaysAllow would let them do everything"
             );
         }
-        let mut chain: Vec<Arc<dyn Authorizer>> = vec![Arc::new(PrivilegedGroup)];
-        for mode in options.authorization {
-            chain.push(match mode {
-                AuthorizationMode::Node => nodes.clone(),
-                AuthorizationMode::Rbac => rbac.clone(),
-                AuthorizationMode::AlwaysAllow => Arc::new(AlwaysAllow),
-            });
-        }
         let authenticators = Authenticators {
             tokens: options.tokens,
             service_accounts: Some(options.service_accounts),
-            allow_anonymous: options.allow_anonymous && !anyone_may,
+            bootstrap_tokens: options.bootstrap_tokens,
+            anonymous: match options.allow_anonymous {
+                true => Anonymous::Everybody,
+                false => Anonymous::Nobody,
+            },
         };
-        Gate {
+        Ok(Gate {
             authenticators,
-            authorizers: Authorizers { chain },
+            issuers: options.issuers.map(Arc::new),
+            token_webhook: options.token_webhook,
+            authorizers,
             key_set_address: options.key_set_address,
             rbac,
             nodes,
             impersonators: impersonate::Impersonators::default(),
             places: OnceLock::new(),
-        }
+        })
     }
 
     /// The same decisions for those who must ask on behalf of a request.
@@ -111,7 +142,17 @@ impl Gate {
 
     /// Nobody is refused what they could have heard of already: a kubelet asks for a pod's token as soon as its watch
     /// shows the pod, and that may be before the authorizers have looked.
-    pub fn decide(&self, registry: &Registry, attributes: &Attributes<'_>) -> Decision {
+    pub async fn decide(&self, registry: &Registry, attributes: &Attributes<'_>) -> Decision {
+        // A webhook is not asked twice.
+        if self.authorizers.has_webhook() {
+            self.catch_up(registry);
+            return self.authorizers.decide(attributes).await;
+        }
+        self.decide_here(registry, attributes)
+    }
+
+    /// The same for those who cannot wait.
+    fn decide_here(&self, registry: &Registry, attributes: &Attributes<'_>) -> Decision {
         match self.authorizers.authorize(attributes) {
             Decision::Allow(reason) => Decision::Allow(reason),
             Decision::Deny(_) | Decision::NoOpinion(_) => {
@@ -121,22 +162,14 @@ impl Gate {
         }
     }
 
-    /// The user of a token, and for which of the wanted audiences it is good; this answers a TokenReview.
-    pub fn authenticate_token(
-        &self,
-        registry: &Registry,
-        token: &str,
-        audiences: &[String],
-    ) -> Result<(Arc<User>, Vec<String>), String> {
-        let wanted = (!audiences.is_empty()).then_some(audiences);
-        let now = schema::time::now().seconds;
-        let found = self
-            .authenticators
-            .authenticate_token(token, wanted, &RegistryObjects(registry), now);
-        found.map_err(|refused| match refused {
-            auth::authenticate::Refused::UnknownToken => "invalid bearer token".to_owned(),
-            refused => format!("invalid bearer token, {refused}"),
-        })
+    /// What keeps the authorizers as their file says while the server runs.
+    pub fn follow_authorization_file(&self) -> impl Future<Output = ()> + Send + use<> {
+        self.authorizers.clone().run()
+    }
+
+    /// What keeps issuers current while the server runs.
+    pub fn issuers(&self) -> Option<Arc<Issuers>> {
+        self.issuers.clone()
     }
 
     pub fn issue_token(&self, spec: &TokenSpec<'_>) -> Result<IssuedToken, Error> {
@@ -195,60 +228,8 @@ impl Gate {
     }
 }
 
-/// Who makes this request.
-pub fn authenticate(gate: &Gate, registry: &Registry, peer: &Peer, headers: &HeaderMap) -> Result<Arc<User>, Error> {
-    let certificate = match peer {
-        Peer::InProcess(user) => return Ok(user.clone()),
-        Peer::Tls { certificate } => certificate.as_ref(),
-    };
-    // A token that is no text is a wrong one, and whoever shows it is not nobody.
-    let header = headers
-        .get(AUTHORIZATION)
-        .map(|value| String::from_utf8_lossy(value.as_bytes()));
-    let token = header.as_deref().and_then(bearer);
-    let now = schema::time::now().seconds;
-    let credentials = Credentials {
-        certificate: certified(certificate, token.is_some(), now)?,
-        token,
-    };
-    gate.authenticators
-        .authenticate(&credentials, &RegistryObjects(registry), now)
-        .map_err(|refused| {
-            debug!(%refused, "a request was not authenticated");
-            unauthorized()
-        })
-}
-
-fn unauthorized() -> Error {
-    Error::new(Reason::Unauthorized, "Unauthorized")
-}
-
-/// The user of a connection's certificate. TLS looked at it when the connection began, and that may be long ago.
-fn certified(certificate: Option<&ClientCertificate>, has_token: bool, now: i64) -> Result<Option<Arc<User>>, Error> {
-    match certificate {
-        Some(expired) if expired.expires < now && has_token => Ok(None),
-        // Somebody who shows a certificate is not nobody.
-        Some(expired) if expired.expires < now => Err(unauthorized()),
-        certificate => Ok(certificate.map(|certificate| certificate.user.clone())),
-    }
-}
-
-/// Whom a connection's certificate names; read once per connection.
-pub fn client_certificate(der: &[u8]) -> Option<ClientCertificate> {
-    match x509::user(der) {
-        Ok((user, expires)) => Some(ClientCertificate {
-            user: Arc::new(user),
-            expires,
-        }),
-        Err(error) => {
-            debug!(%error, "a client certificate names no user");
-            None
-        }
-    }
-}
-
 /// May this user do that?
-pub fn authorize(
+pub async fn authorize(
     gate: &Gate,
     registry: &Registry,
     user: &User,
@@ -257,16 +238,16 @@ pub fn authorize(
 ) -> Result<(), Error> {
     if info.path == BACKUP_PATH {
         let backup = Attributes::resource(user, BACKUP_PERMISSION.0, BACKUP_PERMISSION.1, BACKUP_PERMISSION.2);
-        return require(gate, registry, &backup);
+        return require(gate, registry, &backup).await;
     }
-    let selector = authorized_selector(info, query);
+    let selectors = AuthorizedSelectors::new(info, query);
     // The very place that the registry goes to. Where there is nothing, what the path says: nobody learns more than they
     // may.
     let namespace = match resolved {
         Resolved::Resource(request) => request.authorized_namespace(),
         Resolved::Path | Resolved::Remote(_) | Resolved::Nothing(_) => &info.namespace,
     };
-    require(gate, registry, &attributes(user, info, namespace, selector.as_ref()))
+    require(gate, registry, &attributes(user, info, namespace, &selectors)).await
 }
 
 /// May they do something else to the same objects as well?
@@ -277,18 +258,19 @@ pub fn require_verb(
     request: &ResourceRequest<'_>,
     verb: &str,
 ) -> Result<(), Error> {
-    require(gate, registry, &attributes_of_verb(user, request, verb))
+    let attributes = attributes_of_verb(user, request, verb);
+    allowed(gate.decide_here(registry, &attributes), &attributes)
 }
 
 /// The same as a decision, for those who have words of their own for a refusal.
-pub fn decide_verb(
+pub async fn decide_verb(
     gate: &Gate,
     registry: &Registry,
     user: &User,
     request: &ResourceRequest<'_>,
     verb: &str,
 ) -> Decision {
-    gate.decide(registry, &attributes_of_verb(user, request, verb))
+    gate.decide(registry, &attributes_of_verb(user, request, verb)).await
 }
 
 fn attributes_of_verb<'a>(user: &'a User, request: &'a ResourceRequest<'_>, verb: &'a str) -> Attributes<'a> {
@@ -304,10 +286,10 @@ fn attributes<'a>(
     user: &'a User,
     info: &'a RequestInfo,
     namespace: &'a str,
-    selector: Option<&'a Selector>,
+    selectors: &'a AuthorizedSelectors,
 ) -> Attributes<'a> {
     // A list that is narrowed to one name is as good as a request for that name.
-    let name = match (info.verb, selector) {
+    let name = match (info.verb, &selectors.fields) {
         ("list" | "watch", Some(selector)) if info.name.is_empty() => {
             let name = equal_to(selector, "metadata.name").unwrap_or_default();
             if is_path_segment(name) { name } else { "" }
@@ -317,7 +299,8 @@ fn attributes<'a>(
     Attributes {
         namespace,
         name,
-        field_selector: selector,
+        field_selector: selectors.fields.as_ref(),
+        label_selector: selectors.labels.as_ref(),
         ..attributes_of_path(user, info)
     }
 }
@@ -335,48 +318,37 @@ fn attributes_of_path<'a>(user: &'a User, info: &'a RequestInfo) -> Attributes<'
         path: &info.path,
         is_resource: info.is_resource,
         field_selector: None,
+        label_selector: None,
     }
 }
 
-/// The selector that authorizers may go by. Those who put the verb into the path have none.
-fn authorized_selector(info: &RequestInfo, query: &Query) -> Option<Selector> {
-    match info.verb {
-        "list" | "watch" | "deletecollection" if !info.is_verb_in_path => {
-            query.text("fieldSelector").and_then(|text| parse_fields(text).ok())
+/// The selectors that authorizers may go by. Those who put the verb into the path have none.
+#[derive(Default)]
+struct AuthorizedSelectors {
+    fields: Option<Selector>,
+    labels: Option<Selector>,
+}
+
+impl AuthorizedSelectors {
+    fn new(info: &RequestInfo, query: &Query) -> AuthorizedSelectors {
+        match info.verb {
+            "list" | "watch" | "deletecollection" if !info.is_verb_in_path => AuthorizedSelectors {
+                fields: query.text("fieldSelector").and_then(|text| parse_fields(text).ok()),
+                labels: query.text("labelSelector").and_then(|text| parse_labels(text).ok()),
+            },
+            _ => AuthorizedSelectors::default(),
         }
-        _ => None,
     }
 }
 
-fn require(gate: &Gate, registry: &Registry, attributes: &Attributes<'_>) -> Result<(), Error> {
-    match gate.decide(registry, attributes) {
+async fn require(gate: &Gate, registry: &Registry, attributes: &Attributes<'_>) -> Result<(), Error> {
+    allowed(gate.decide(registry, attributes).await, attributes)
+}
+
+fn allowed(decision: Decision, attributes: &Attributes<'_>) -> Result<(), Error> {
+    match decision {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(auth::forbidden(attributes, &reason)),
-    }
-}
-
-fn bearer(header: &str) -> Option<&str> {
-    let (scheme, token) = header.split_once(' ')?;
-    scheme
-        .eq_ignore_ascii_case("bearer")
-        .then(|| token.trim())
-        .filter(|token| !token.is_empty())
-}
-
-/// What tokens are bound to, as the registry has it.
-struct RegistryObjects<'a>(&'a Registry);
-
-impl Objects for RegistryObjects<'_> {
-    fn identity(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<Identity> {
-        let object = self.0.lookup().get(resource, namespace, name)?;
-        let metadata = &object["metadata"];
-        let deleted = metadata["deletionTimestamp"]
-            .as_str()
-            .and_then(|text| schema::time::parse(text).ok());
-        Some(Identity {
-            uid: metadata["uid"].as_str().unwrap_or_default().to_owned(),
-            deleted_at: deleted.map(|instant| instant.seconds),
-        })
     }
 }
 
@@ -384,36 +356,16 @@ impl Objects for RegistryObjects<'_> {
 mod tests {
     use super::*;
 
-    fn gate(authorization: Vec<AuthorizationMode>) -> Gate {
-        Gate::new(GateOptions {
-            tokens: TokenFile::default(),
-            service_accounts: ServiceAccounts::new(vec!["issuer".to_owned()], Vec::new(), None, Vec::new()),
-            key_set_address: None,
-            allow_anonymous: true,
-            authorization,
-        })
+    fn gate(authorization: Vec<AuthorizerSpec>) -> Gate {
+        let accounts = ServiceAccounts::new(vec!["issuer".to_owned()], Vec::new(), None, Vec::new());
+        Gate::new(GateOptions::new(accounts, authorization)).expect("a sound chain")
     }
 
     #[test]
     fn where_everyone_may_do_everything_nobody_is_anonymous() {
-        use AuthorizationMode::{AlwaysAllow, Node, Rbac};
-        assert!(gate(vec![Node, Rbac]).authenticators.allow_anonymous);
-        assert!(!gate(vec![AlwaysAllow]).authenticators.allow_anonymous);
-        assert!(!gate(vec![Node, Rbac, AlwaysAllow]).authenticators.allow_anonymous);
-    }
-
-    #[test]
-    fn a_certificate_counts_until_it_expires_however_old_the_connection() {
-        let certificate = ClientCertificate {
-            user: Arc::new(User::system("system:node:a", &["system:nodes"])),
-            expires: 100,
-        };
-        let name = |has_token, now| {
-            certified(Some(&certificate), has_token, now).map(|user| user.map(|user| user.name.clone()))
-        };
-        assert_eq!(name(false, 100), Ok(Some("system:node:a".to_owned())));
-        assert_eq!(name(true, 101), Ok(None), "the token decides");
-        assert_eq!(name(false, 101).unwrap_err().reason, Reason::Unauthorized);
-        assert!(certified(None, false, 101).is_ok_and(|user| user.is_none()));
+        use AuthorizerSpec::{AlwaysAllow, Node, Rbac};
+        assert!(gate(vec![Node, Rbac]).is_open_to_anonymous("/healthz"));
+        assert!(!gate(vec![AlwaysAllow]).is_open_to_anonymous("/healthz"));
+        assert!(!gate(vec![Node, Rbac, AlwaysAllow]).is_open_to_anonymous("/healthz"));
     }
 }

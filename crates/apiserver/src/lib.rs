@@ -56,11 +56,14 @@ use tokio::task::JoinHandle;
 
 pub use aggregation::FrontProxy;
 pub use allocate::{ServiceNetwork, Services};
+pub use auth::authorize::configuration::{AuthorizerSpec, WebhookSpec};
 pub use bootstrap::{ClusterFacts, KUBELET_CLIENT, LocalNode};
 pub use codec::EtcdCodec;
 pub use connect::{KubeletDialer, KubeletTls, KubeletTrust};
 pub use fairness::{MAX_READS_IN_FLIGHT, MAX_WRITES_IN_FLIGHT};
-pub use gate::{AuthorizationMode, Gate, GateOptions};
+pub use gate::{
+    AuthorizationSource, AuthorizersError, Gate, GateOptions, Issuers, IssuersError, IssuersSource, TokenWebhook,
+};
 pub use nonresource::GIT_VERSION;
 pub use server::{ServingTls, serve, serve_within};
 pub use transport::InProcess;
@@ -111,7 +114,7 @@ impl ApiServer {
     pub async fn start(options: Options) -> Result<Arc<ApiServer>, Error> {
         let store = options.store;
         let hub = Arc::new(watch::Hub::new(store.clone()));
-        let gate = Gate::new(options.gate);
+        let gate = Gate::new(options.gate).map_err(|error| Error::bad_request(error.to_string()))?;
         let settings = admission::plugins::Settings {
             authorizer: gate.authorizer(),
         };
@@ -149,6 +152,10 @@ impl ApiServer {
         server.bootstrap().await?;
         server.gate.open(&server.registry)?;
         server.spawn(gate::follow(server.clone()));
+        server.spawn(server.gate.follow_authorization_file());
+        if let Some(issuers) = server.gate.issuers() {
+            server.spawn(issuers.run());
+        }
         server.load_fairness()?;
         server.spawn(fairness::follow(server.clone()));
         server.spawn(custom::follow(server.clone(), hub).await?);

@@ -93,7 +93,7 @@ impl ApiServer {
         let (parts, body) = request.into_parts();
 
         // Who is it? Everything after this knows a user, be it `system:anonymous`.
-        let user = gate::authenticate(&self.gate, &self.registry, peer, &parts.headers);
+        let user = gate::authenticate(&self.gate, &self.registry, peer, (&parts.headers, &info.path)).await;
         self.note_user(peer, &user);
         let user = user?;
 
@@ -144,7 +144,7 @@ impl ApiServer {
         let resolved = resolve(self, info, request.method());
 
         // May this user do that?
-        let authorized = gate::authorize(&self.gate, &self.registry, &user, (info, &resolved), &query);
+        let authorized = gate::authorize(&self.gate, &self.registry, &user, (info, &resolved), &query).await;
         self.metrics.authorized(authorized.is_ok());
         authorized?;
 

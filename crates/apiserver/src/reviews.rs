@@ -1,6 +1,9 @@
 //! Resources that are answered but never stored: reviews of tokens and access, bindings, component statuses.
 
+use std::collections::BTreeMap;
+
 use api::{Error, Fields, Path, Problems, Resource, Value, Verb};
+use auth::authorize::review;
 use auth::{Attributes, Decision, User};
 use http::{Response, StatusCode};
 use serde_json::json;
@@ -33,12 +36,12 @@ pub async fn run(call: &Call<'_>, verb: &str) -> Result<Response<Body>, Error> {
         }
         ("componentstatuses", _) => Err(Error::not_found(&COMPONENT_STATUS, &call.info.name)),
         ("bindings", _) => crate::subresource::bind(call).await,
-        (plural, "create") => review(call, plural),
+        (plural, "create") => answer_review(call, plural).await,
         _ => Err(method_not_allowed()),
     }
 }
 
-fn review(call: &Call<'_>, plural: &str) -> Result<Response<Body>, Error> {
+async fn answer_review(call: &Call<'_>, plural: &str) -> Result<Response<Body>, Error> {
     let options = call.write_options()?;
     let (mut value, unknown) = decode::object(call.expected()?, call.headers, &call.body, options.validation)?;
     warn(unknown);
@@ -48,14 +51,14 @@ fn review(call: &Call<'_>, plural: &str) -> Result<Response<Body>, Error> {
     }
     registry::track(&call.served, None, &mut value, Scope::Main, &options);
     value["status"] = match plural {
-        "tokenreviews" => token_review(call, &value["spec"])?,
+        "tokenreviews" => token_review(call, &value["spec"]).await?,
         "selfsubjectreviews" => {
             value["metadata"]["creationTimestamp"] = schema::time::format(schema::time::now()).into();
             json!({ "userInfo": user_info(&call.user) })
         }
-        "selfsubjectaccessreviews" => access_review(call, &call.user, &value["spec"]),
+        "selfsubjectaccessreviews" => access_review(call, &call.user, &value["spec"]).await,
         "subjectaccessreviews" | "localsubjectaccessreviews" => {
-            access_review(call, &subject(&value["spec"]), &value["spec"])
+            access_review(call, &subject(&value["spec"]), &value["spec"]).await
         }
         "selfsubjectrulesreviews" => call.server.gate.rules_of(&call.user, rules_namespace(&value)?),
         other => return Err(Error::internal(format!("{other} has no review"))),
@@ -156,27 +159,29 @@ fn rules_namespace(value: &Value) -> Result<&str, Error> {
     }
 }
 
-fn token_review(call: &Call<'_>, spec: &Value) -> Result<Value, Error> {
+async fn token_review(call: &Call<'_>, spec: &Value) -> Result<Value, Error> {
     let audiences: Vec<String> = strings(&spec["audiences"]);
     let token = spec["token"].as_str().unwrap_or_default();
     if token.is_empty() {
         let message = "token is required for TokenReview in authentication";
         return Err(Error::bad_request(message));
     }
-    let review = match call
-        .server
-        .gate
-        .authenticate_token(&call.server.registry, token, &audiences)
-    {
+    let wanted = (!audiences.is_empty()).then_some(audiences.as_slice());
+    let (gate, registry) = (&call.server.gate, &call.server.registry);
+    let review = match gate.authenticate_token(registry, token, wanted).await {
         Ok((user, audiences)) => json!({ "authenticated": true, "user": user_info(&user), "audiences": audiences }),
         Err(error) => json!({ "authenticated": false, "error": error }),
     };
     Ok(review)
 }
 
-fn access_review(call: &Call<'_>, user: &User, spec: &Value) -> Value {
-    let decision = call.server.gate.decide(&call.server.registry, &attributes(user, spec));
-    match decision {
+async fn access_review(call: &Call<'_>, user: &User, spec: &Value) -> Value {
+    let resource = &spec["resourceAttributes"];
+    let fields = review::selector(&resource["fieldSelector"], true);
+    let labels = review::selector(&resource["labelSelector"], false);
+    let mut attributes = attributes(user, spec);
+    (attributes.field_selector, attributes.label_selector) = (fields.as_ref(), labels.as_ref());
+    match call.server.gate.decide(&call.server.registry, &attributes).await {
         Decision::Allow(reason) => json!({ "allowed": true, "reason": reason }),
         Decision::Deny(reason) => json!({ "allowed": false, "denied": true, "reason": reason }),
         Decision::NoOpinion(reason) => json!({ "allowed": false, "reason": reason }),
@@ -204,15 +209,22 @@ fn attributes<'a>(user: &'a User, spec: &'a Value) -> Attributes<'a> {
         name: text("name"),
         path: text("path"),
         field_selector: None,
+        label_selector: None,
     }
 }
 
 fn subject(spec: &Value) -> User {
     User {
         name: spec.text("user").to_owned(),
+        uid: spec.text("uid").to_owned(),
         groups: strings(&spec["groups"]),
-        ..User::default()
+        extra: extra(&spec["extra"]),
     }
+}
+
+fn extra(extra: &Value) -> BTreeMap<String, Vec<String>> {
+    let entries = extra.as_object().into_iter().flatten();
+    entries.map(|(key, values)| (key.clone(), strings(values))).collect()
 }
 
 fn user_info(user: &User) -> Value {

@@ -97,6 +97,17 @@ impl Expr {
         self.children().into_iter().any(|child| child.mentions(name))
     }
 
+    /// Whether `operand.field`, `operand.?field` or `has(operand.field)` is written anywhere below.
+    pub fn selects(&self, name: &str, wanted: &str) -> bool {
+        if let Node::Select { operand, field, .. } | Node::Has { operand, field } = &self.node
+            && field == wanted
+            && matches!(&operand.node, Node::Ident(found) if found == name)
+        {
+            return true;
+        }
+        self.children().into_iter().any(|child| child.selects(name, wanted))
+    }
+
     fn children(&self) -> Vec<&Expr> {
         match &self.node {
             Node::Literal(_) | Node::Ident(_) => Vec::new(),

@@ -81,6 +81,11 @@ impl Program {
         self.expr.mentions(name)
     }
 
+    /// Whether a field of a variable is mentioned anywhere.
+    pub fn selects(&self, name: &str, field: &str) -> bool {
+        self.expr.selects(name, field)
+    }
+
     /// Runs the expression; what it costs is taken from the budget.
     pub fn evaluate(&self, activation: &dyn Activation, budget: &mut Budget) -> Result<Value, EvalError> {
         eval::evaluate(&self.expr, activation, budget)

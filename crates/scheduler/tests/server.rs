@@ -10,8 +10,8 @@ use api::kinds::pod::POD;
 use api::kinds::priority_class::PRIORITY_CLASS;
 use api::{Resource, Value};
 use apiserver::{
-    ApiServer, AuthorizationMode, ClusterFacts, GateOptions, InProcess, KubeletTls, KubeletTrust, Options,
-    ServiceNetwork, Services,
+    ApiServer, AuthorizerSpec, ClusterFacts, GateOptions, InProcess, KubeletTls, KubeletTrust, Options, ServiceNetwork,
+    Services,
 };
 use auth::User;
 use client::{Client, ListOptions, Patch};
@@ -51,11 +51,11 @@ fn options() -> Options {
             ..apiserver::AdmissionOptions::default()
         },
         gate: GateOptions {
-            tokens: auth::authenticate::TokenFile::default(),
-            service_accounts: auth::authenticate::ServiceAccounts::new(issuers, Vec::new(), None, Vec::new()),
-            key_set_address: None,
             allow_anonymous: false,
-            authorization: vec![AuthorizationMode::AlwaysAllow],
+            ..GateOptions::new(
+                auth::authenticate::ServiceAccounts::new(issuers, Vec::new(), None, Vec::new()),
+                vec![AuthorizerSpec::AlwaysAllow],
+            )
         },
         services: Services {
             network: ServiceNetwork::parse("10.96.0.0/16").unwrap(),

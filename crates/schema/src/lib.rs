@@ -21,7 +21,7 @@ mod view;
 mod yaml;
 
 pub use defaults::apply_table_defaults;
-pub use go::value_text as go_text;
+pub use go::{format_duration, parse_duration, value_text as go_text};
 pub use json::{
     DecodeError, Decoded, MAX_DEPTH, decode_json, decode_untyped, encode_json, forget_empty_lists, normalize,
     parse_json, splice_resource_version, write_json, write_with_resource_version,

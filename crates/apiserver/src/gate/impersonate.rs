@@ -9,7 +9,7 @@ use auth::{Authorizer, ImpersonationMode, User};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
 
-use super::{Gate, attributes, authorized_selector};
+use super::{AuthorizedSelectors, Gate, attributes};
 use crate::registry::Registry;
 use crate::request::{Query, RequestInfo, unescape};
 
@@ -36,8 +36,8 @@ pub fn impersonate(
     let Some(wanted) = wanted_user(headers)? else {
         return Ok(user);
     };
-    let selector = authorized_selector(info, query);
-    let request = attributes(&user, info, &info.namespace, selector.as_ref());
+    let selectors = AuthorizedSelectors::new(info, query);
+    let request = attributes(&user, info, &info.namespace, &selectors);
     let ask = |attributes: &auth::Attributes<'_>| gate.authorizers.authorize(attributes);
     let last = gate.impersonators.last(&user.name);
     let (impersonated, mode) = auth::impersonate(&ask, &request, &wanted, last).or_else(|_| {

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use apiserver::{
-    AdmissionOptions, ApiServer, AuthorizationMode, ClusterFacts, GateOptions, InProcess, KubeletTls, KubeletTrust,
+    AdmissionOptions, ApiServer, AuthorizerSpec, ClusterFacts, GateOptions, InProcess, KubeletTls, KubeletTrust,
     Options, ServiceNetwork, Services,
 };
 use auth::User;
-use auth::authenticate::{ServiceAccounts, SigningKey, TokenFile};
+use auth::authenticate::{ServiceAccounts, SigningKey};
 use bytes::Bytes;
 use client::{Body, Transport};
 use http::{Request, Response, StatusCode};
@@ -69,13 +69,10 @@ impl Cluster {
                 disable: plugins.iter().map(|plugin| (*plugin).to_owned()).collect(),
                 ..AdmissionOptions::default()
             },
-            gate: GateOptions {
-                tokens: TokenFile::default(),
-                service_accounts: ServiceAccounts::new(issuer, Vec::new(), Some(signing), Vec::new()),
-                key_set_address: None,
-                allow_anonymous: true,
-                authorization: vec![AuthorizationMode::Node, AuthorizationMode::Rbac],
-            },
+            gate: GateOptions::new(
+                ServiceAccounts::new(issuer, Vec::new(), Some(signing), Vec::new()),
+                vec![AuthorizerSpec::Node, AuthorizerSpec::Rbac],
+            ),
             services: Services {
                 network: ServiceNetwork::parse("10.96.0.0/24").expect("a network"),
                 node_ports: (30000, 30100),

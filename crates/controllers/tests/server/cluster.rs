@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use api::{Resource, Value};
 use apiserver::{
-    ApiServer, AuthorizationMode, ClusterFacts, GateOptions, InProcess, KubeletTls, KubeletTrust, Options,
-    ServiceNetwork, Services,
+    ApiServer, AuthorizerSpec, ClusterFacts, GateOptions, InProcess, KubeletTls, KubeletTrust, Options, ServiceNetwork,
+    Services,
 };
 use auth::User;
 use client::{Client, ListOptions, Patch, QueueMetrics, Transport};
@@ -52,16 +52,16 @@ impl Cluster {
             store: store::memory::open(),
             admission: apiserver::AdmissionOptions::default(),
             gate: GateOptions {
-                tokens: auth::authenticate::TokenFile::default(),
-                service_accounts: auth::authenticate::ServiceAccounts::new(
-                    vec!["https://test".to_owned()],
-                    Vec::new(),
-                    None,
-                    Vec::new(),
-                ),
                 allow_anonymous: false,
-                key_set_address: None,
-                authorization: vec![AuthorizationMode::Rbac],
+                ..GateOptions::new(
+                    auth::authenticate::ServiceAccounts::new(
+                        vec!["https://test".to_owned()],
+                        Vec::new(),
+                        None,
+                        Vec::new(),
+                    ),
+                    vec![AuthorizerSpec::Rbac],
+                )
             },
             services: Services {
                 network: ServiceNetwork::parse("10.96.0.0/16").unwrap(),

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use apiserver::{
-    AdmissionOptions, ApiServer, AuthorizationMode, ClusterFacts, FrontProxy, GateOptions, KUBELET_CLIENT,
-    KubeletDialer, KubeletTls, KubeletTrust, LocalNode, Options, STORE_ROOT, ServiceNetwork, Services, ServingTls,
+    AdmissionOptions, ApiServer, ClusterFacts, FrontProxy, GateOptions, KUBELET_CLIENT, KubeletDialer, KubeletTls,
+    KubeletTrust, LocalNode, Options, STORE_ROOT, ServiceNetwork, Services, ServingTls,
 };
-use auth::authenticate::{PublicKey, ServiceAccounts, SigningKey, TokenFile};
+use auth::authenticate::{PublicKey, ServiceAccounts, SigningKey};
 use clap::Args;
 use client::destination::Destinations;
 use metrics::Page;
@@ -18,6 +18,8 @@ use store::Store;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use super::authentication::AuthenticationArgs;
+use super::authorization::AuthorizationArgs;
 use crate::kubeconfig;
 use crate::layout::{Layout, read, write_private};
 use crate::pki::{self, Authority};
@@ -48,15 +50,10 @@ pub struct ApiServerArgs {
     /// Clients with a certificate from one of these authorities are who the certificate says, PEM
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
-    /// Static tokens: lines of token,user,uid,"group,group"
-    #[arg(long)]
-    pub token_auth_file: Option<PathBuf>,
-    /// Let requests without credentials in as system:anonymous; never with the authorization mode AlwaysAllow
-    #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
-    pub anonymous_auth: bool,
-    /// Who decides what users may do, in this order: Node, RBAC, AlwaysAllow
-    #[arg(long, value_delimiter = ',', default_value = "Node,RBAC")]
-    pub authorization_mode: Vec<String>,
+    #[command(flatten)]
+    pub authentication: AuthenticationArgs,
+    #[command(flatten)]
+    pub authorization: AuthorizationArgs,
 
     /// Keep objects in this etcd instead of the embedded store
     #[arg(long, value_delimiter = ',')]
@@ -375,12 +372,6 @@ fn serving_tls(
 }
 
 fn gate_options(layout: &Layout, args: &ApiServerArgs) -> Result<GateOptions> {
-    let tokens = match &args.token_auth_file {
-        Some(path) => {
-            TokenFile::parse(&read(path)?).with_context(|| format!("{} is not a token file", path.display()))?
-        }
-        None => TokenFile::default(),
-    };
     let signing = match &args.service_account_signing_key_file {
         Some(path) => read(path)?,
         None => pki::service_account_key(layout)?,
@@ -393,22 +384,11 @@ fn gate_options(layout: &Layout, args: &ApiServerArgs) -> Result<GateOptions> {
     }
     let issuers = args.service_account_issuer.clone();
     let service_accounts = ServiceAccounts::new(issuers, args.api_audiences.clone(), Some(signing), keys);
-    let mut authorization = Vec::new();
-    for mode in &args.authorization_mode {
-        authorization.push(match mode.as_str() {
-            "Node" => AuthorizationMode::Node,
-            "RBAC" => AuthorizationMode::Rbac,
-            "AlwaysAllow" => AuthorizationMode::AlwaysAllow,
-            other => bail!("--authorization-mode {other} is not supported; choose from Node, RBAC, AlwaysAllow"),
-        });
-    }
-    Ok(GateOptions {
-        tokens,
-        service_accounts,
-        key_set_address: args.service_account_jwks_uri.clone(),
-        allow_anonymous: args.anonymous_auth,
-        authorization,
-    })
+    let mut gate = GateOptions::new(service_accounts, Vec::new());
+    gate.key_set_address = args.service_account_jwks_uri.clone();
+    args.authentication.apply(&mut gate, &args.service_account_issuer)?;
+    args.authorization.apply(&mut gate)?;
+    Ok(gate)
 }
 
 /// How kubelets are asked: by an identity that is good for nothing else, unless another one is given.

@@ -1,6 +1,8 @@
 //! The components under their upstream names: flags in, a running component out.
 
 pub mod apiserver;
+mod authentication;
+mod authorization;
 pub mod controllers;
 pub mod etcd;
 pub mod kubelet;
@@ -13,6 +15,7 @@ mod trust;
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -78,4 +81,12 @@ fn authority_of(config: &Config) -> Result<Option<String>> {
         Some(source) => Ok(Some(String::from_utf8(source.read()?)?)),
         None => Ok(None),
     }
+}
+
+/// A duration as Go writes it: `2m0s`, `500ms`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let nanos = schema::parse_duration(text).map_err(|error| error.to_string())?;
+    u64::try_from(nanos)
+        .map(Duration::from_nanos)
+        .map_err(|_| "must not be negative".to_owned())
 }

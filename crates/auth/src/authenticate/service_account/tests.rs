@@ -24,6 +24,10 @@ impl Objects for Cluster {
             deleted_at,
         })
     }
+
+    fn object(&self, _: &'static Resource, _: &str, _: &str) -> Option<Value> {
+        None
+    }
 }
 
 fn accounts(key: SigningKey) -> ServiceAccounts {
