@@ -17,6 +17,7 @@ mod error;
 pub mod expressions;
 mod field;
 pub mod kinds;
+pub mod local_volumes;
 mod meta;
 mod metadata;
 pub mod names;
