@@ -28,6 +28,7 @@ use crate::server::{self, Server};
 use crate::serving_certificate::ServingRequest;
 use crate::shared::Shared;
 use crate::status::Surroundings;
+use crate::volumes::VolumeFigures;
 use crate::worker::PodObject;
 use crate::{cgroup, eviction, images, inventory, news, rotation, volumes};
 
@@ -232,6 +233,7 @@ fn share(
         pull_records,
         sysctls: options.sysctls.clone(),
         logs: Logs::default(),
+        volumes: VolumeFigures::default(),
         pressure: Arc::default(),
         starts,
         pulls,

@@ -26,6 +26,7 @@ use crate::pod::{ContainerKind, Pod};
 use crate::pull_records::PullRecords;
 use crate::rotation::Logs;
 use crate::status::Surroundings;
+use crate::volumes::VolumeFigures;
 
 pub struct Shared {
     pub client: Client,
@@ -49,6 +50,7 @@ pub struct Shared {
     pub pull_records: PullRecords,
     pub sysctls: SysctlRules,
     pub logs: Logs,
+    pub volumes: VolumeFigures,
     /// What the node is running out of, as it last saw.
     pub pressure: Arc<RwLock<BTreeSet<Pressure>>>,
     pub starts: Semaphore,

@@ -1,6 +1,6 @@
 //! A container's configuration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use cri::v1;
@@ -10,7 +10,7 @@ use super::labels;
 use super::resources::{self, Machine};
 use super::security::{self, ImageUser};
 use crate::paths::Paths;
-use crate::pod::{Container, Pod, Volume, VolumeMount};
+use crate::pod::{Container, Pod, VolumeMount};
 
 /// What was found out for one start of a container.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +25,8 @@ pub struct ContainerContext {
     pub supports_recursive_read_only: bool,
     /// Where each volume is on the host.
     pub volumes: BTreeMap<String, PathBuf>,
+    /// The volumes that containers can only read, whatever their mounts say.
+    pub read_only_volumes: BTreeSet<String>,
     /// The volumes that are images.
     pub volume_images: BTreeMap<String, String>,
     /// What the mount with this index shows of its image.
@@ -60,7 +62,7 @@ pub fn config(pod: &Pod, container: &Container, context: &ContainerContext) -> R
         args: expand(&container.args),
         working_dir: container.working_dir.clone(),
         envs: environment.iter().map(|(key, value)| variable(key, value)).collect(),
-        mounts: mounts(pod, container, context)?,
+        mounts: mounts(container, context)?,
         labels: labels::container_labels(pod, container),
         annotations: labels::container_annotations(pod, container, context.attempt),
         log_path: Paths::relative_log(&container.name, context.attempt),
@@ -82,13 +84,11 @@ pub fn config(pod: &Pod, container: &Container, context: &ContainerContext) -> R
     })
 }
 
-fn mounts(pod: &Pod, container: &Container, context: &ContainerContext) -> Result<Vec<v1::Mount>, String> {
+fn mounts(container: &Container, context: &ContainerContext) -> Result<Vec<v1::Mount>, String> {
     let mut mounts = Vec::new();
     for (index, mount) in container.volume_mounts.iter().enumerate() {
         let mut made = volume_mount(index, mount, container, context)?;
-        // What the kubelet writes is not for containers to change, whatever the mount says.
-        let volume = pod.spec.volumes.iter().find(|volume| volume.name == mount.name);
-        made.readonly |= volume.is_some_and(Volume::is_written_by_kubelet);
+        made.readonly |= context.read_only_volumes.contains(&mount.name);
         mounts.push(made);
     }
     let mut file = |host: &Option<PathBuf>, path: &str| {
@@ -190,14 +190,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kubelet_writes_is_read_only_whatever_the_mount_says() {
-        let names = ["empty", "host", "config", "secret", "projected", "fields"];
-        let pod: Pod = serde_saphyr::from_str(
-            "spec: {volumes: [{name: empty, emptyDir: {}}, {name: host, hostPath: {path: /x}}, {name: config, configMap: \
-             {name: a}}, {name: secret, secret: {secretName: a}}, {name: projected, projected: {sources: []}}, {name: \
-             fields, downwardAPI: {items: []}}], containers: [{name: c}]}",
-        )
-        .unwrap();
+    fn a_read_only_volume_is_read_only_whatever_the_mount_says() {
+        let names = ["written", "claimed"];
         let mounts_of = |read_only: bool| {
             let mount = |name: &&str| VolumeMount {
                 name: (*name).to_owned(),
@@ -216,13 +210,14 @@ mod tests {
                     .iter()
                     .map(|name| ((*name).to_owned(), PathBuf::from("/v")))
                     .collect(),
+                read_only_volumes: BTreeSet::from(["written".to_owned()]),
                 subpaths: (0..names.len()).map(|index| (index, PathBuf::from("/s"))).collect(),
                 ..ContainerContext::default()
             };
-            let mounts = mounts(&pod, &container, &context).unwrap();
+            let mounts = mounts(&container, &context).unwrap();
             mounts.iter().map(|mount| mount.readonly).collect::<Vec<_>>()
         };
-        assert_eq!(mounts_of(false), [false, false, true, true, true, true]);
-        assert_eq!(mounts_of(true), [true; 6]);
+        assert_eq!(mounts_of(false), [true, false]);
+        assert_eq!(mounts_of(true), [true; 2]);
     }
 }

@@ -86,7 +86,8 @@ fn import(
     if reference.optional && !found.exists(kind, &reference.name) {
         return Ok(());
     }
-    for (key, value) in &found.get(kind, &reference.name)?.values {
+    let data = found.get(kind, &reference.name).map_err(|error| error.to_string())?;
+    for (key, value) in &data.values {
         environment.set(&format!("{prefix}{key}"), text(value));
     }
     Ok(())
@@ -120,7 +121,7 @@ fn keyed(pod: &Pod, kind: Kind, reference: &KeyRef, found: &Found) -> Result<Opt
     if reference.optional && !found.exists(kind, &reference.name) {
         return Ok(None);
     }
-    let data: &Data = found.get(kind, &reference.name)?;
+    let data: &Data = found.get(kind, &reference.name).map_err(|error| error.to_string())?;
     match data.values.get(&reference.key) {
         Some(value) => Ok(Some(text(value))),
         None if reference.optional => Ok(None),

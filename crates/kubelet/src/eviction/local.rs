@@ -18,6 +18,7 @@ use crate::pod::{Container, ContainerKind, EmptyDir, Pod};
 use crate::pods::Pods;
 use crate::shared::Shared;
 use crate::usage;
+use crate::volumes;
 use crate::worker::{Message, PodObject};
 
 const STORAGE: &str = "ephemeral-storage";
@@ -157,9 +158,8 @@ async fn measure(shared: &Arc<Shared>, pod: &Arc<Pod>) -> LocalUsage {
             };
             let limit = size_limit(source).map(|(_, limit)| limit);
             let Some(enough) = limit.max(in_all) else { continue };
-            if let Some(path) = crate::volumes::path_of(&paths, &pod, volume) {
-                used.empty_dirs.insert(volume.name.clone(), size_of(path, enough));
-            }
+            let path = volumes::empty_dir_path(&paths, &pod, volume);
+            used.empty_dirs.insert(volume.name.clone(), size_of(path, enough));
         }
         let Some(enough) = in_all else { return used };
         for (_, container) in pod.all_containers() {

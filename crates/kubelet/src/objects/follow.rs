@@ -20,6 +20,15 @@ type Id = (Kind, String, String);
 /// Told the UID of every pod that a changed object concerns.
 pub type Notify = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// The API did not say in time what an object is like.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("failed to sync {kind} cache: timed out waiting for {namespace}/{name}")]
+pub struct NotSynced {
+    kind: &'static str,
+    namespace: String,
+    name: String,
+}
+
 pub struct Follower {
     client: Client,
     notify: Notify,
@@ -117,7 +126,7 @@ impl Follower {
     }
 
     /// The objects of these names, which the pod must have been [`set`](Follower::set) to refer to.
-    pub async fn find(&self, namespace: &str, names: BTreeSet<(Kind, String)>) -> Result<Found, String> {
+    pub async fn find(&self, namespace: &str, names: BTreeSet<(Kind, String)>) -> Result<Found, NotSynced> {
         let mut found = Found::default();
         for (kind, name) in names {
             let id = (kind, namespace.to_owned(), name.clone());
@@ -126,9 +135,10 @@ impl Follower {
                 Some(source) => source.get(namespace, &name).await,
                 None => Ok(None),
             };
-            let data = data.map_err(|()| {
-                let kind = kind.title();
-                format!("failed to sync {kind} cache: timed out waiting for {namespace}/{name}")
+            let data = data.map_err(|()| NotSynced {
+                kind: kind.title(),
+                namespace: namespace.to_owned(),
+                name: name.clone(),
             })?;
             found.objects.insert((kind, name), data);
         }

@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 
-use crate::pod::{Container, Pod, Volume};
+use crate::pod::Container;
 
 /// The data of a ConfigMap or Secret, decoded: text and binary values alike.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +33,14 @@ pub struct Found {
     pub objects: BTreeMap<(Kind, String), Option<Arc<Data>>>,
 }
 
+/// Something refers to an object that does not exist, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{kind} {name:?} not found")]
+pub struct MissingObject {
+    kind: String,
+    name: String,
+}
+
 impl Kind {
     /// As messages call it.
     pub fn title(self) -> &'static str {
@@ -51,11 +59,13 @@ impl Kind {
 }
 
 impl Found {
-    /// The object, or upstream's words for its absence.
-    pub fn get(&self, kind: Kind, name: &str) -> Result<&Data, String> {
+    pub fn get(&self, kind: Kind, name: &str) -> Result<&Data, MissingObject> {
         match self.objects.get(&(kind, name.to_owned())) {
             Some(Some(data)) => Ok(data),
-            _ => Err(format!("{} {name:?} not found", kind.title().to_lowercase())),
+            _ => Err(MissingObject {
+                kind: kind.title().to_lowercase(),
+                name: name.to_owned(),
+            }),
         }
     }
 
@@ -103,7 +113,7 @@ impl Data {
 }
 
 /// What a container's environment refers to.
-pub fn of_environment(container: &Container) -> BTreeSet<(Kind, String)> {
+pub fn environment_objects(container: &Container) -> BTreeSet<(Kind, String)> {
     let mut names = BTreeSet::new();
     for source in &container.env_from {
         names.extend(source.config_map_ref.iter().map(|r| (Kind::ConfigMap, r.name.clone())));
@@ -119,30 +129,4 @@ pub fn of_environment(container: &Container) -> BTreeSet<(Kind, String)> {
         names.extend(source.secret_key_ref.iter().map(|r| (Kind::Secret, r.name.clone())));
     }
     names
-}
-
-/// What a volume is made from.
-pub fn of_volume(volume: &Volume) -> BTreeSet<(Kind, String)> {
-    let mut names = BTreeSet::new();
-    names.extend(volume.config_map.iter().map(|s| (Kind::ConfigMap, s.name.clone())));
-    names.extend(volume.secret.iter().map(|s| (Kind::Secret, s.secret_name.clone())));
-    for source in volume.projected.iter().flat_map(|projected| &projected.sources) {
-        names.extend(source.config_map.iter().map(|s| (Kind::ConfigMap, s.name.clone())));
-        names.extend(source.secret.iter().map(|s| (Kind::Secret, s.secret_name.clone())));
-    }
-    names
-}
-
-/// Everything a pod refers to.
-pub fn of_pod(pod: &Pod) -> BTreeSet<(Kind, String)> {
-    let containers = pod
-        .all_containers()
-        .flat_map(|(_, container)| of_environment(container));
-    let volumes = pod.spec.volumes.iter().flat_map(of_volume);
-    let pulls = pod
-        .spec
-        .image_pull_secrets
-        .iter()
-        .map(|secret| (Kind::Secret, secret.name.clone()));
-    containers.chain(volumes).chain(pulls).collect()
 }

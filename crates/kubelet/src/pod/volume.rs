@@ -22,14 +22,18 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Its files come from objects, and the kubelet keeps them up to date. Containers can only read them.
-    pub fn is_written_by_kubelet(&self) -> bool {
-        self.config_map.is_some() || self.may_be_secret()
-    }
-
-    /// Its files may hold passwords or tokens; they are kept in memory.
-    pub fn may_be_secret(&self) -> bool {
-        self.secret.is_some() || self.projected.is_some() || self.downward_api.is_some()
+    /// A volume without a source is an empty directory.
+    pub fn has_no_source(&self) -> bool {
+        let known = [
+            self.empty_dir.is_some(),
+            self.host_path.is_some(),
+            self.config_map.is_some(),
+            self.secret.is_some(),
+            self.downward_api.is_some(),
+            self.projected.is_some(),
+            self.image.is_some(),
+        ];
+        !known.contains(&true) && self.other.is_empty()
     }
 }
 

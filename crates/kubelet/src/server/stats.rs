@@ -12,8 +12,10 @@ use serde_json::{Value, json};
 use super::{Refusal, query::Query};
 use crate::eviction::{Level, Measurements, Places, Signal};
 use crate::moment::Moment;
+use crate::pod::Pod;
 use crate::shared::Shared;
 use crate::usage::{self, ContainerUsage, PodUsage};
+use crate::volumes::VolumeFigure;
 use crate::worker::PodObject;
 
 /// The processors' work at the last look, to tell how fast it goes.
@@ -41,6 +43,8 @@ struct Look {
     created: BTreeMap<(String, String), Moment>,
     node: Measurements,
     cpu: Option<(u64, Option<u64>)>,
+    /// By the pod's UID.
+    volumes: BTreeMap<String, Vec<Value>>,
 }
 
 async fn look(shared: &Shared, cpu: &NodeCpu) -> Result<Look, Refusal> {
@@ -66,12 +70,17 @@ async fn look(shared: &Shared, cpu: &NodeCpu) -> Result<Look, Refusal> {
         created,
         node: Measurements::take(&places),
         cpu: cpu.look(now),
+        volumes: BTreeMap::new(),
     })
 }
 
 /// Upstream's `/stats/summary`.
-pub async fn summary(shared: &Shared, cpu: &NodeCpu) -> Result<Vec<u8>, Refusal> {
-    let look = look(shared, cpu).await?;
+pub async fn summary(shared: &Arc<Shared>, cpu: &NodeCpu) -> Result<Vec<u8>, Refusal> {
+    let mut look = look(shared, cpu).await?;
+    for (pod, figures) in volume_figures(shared, look.now).await {
+        let volumes = figures.iter().map(volume_summary).collect();
+        look.volumes.insert(pod.metadata.uid.clone(), volumes);
+    }
     let pods: Vec<Value> = look.pods.values().map(|pod| pod_summary(pod, &look)).collect();
     let summary = json!({ "node": node_summary(&shared.node_name, &look), "pods": pods });
     Ok(summary.to_string().into_bytes())
@@ -132,7 +141,7 @@ fn pod_summary(pod: &PodUsage, look: &Look) -> Value {
         .iter()
         .map(|container| container_summary(container, created(&container.name)))
         .collect();
-    json!({
+    let mut summary = json!({
         "podRef": { "name": pod.name, "namespace": pod.namespace, "uid": pod.uid },
         "startTime": started.unwrap_or(look.now),
         "containers": containers,
@@ -152,6 +161,31 @@ fn pod_summary(pod: &PodUsage, look: &Look) -> Value {
         "ephemeral-storage": {
             "time": look.now, "usedBytes": pod.root_bytes(), "inodesUsed": pod.root_inodes(),
         },
+    });
+    if let Some(volumes) = look.volumes.get(&pod.uid).filter(|volumes| !volumes.is_empty()) {
+        summary["volume"] = json!(volumes);
+    }
+    summary
+}
+
+/// Measuring volumes blocks.
+async fn volume_figures(shared: &Arc<Shared>, now: Moment) -> Vec<(Arc<Pod>, Vec<VolumeFigure>)> {
+    let shared = shared.clone();
+    let measured = tokio::task::spawn_blocking(move || shared.volumes.all(now));
+    measured.await.unwrap_or_default()
+}
+
+fn volume_summary(figure: &VolumeFigure) -> Value {
+    let stats = &figure.stats;
+    json!({
+        "name": figure.volume,
+        "time": figure.at,
+        "availableBytes": stats.available_bytes,
+        "capacityBytes": stats.capacity_bytes,
+        "usedBytes": stats.used_bytes,
+        "inodesFree": stats.inodes_free,
+        "inodes": stats.inodes,
+        "inodesUsed": stats.inodes_used,
     })
 }
 

@@ -81,12 +81,12 @@ pub fn unmount(file: impl AsFd) -> io::Result<()> {
     )?)
 }
 
-/// Unmounts everything below a directory, the innermost first. Nothing outside of it is touched: each mount is found
-/// without following links and is unmounted only if it is the one of the table. `directory` is below `root`.
-pub fn unmount_below(root: &Path, directory: &Path) -> io::Result<()> {
+/// Unmounts what is mounted at a path and everything below it, the innermost first. Nothing outside of it is touched: each
+/// mount is found without following links and is unmounted only if it is the one of the table. `path` is below `root`.
+pub fn unmount_from(root: &Path, path: &Path) -> io::Result<()> {
     for _ in 0..MAX_LOOKS {
         let mut below: Vec<Mount> = table()?;
-        below.retain(|mount| is_below(&mount.point, directory));
+        below.retain(|mount| mount.point.starts_with(path));
         below.sort_by_key(|mount| std::cmp::Reverse(mount.point.components().count()));
         let mut unmounted = false;
         for mount in &below {
@@ -195,7 +195,7 @@ mod tests {
                 fs::create_dir(volume.join("a b")).unwrap();
                 mount_memory(&Dir::open(&volume.join("a b")).unwrap(), MountFlags::empty(), "").unwrap();
             }
-            unmount_below(&root, &pod).unwrap();
+            unmount_from(&root, &pod).unwrap();
             let left = |below: &Path| {
                 table()
                     .unwrap()

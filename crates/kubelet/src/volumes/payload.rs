@@ -1,103 +1,28 @@
-//! What is in a volume that is made from objects: pure, from the pod and the objects to files.
+//! Files of volumes that are made from objects: pure, from the pod and the objects to files.
 
-use std::collections::BTreeMap;
+pub use super::atomic::{File, Payload};
+use super::{SetUp, SetUpError};
+use crate::container::fields;
+use crate::objects::Kind;
+use crate::pod::{DownwardSource, KeyToPath, Pod, TokenProjection};
 
-use super::atomic::{File, Payload};
-use crate::container::fields::{self, Facts};
-use crate::objects::{Found, Kind};
-use crate::pod::{DownwardSource, KeyToPath, Pod, Projection, TokenProjection, Volume};
-
-const DEFAULT_MODE: u32 = 0o644;
+pub const DEFAULT_MODE: u32 = 0o644;
 const TOKEN_MODE: u32 = 0o600;
 
-/// Everything a payload is made from.
-pub struct Sources<'a> {
-    pub pod: &'a Pod,
-    pub found: &'a Found,
-    pub facts: &'a Facts,
-    /// Service account tokens by the path they are projected to.
-    pub tokens: &'a BTreeMap<String, String>,
-}
-
 /// A reference to keys of a ConfigMap or Secret.
-struct Keys<'a> {
-    kind: Kind,
-    name: &'a str,
-    items: &'a [KeyToPath],
-    mode: u32,
-    optional: bool,
+pub struct Keys<'a> {
+    pub kind: Kind,
+    pub name: &'a str,
+    pub items: &'a [KeyToPath],
+    pub mode: u32,
+    pub optional: bool,
 }
 
-/// The files of a volume, or none if it is not made from objects.
-pub fn payload(volume: &Volume, sources: &Sources<'_>) -> Option<Result<Payload, String>> {
-    let mut files = Payload::new();
-    let mode = |mode: Option<u32>| mode.unwrap_or(DEFAULT_MODE);
-    let done = if let Some(source) = &volume.config_map {
-        let keys = Keys {
-            kind: Kind::ConfigMap,
-            name: &source.name,
-            items: &source.items,
-            mode: mode(source.default_mode),
-            optional: source.optional,
-        };
-        add_keys(&mut files, keys, sources)
-    } else if let Some(source) = &volume.secret {
-        let keys = Keys {
-            kind: Kind::Secret,
-            name: &source.secret_name,
-            items: &source.items,
-            mode: mode(source.default_mode),
-            optional: source.optional,
-        };
-        add_keys(&mut files, keys, sources)
-    } else if let Some(source) = &volume.downward_api {
-        add_fields(&mut files, source, mode(source.default_mode), sources)
-    } else if let Some(projected) = &volume.projected {
-        let mode = mode(projected.default_mode);
-        let mut all = projected.sources.iter();
-        all.try_for_each(|source| add_projection(&mut files, source, mode, sources))
-    } else {
-        return None;
-    };
-    Some(done.map(|()| files))
-}
-
-fn add_projection(files: &mut Payload, source: &Projection, mode: u32, sources: &Sources<'_>) -> Result<(), String> {
-    if let Some(source) = &source.config_map {
-        let keys = Keys {
-            kind: Kind::ConfigMap,
-            name: &source.name,
-            items: &source.items,
-            mode,
-            optional: source.optional,
-        };
-        return add_keys(files, keys, sources);
-    }
-    if let Some(source) = &source.secret {
-        let keys = Keys {
-            kind: Kind::Secret,
-            name: &source.secret_name,
-            items: &source.items,
-            mode,
-            optional: source.optional,
-        };
-        return add_keys(files, keys, sources);
-    }
-    if let Some(source) = &source.downward_api {
-        return add_fields(files, source, mode, sources);
-    }
-    if let Some(source) = &source.service_account_token {
-        return add_token(files, source, mode, sources);
-    }
-    let names: Vec<&String> = source.other.keys().collect();
-    Err(format!("projected sources {names:?} are not supported by this node"))
-}
-
-fn add_keys(files: &mut Payload, keys: Keys<'_>, sources: &Sources<'_>) -> Result<(), String> {
-    if keys.optional && !sources.found.exists(keys.kind, keys.name) {
+pub fn add_keys(files: &mut Payload, keys: Keys<'_>, request: &SetUp<'_>) -> Result<(), SetUpError> {
+    if keys.optional && !request.found.exists(keys.kind, keys.name) {
         return Ok(());
     }
-    let data = sources.found.get(keys.kind, keys.name)?;
+    let data = request.found.get(keys.kind, keys.name)?;
     let file = |content: &[u8], mode: u32| File {
         content: content.to_vec(),
         mode,
@@ -116,22 +41,29 @@ fn add_keys(files: &mut Payload, keys: Keys<'_>, sources: &Sources<'_>) -> Resul
             Some(value) => _ = files.insert(item.path.clone(), file(value, item.mode.unwrap_or(keys.mode))),
             None if keys.optional => {}
             None => {
-                let what = keys.kind.title().to_lowercase();
-                return Err(format!("{what} references non-existent {what} key: {}", item.key));
+                return Err(SetUpError::MissingKey {
+                    kind: keys.kind.title().to_lowercase(),
+                    key: item.key.clone(),
+                });
             }
         }
     }
     Ok(())
 }
 
-fn add_fields(files: &mut Payload, source: &DownwardSource, mode: u32, sources: &Sources<'_>) -> Result<(), String> {
+pub fn add_fields(
+    files: &mut Payload,
+    source: &DownwardSource,
+    mode: u32,
+    request: &SetUp<'_>,
+) -> Result<(), SetUpError> {
     for item in &source.items {
         let content = if let Some(reference) = &item.field_ref {
-            fields::field(sources.pod, &reference.field_path, sources.facts)?
+            fields::field(request.pod, &reference.field_path, request.facts).map_err(SetUpError::Field)?
         } else if let Some(reference) = &item.resource_field_ref {
-            fields::resource(sources.pod, "", reference, sources.facts)?
+            fields::resource(request.pod, "", reference, request.facts).map_err(SetUpError::Field)?
         } else {
-            return Err(format!("downward API item {:?} has no source", item.path));
+            return Err(SetUpError::NoFieldSource(item.path.clone()));
         };
         let file = File {
             content: content.into_bytes(),
@@ -144,13 +76,15 @@ fn add_fields(files: &mut Payload, source: &DownwardSource, mode: u32, sources: 
 }
 
 /// A token is readable by the pod's user alone, where there is exactly one, or by its group.
-fn add_token(files: &mut Payload, source: &TokenProjection, mode: u32, sources: &Sources<'_>) -> Result<(), String> {
-    let token = sources
-        .tokens
-        .get(&source.path)
-        .ok_or("the service account token has not been issued")?;
-    let group = sources.pod.spec.security_context.fs_group;
-    let uid = common_user(sources.pod).filter(|_| group.is_none());
+pub fn add_token(
+    files: &mut Payload,
+    source: &TokenProjection,
+    mode: u32,
+    request: &SetUp<'_>,
+) -> Result<(), SetUpError> {
+    let token = request.tokens.get(&source.path).ok_or(SetUpError::NoToken)?;
+    let group = request.pod.spec.security_context.fs_group;
+    let uid = common_user(request.pod).filter(|_| group.is_none());
     let file = File {
         content: token.clone().into_bytes(),
         mode: if group.is_some() || uid.is_some() {
@@ -176,12 +110,17 @@ fn common_user(pod: &Pod) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     use expect_test::{Expect, expect};
 
+    use super::super::{config_map, projected, secret};
     use super::*;
-    use crate::objects::Data;
+    use crate::container::fields::Facts;
+    use crate::moment::Moment;
+    use crate::objects::{Data, Found};
+    use crate::paths::Paths;
 
     fn check(spec: &str, expected: Expect) {
         let pod: Pod = serde_saphyr::from_str(&format!(
@@ -198,16 +137,24 @@ mod tests {
             .objects
             .insert((Kind::ConfigMap, "conf".to_owned()), Some(data.clone()));
         found.objects.insert((Kind::Secret, "pass".to_owned()), Some(data));
-        let sources = Sources {
+        let request = SetUp {
+            paths: &Paths::new("/k", "/l"),
             pod: &pod,
+            volume: &pod.spec.volumes[0],
             found: &found,
             facts: &Facts::default(),
             tokens: &BTreeMap::from([("token".to_owned(), "ey.j.x".to_owned())]),
+            image: None,
+            now: Moment::default(),
         };
-        let text = match payload(&pod.spec.volumes[0], &sources) {
-            None => "no payload\n".to_owned(),
-            Some(Err(error)) => format!("error: {error}\n"),
-            Some(Ok(files)) => files
+        let files = match request.volume {
+            volume if volume.config_map.is_some() => config_map::files(&request),
+            volume if volume.secret.is_some() => secret::files(&request),
+            _ => projected::files(&request),
+        };
+        let text = match files {
+            Err(error) => format!("error: {error}\n"),
+            Ok(files) => files
                 .iter()
                 .map(|(path, file)| {
                     let owner = file.uid.map(|uid| format!(" uid={uid}")).unwrap_or_default();

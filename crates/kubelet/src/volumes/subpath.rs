@@ -16,8 +16,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2};
 use rustix::io::Errno;
 
-use super::mount::PARENT_MODE;
-use super::mounts;
+use super::{PARENT_MODE, mounts};
 use crate::beneath::{self, Dir};
 
 /// How often a subpath is resolved again because somebody changed it meanwhile.

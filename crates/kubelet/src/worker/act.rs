@@ -57,40 +57,30 @@ impl Worker {
         }
     }
 
-    /// Runs a task unless one like it runs already.
+    /// Runs a task, in place of one like it.
     pub(super) fn spawn(&mut self, task: Task, busy: Busy, work: impl Future<Output = Done> + Send + 'static) {
-        let (sender, key) = (self.sender.clone(), task.clone());
-        let running = tokio::spawn(async move {
-            let done = work.await;
-            let _ = sender.send(Message::Done(key, done)).await;
-        });
         self.progress.busy.insert(task.clone(), busy);
-        // A task that is replaced, such as a kill with a longer grace period, must not report.
-        if let Some(replaced) = self.tasks.insert(task, running.abort_handle()) {
-            replaced.abort();
-        }
+        self.tasks.start(task, work);
     }
 
     fn cancel(&mut self, task: Task) {
-        if let Some(running) = self.tasks.remove(&task) {
-            running.abort();
-        }
+        self.tasks.cancel(&task);
         self.progress.busy.remove(&task);
     }
 
     fn mount(&mut self) {
-        let (shared, pod, tokens) = (self.shared.clone(), self.pod.clone(), self.tokens.clone());
-        let (pod_ips, images) = (self.pod_ips(), self.volumes.images.clone());
+        let (shared, pod, tokens) = (self.shared.clone(), self.pod.clone(), self.volumes.tokens.clone());
+        let (pod_ips, before) = (self.pod_ips(), self.volumes.mounted.clone());
         self.spawn(Task::Volumes, Busy::default(), async move {
-            Done::Mounted(volumes::set_up(&shared, &pod, &tokens, pod_ips, images).await)
+            Done::Mounted(volumes::set_up(&shared, &pod, &tokens, pod_ips, before).await)
         });
     }
 
     fn unmount(&mut self) {
         let (shared, uid) = (self.shared.clone(), self.pod.metadata.uid.clone());
         self.spawn(Task::Volumes, Busy::default(), async move {
-            let torn_down = blocking(move || crate::volumes::tear_down(&shared.paths, &uid));
-            Done::Unmounted(torn_down.await)
+            let torn_down = tokio::task::spawn_blocking(move || crate::volumes::tear_down(&shared.paths, &uid));
+            Done::Unmounted(torn_down.await.unwrap_or_else(|error| Err(error.into())))
         });
     }
 
@@ -113,7 +103,7 @@ impl Worker {
     }
 
     fn stop_sandbox(&mut self, id: String) {
-        let (shared, sender) = (self.shared.clone(), self.sender.clone());
+        let (shared, sender) = (self.shared.clone(), self.tasks.sender());
         self.spawn(Task::Kill(id.clone()), Busy::default(), async move {
             let request = v1::StopPodSandboxRequest {
                 pod_sandbox_id: id.clone(),
@@ -128,7 +118,7 @@ impl Worker {
     }
 
     fn remove_sandbox(&mut self, id: String) {
-        let (shared, sender) = (self.shared.clone(), self.sender.clone());
+        let (shared, sender) = (self.shared.clone(), self.tasks.sender());
         self.spawn(Task::Remove(id.clone()), Busy::default(), async move {
             let request = v1::RemovePodSandboxRequest {
                 pod_sandbox_id: id.clone(),
@@ -183,10 +173,10 @@ impl Worker {
             image,
             sandbox,
             pod_ips: self.pod_ips(),
-            volumes: self.volumes.clone(),
+            volumes: self.volumes.mounted.clone(),
             target_id: target.map(|instance| instance.id.clone()).unwrap_or_default(),
         };
-        let (shared, pod, sender) = (self.shared.clone(), self.pod.clone(), self.sender.clone());
+        let (shared, pod, sender) = (self.shared.clone(), self.pod.clone(), self.tasks.sender());
         self.spawn(Task::Start(container.clone()), Busy::default(), async move {
             Done::Started(container, start::run(&shared, &pod, start, sender).await)
         });
@@ -197,7 +187,7 @@ impl Worker {
             until: Some(now.plus(kill.grace)),
             ..Busy::default()
         };
-        let (shared, pod, sender) = (self.shared.clone(), self.pod.clone(), self.sender.clone());
+        let (shared, pod, sender) = (self.shared.clone(), self.pod.clone(), self.tasks.sender());
         let sandbox_id = self
             .observed
             .instance(&kill.id)
@@ -212,7 +202,7 @@ impl Worker {
     }
 
     fn remove_container(&mut self, id: String) {
-        let (shared, sender) = (self.shared.clone(), self.sender.clone());
+        let (shared, sender) = (self.shared.clone(), self.tasks.sender());
         let instance = self.observed.instance(&id);
         let log = instance.and_then(|instance| {
             let (_, container) = self.pod.container(&instance.name)?;
@@ -268,7 +258,7 @@ impl Worker {
     }
 
     pub(super) fn look(&mut self, id: String, place: Place) {
-        let (shared, sender) = (self.shared.clone(), self.sender.clone());
+        let (shared, sender) = (self.shared.clone(), self.tasks.sender());
         tokio::spawn(async move {
             match place {
                 Place::Sandbox => report_sandbox(&shared, &sender, &id).await,
@@ -343,7 +333,7 @@ fn prepare(shared: &Shared, pod: &Pod) -> Result<(), String> {
 /// Removes what is left of a pod. Blocks on the file system.
 fn clean_up(shared: &Shared, pod: &Pod) -> Result<(), String> {
     let uid = &pod.metadata.uid;
-    crate::volumes::tear_down(&shared.paths, uid)?;
+    crate::volumes::tear_down(&shared.paths, uid).map_err(|error| error.to_string())?;
     let paths = &shared.paths;
     for (root, directory) in [(paths.root(), paths.pod(uid)), (paths.logs(), paths.pod_logs(pod))] {
         beneath::remove_below(root, &directory)

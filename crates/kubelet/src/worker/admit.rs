@@ -41,6 +41,39 @@ impl Worker {
         }
         self.admission = Admission::Admitted;
     }
+
+    /// Keeps the pod's ports of the machine for it, or turns the pod away when another one has them.
+    pub(super) fn hold_ports(&mut self) {
+        if self.pod.is_terminal() {
+            self.shared.host_ports.release(&self.pod.metadata.uid);
+            return;
+        }
+        if self.view().is_ending() {
+            return;
+        }
+        if let Err(refused) = self.shared.host_ports.claim(&self.pod, !self.observed.is_empty()) {
+            let stop = Stop::Rejected {
+                reason: "NodePorts".to_owned(),
+                message: refused.to_string(),
+            };
+            self.announce_stop(&stop);
+            self.progress.stop = Some(stop);
+        }
+    }
+
+    /// Turns a pod away that asks the runtime for what it cannot give.
+    pub(super) fn require_features(&mut self) {
+        let policy = self.pod.spec.security_context.supplemental_groups_policy.as_deref();
+        let strict = policy == Some("Strict") && !self.shared.around.features.supplemental_groups_policy();
+        if strict && self.observed.is_empty() && !self.view().is_ending() {
+            let stop = Stop::Rejected {
+                reason: "SupplementalGroupsPolicyNotSupported".to_owned(),
+                message: "SupplementalGroupsPolicy=Strict is not supported in this node".to_owned(),
+            };
+            self.announce_stop(&stop);
+            self.progress.stop = Some(stop);
+        }
+    }
 }
 
 impl Shared {

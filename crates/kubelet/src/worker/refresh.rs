@@ -15,22 +15,22 @@ impl Worker {
 
     /// Volumes that are not there yet are not refreshed.
     pub(super) fn refresh_volumes_soon(&mut self) {
-        self.refresh_volumes_at = self.refresh_volumes_at.map(|_| Moment::default());
+        self.volumes.refresh_at = self.volumes.refresh_at.map(|_| Moment::default());
     }
 
     /// Volumes that follow objects are brought up to date when those change, and now and then.
     pub(super) fn refresh_volumes(&mut self, now: Moment) -> Option<Moment> {
-        let at = self.refresh_volumes_at?;
+        let at = self.volumes.refresh_at?;
         if now < at || self.progress.is_busy(&Task::Volumes) || self.view().is_ending() {
             return Some(at).filter(|at| now < *at);
         }
-        self.refresh_volumes_at = None;
+        self.volumes.refresh_at = None;
         self.act(Action::MountVolumes, now);
         None
     }
 
     pub(super) fn next_refresh(&self, now: Moment) -> Moment {
         let routine = now.plus(limits::VOLUME_REFRESH);
-        self.tokens.refresh_at().map_or(routine, |at| at.min(routine))
+        self.volumes.tokens.refresh_at().map_or(routine, |at| at.min(routine))
     }
 }

@@ -17,31 +17,40 @@ use crate::shared::Shared;
 /// How often a pod that has to wait for room asks again.
 const RECONSIDER: std::time::Duration = std::time::Duration::from_secs(10);
 
+/// What the pod may use of the node.
+#[derive(Default)]
+pub struct Grant {
+    /// What the node has granted the pod; set with the first input.
+    pub allocation: Option<Allocation>,
+    /// When to ask again for what the node had no room for.
+    pub reconsider_at: Option<Moment>,
+}
+
 impl Worker {
     /// Lets a pod run with what it was granted, after deciding about what it asks for.
     pub(super) fn allocate(&mut self, pod: &mut Arc<Pod>) {
         let wanted = Allocation::wanted(pod);
-        let Some(granted) = &self.allocation else {
+        let Some(granted) = &self.grant.allocation else {
             let first = match self.observed.is_empty() && pod.status.container_statuses.is_empty() {
                 true => wanted,
                 false => Allocation::known(pod),
             };
-            self.allocation = Some(first);
+            self.grant.allocation = Some(first);
             return self.allocate(pod);
         };
         self.progress.resize_pending = None;
-        self.reconsider_at = None;
+        self.grant.reconsider_at = None;
         if !granted.is_same(&wanted) {
             match self.shared.claim(&pod.metadata.uid, pod) {
-                Ok(()) => self.allocation = Some(wanted),
+                Ok(()) => self.grant.allocation = Some(wanted),
                 Err(pending) => {
                     let deferred = pending.reason == "Deferred";
-                    self.reconsider_at = deferred.then(|| Moment::now().plus(RECONSIDER));
+                    self.grant.reconsider_at = deferred.then(|| Moment::now().plus(RECONSIDER));
                     self.progress.resize_pending = Some(pending);
                 }
             }
         }
-        if let Some(granted) = &self.allocation {
+        if let Some(granted) = &self.grant.allocation {
             granted.apply(Arc::make_mut(pod));
         }
         if self.admission == Admission::Admitted {

@@ -19,7 +19,7 @@ use crate::plan::CONFIG_ERROR;
 use crate::pod::{Container, Pod};
 use crate::probe::Target;
 use crate::shared::Shared;
-use crate::volumes;
+use crate::volumes::{self, MountSource};
 
 /// A hook without an end of its own is not waited for longer than this.
 const POST_START_LIMIT: Duration = Duration::from_secs(24 * 3600);
@@ -131,8 +131,9 @@ async fn context(
     container: &Container,
     start: &Start,
 ) -> Result<ContainerContext, String> {
-    let names = objects::of_environment(container);
-    let found = shared.objects.find(&pod.metadata.namespace, names).await?;
+    let names = objects::environment_objects(container);
+    let found = shared.objects.find(&pod.metadata.namespace, names).await;
+    let found = found.map_err(|error| error.to_string())?;
     shared.services.synced().await;
     let all = shared.services.all();
     let links = pod.spec.enable_service_links.unwrap_or(true);
@@ -146,12 +147,11 @@ async fn context(
         environment,
         machine: shared.machine,
         supports_recursive_read_only: shared.around.features.recursive_read_only_mounts(""),
-        volumes: start.volumes.places.clone(),
-        volume_images: start.volumes.images.clone(),
         target_id: start.target_id.clone(),
         seccomp_root: shared.paths.seccomp(),
         ..ContainerContext::default()
     };
+    add_volumes(&mut context, &start.volumes);
     let (shared, pod, container) = (shared.clone(), pod.clone(), container.clone());
     let pod_ips = start.pod_ips.clone();
     let prepared = tokio::task::spawn_blocking(move || {
@@ -159,6 +159,19 @@ async fn context(
         Ok(context)
     });
     prepared.await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+fn add_volumes(context: &mut ContainerContext, volumes: &Mounted) {
+    for (name, volume) in volumes {
+        let name = name.clone();
+        if volume.read_only {
+            context.read_only_volumes.insert(name.clone());
+        }
+        match &volume.source {
+            MountSource::Path(path) => _ = context.volumes.insert(name, path.clone()),
+            MountSource::Image(image) => _ = context.volume_images.insert(name, image.clone()),
+        }
+    }
 }
 
 /// The files a container needs before it starts. Blocks on the file system.

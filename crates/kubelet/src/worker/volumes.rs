@@ -1,7 +1,6 @@
 //! Setting up a pod's volumes: what they are made from is gathered first, then the file system is changed at once.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +11,10 @@ use serde_json::json;
 
 use super::image::{self, NoImage};
 use crate::moment::Moment;
-use crate::objects;
-use crate::pod::{Container, Pod, TokenProjection};
+use crate::objects::{self, Kind};
+use crate::pod::{Container, ImageSource, Pod, TokenProjection, Volume};
 use crate::shared::Shared;
-use crate::volumes::{self, payload::Sources};
+use crate::volumes::{self, MountSource, MountedVolume, SetUp, VolumeError};
 
 /// The lifetime of a token whose projection names none.
 const DEFAULT_TOKEN_SECONDS: i64 = 3600;
@@ -33,13 +32,16 @@ struct Token {
     refresh_at: Moment,
 }
 
-/// The volumes of a pod, by name.
-#[derive(Clone, Debug, Default)]
-pub struct Mounted {
-    /// Where each is on the host.
-    pub places: BTreeMap<String, PathBuf>,
-    /// Those that are images, which the runtime mounts.
-    pub images: BTreeMap<String, String>,
+/// The volumes of a pod that are set up, by name.
+pub type Mounted = BTreeMap<String, MountedVolume>;
+
+/// What a worker knows of its pod's volumes.
+#[derive(Default)]
+pub struct PodVolumes {
+    pub mounted: Mounted,
+    pub tokens: Arc<Tokens>,
+    /// When those that follow objects are brought up to date; none until they are mounted.
+    pub refresh_at: Option<Moment>,
 }
 
 impl Tokens {
@@ -49,67 +51,93 @@ impl Tokens {
     }
 }
 
-/// Sets up all volumes, or brings them up to date.
+/// Everything that a pod refers to and that changes are followed of.
+pub fn referenced_objects(pod: &Pod) -> BTreeSet<(Kind, String)> {
+    let environments = pod
+        .all_containers()
+        .flat_map(|(_, container)| objects::environment_objects(container));
+    let volumes = pod
+        .spec
+        .volumes
+        .iter()
+        .flat_map(|volume| volumes::needs(volume).objects);
+    let pulls = pod.spec.image_pull_secrets.iter();
+    let pulls = pulls.map(|secret| (Kind::Secret, secret.name.clone()));
+    environments.chain(volumes).chain(pulls).collect()
+}
+
+/// Sets up all volumes, or brings them up to date. `before` is what was set up earlier.
 pub async fn set_up(
     shared: &Arc<Shared>,
     pod: &Arc<Pod>,
     tokens: &Tokens,
     pod_ips: Vec<String>,
-    known_images: BTreeMap<String, String>,
-) -> Result<Mounted, String> {
+    before: Mounted,
+) -> Result<Mounted, VolumeError> {
     if pod.spec.volumes.is_empty() {
         return Ok(Mounted::default());
     }
-    let images = images(shared, pod, known_images).await?;
-    let names = pod.spec.volumes.iter().flat_map(objects::of_volume).collect();
-    let found = shared.objects.find(&pod.metadata.namespace, names).await?;
+    let images = images(shared, pod, &before).await?;
+    let names = pod
+        .spec
+        .volumes
+        .iter()
+        .flat_map(|volume| volumes::needs(volume).objects);
+    let found = shared.objects.find(&pod.metadata.namespace, names.collect()).await?;
     let issued = issue(shared, pod, tokens).await?;
     let facts = shared.facts(pod_ips);
     let (shared, pod) = (shared.clone(), pod.clone());
     let done = tokio::task::spawn_blocking(move || {
-        let mut places = BTreeMap::new();
-        for volume in pod.spec.volumes.iter().filter(|volume| volume.image.is_none()) {
-            let empty = BTreeMap::new();
-            let sources = Sources {
+        let (mut mounted, no_tokens) = (Mounted::new(), BTreeMap::new());
+        for volume in &pod.spec.volumes {
+            let request = SetUp {
+                paths: &shared.paths,
                 pod: &pod,
+                volume,
                 found: &found,
                 facts: &facts,
-                tokens: issued.get(&volume.name).unwrap_or(&empty),
+                tokens: issued.get(&volume.name).unwrap_or(&no_tokens),
+                image: images.get(&volume.name).map(String::as_str),
+                now: Moment::now(),
             };
-            let (name, path) = volumes::set_up(&shared.paths, volume, &sources, Moment::now())?;
-            places.insert(name, path);
+            mounted.insert(volume.name.clone(), volumes::set_up(&request)?);
         }
-        Ok(Mounted { places, images })
+        Ok(mounted)
     });
-    done.await.unwrap_or_else(|error| Err(error.to_string()))
+    done.await?
 }
 
 /// The images that are volumes: each is looked for, or pulled, once in the life of its pod.
-async fn images(
-    shared: &Shared,
-    pod: &Pod,
-    mut known: BTreeMap<String, String>,
-) -> Result<BTreeMap<String, String>, String> {
+async fn images(shared: &Shared, pod: &Pod, before: &Mounted) -> Result<BTreeMap<String, String>, VolumeError> {
+    let mut images = BTreeMap::new();
     for volume in &pod.spec.volumes {
-        let Some(source) = volume.image.as_ref().filter(|_| !known.contains_key(&volume.name)) else {
+        let Some(source) = volumes::needs(volume).image else {
             continue;
         };
-        let wanted = Container {
-            image: source.reference.clone(),
-            image_pull_policy: source.pull_policy,
-            ..Container::default()
+        let known = before.get(&volume.name).map(|mounted| &mounted.source);
+        let reference = match known {
+            Some(MountSource::Image(reference)) => reference.clone(),
+            _ => find_image(shared, pod, volume, source).await?,
         };
-        let found = image::ensure(shared, pod, &wanted).await;
-        let found = found.map_err(|error| {
-            let NoImage { reason, message } = error;
-            format!(
-                "MountVolume.SetUp failed for volume {:?} : {reason}: {message}",
-                volume.name
-            )
-        })?;
-        known.insert(volume.name.clone(), found.reference);
+        images.insert(volume.name.clone(), reference);
     }
-    Ok(known)
+    Ok(images)
+}
+
+async fn find_image(shared: &Shared, pod: &Pod, volume: &Volume, source: &ImageSource) -> Result<String, VolumeError> {
+    let wanted = Container {
+        image: source.reference.clone(),
+        image_pull_policy: source.pull_policy,
+        ..Container::default()
+    };
+    match image::ensure(shared, pod, &wanted).await {
+        Ok(found) => Ok(found.reference),
+        Err(NoImage { reason, message }) => Err(VolumeError::Image {
+            volume: volume.name.clone(),
+            reason: reason.to_string(),
+            message,
+        }),
+    }
 }
 
 /// The tokens of every volume, by path.
@@ -117,19 +145,20 @@ async fn issue(
     shared: &Shared,
     pod: &Pod,
     tokens: &Tokens,
-) -> Result<BTreeMap<String, BTreeMap<String, String>>, String> {
+) -> Result<BTreeMap<String, BTreeMap<String, String>>, VolumeError> {
     let mut issued: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for volume in &pod.spec.volumes {
-        let sources = volume.projected.iter().flat_map(|projected| &projected.sources);
-        for source in sources.filter_map(|source| source.service_account_token.as_ref()) {
+        for source in volumes::needs(volume).tokens {
             let key = (volume.name.clone(), source.path.clone());
             let kept = tokens.0.lock().get(&key).cloned();
             let token = match kept.filter(|token| Moment::now() < token.refresh_at) {
                 Some(token) => token,
                 None => {
-                    let fresh = request(&shared.client, pod, source)
-                        .await
-                        .map_err(|error| format!("MountVolume.SetUp failed for volume {:?} : {error}", volume.name))?;
+                    let fresh = request(&shared.client, pod, source).await;
+                    let fresh = fresh.map_err(|source| VolumeError::Token {
+                        volume: volume.name.clone(),
+                        source,
+                    })?;
                     tokens.0.lock().insert(key, fresh.clone());
                     fresh
                 }
@@ -143,7 +172,7 @@ async fn issue(
     Ok(issued)
 }
 
-async fn request(client: &Client, pod: &Pod, source: &TokenProjection) -> Result<Token, String> {
+async fn request(client: &Client, pod: &Pod, source: &TokenProjection) -> Result<Token, client::Error> {
     #[derive(Deserialize)]
     struct Answer {
         status: Issued,
@@ -176,10 +205,7 @@ async fn request(client: &Client, pod: &Pod, source: &TokenProjection) -> Result
     let accounts = client.resource(&api::kinds::service_account::SERVICE_ACCOUNT);
     let api = accounts.in_namespace(metadata.namespace.clone()).subresource("token");
     let now = Moment::now();
-    let answer = api.create_for::<Answer>(account, &body).await;
-    let issued = answer
-        .map_err(|error| format!("failed to fetch token: {error}"))?
-        .status;
+    let issued = api.create_for::<Answer>(account, &body).await?.status;
     let lifetime = issued.expiration_timestamp.since(now);
     Ok(Token {
         text: issued.token,

@@ -248,7 +248,7 @@ fn what_is_mounted_in_a_volume_is_not_removed() {
         assert!(write(&open, &payload(&[("a", "2")]), None, "t2").is_err());
         assert_eq!(fs::read_to_string(volume.join("a")).unwrap(), "2");
         assert_eq!(fs::read_to_string(host.join("file")).unwrap(), "of the host");
-        mounts::unmount_below(dir, &volume).unwrap();
+        mounts::unmount_from(dir, &volume).unwrap();
         assert!(write(&open, &payload(&[("a", "3")]), None, "t3").unwrap());
         assert_eq!(listing(&volume), "..data -> ..t3\n..t3\na -> ..data/a");
         assert_eq!(fs::read_to_string(host.join("file")).unwrap(), "of the host");

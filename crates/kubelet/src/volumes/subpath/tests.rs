@@ -55,7 +55,7 @@ fn a_restarting_container_keeps_its_file() {
         }
         let table = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
         assert_eq!(table.matches("volume-subpaths").count(), 1, "it is bound once");
-        mounts::unmount_below(&dir.join("k"), &dir.join("k/pods/u")).unwrap();
+        mounts::unmount_from(&dir.join("k"), &dir.join("k/pods/u")).unwrap();
         assert_eq!(
             fs::read_to_string(&target).unwrap(),
             "",
@@ -120,7 +120,7 @@ fn links_that_change_places_never_lead_outside() {
                     Ok(()) => {
                         bound += 1;
                         assert!(!target.join("secret").exists(), "the host's files are bound");
-                        mounts::unmount_below(dir, &root).unwrap();
+                        mounts::unmount_from(dir, &root).unwrap();
                     }
                     Err(_) => refused += 1,
                 }

@@ -1,0 +1,120 @@
+//! How full the volumes of this node's pods are, for those who ask the kubelet.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{MountedVolume, VolumeStats, type_of};
+use crate::moment::Moment;
+use crate::pod::Pod;
+
+/// How long a pod's figures stand: they take a walk through its files.
+const KEPT: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// The volumes that are set up, by their pod's UID, and what was last found in them.
+#[derive(Default)]
+pub struct VolumeFigures(Mutex<BTreeMap<String, Entry>>);
+
+struct Entry {
+    pod: Arc<Pod>,
+    mounted: BTreeMap<String, MountedVolume>,
+    measured: Option<(Moment, Vec<VolumeFigure>)>,
+}
+
+/// One volume's figures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeFigure {
+    pub volume: String,
+    pub at: Moment,
+    pub stats: VolumeStats,
+}
+
+impl VolumeFigures {
+    /// A pod's volumes are set up, or were brought up to date.
+    pub fn put(&self, pod: &Arc<Pod>, mounted: BTreeMap<String, MountedVolume>) {
+        let mut entries = self.0.lock();
+        let known = entries.get_mut(&pod.metadata.uid);
+        if let Some(known) = known.filter(|known| known.mounted == mounted) {
+            return known.pod = pod.clone();
+        }
+        let entry = Entry {
+            pod: pod.clone(),
+            mounted,
+            measured: None,
+        };
+        entries.insert(pod.metadata.uid.clone(), entry);
+    }
+
+    pub fn remove(&self, uid: &str) {
+        self.0.lock().remove(uid);
+    }
+
+    /// The figures of all pods, with their pods. Blocks while volumes are measured whose figures are too old.
+    pub fn all(&self, now: Moment) -> Vec<(Arc<Pod>, Vec<VolumeFigure>)> {
+        let is_fresh = |entry: &Entry| entry.measured.as_ref().is_some_and(|(at, _)| now.since(*at) < KEPT);
+        let stale: Vec<_> = {
+            let entries = self.0.lock();
+            let stale = entries.values().filter(|entry| !is_fresh(entry));
+            stale.map(|entry| (entry.pod.clone(), entry.mounted.clone())).collect()
+        };
+        // Nobody who mounts waits for a walk through files.
+        for (pod, mounted) in stale {
+            let figures = measure(&pod, &mounted, now);
+            if let Some(entry) = self.0.lock().get_mut(&pod.metadata.uid) {
+                entry.measured = Some((now, figures));
+            }
+        }
+        let entries = self.0.lock();
+        let measured = entries
+            .values()
+            .filter_map(|entry| Some((entry.pod.clone(), entry.measured.as_ref()?.1.clone())));
+        measured.collect()
+    }
+}
+
+fn measure(pod: &Pod, mounted: &BTreeMap<String, MountedVolume>, now: Moment) -> Vec<VolumeFigure> {
+    let volumes = pod.spec.volumes.iter();
+    let figures = volumes.filter_map(|volume| {
+        let stats = type_of(volume)?.stats(mounted.get(&volume.name)?)?;
+        Some(VolumeFigure {
+            volume: volume.name.clone(),
+            at: now,
+            stats,
+        })
+    });
+    figures.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_kept_for_a_while_and_go_with_their_pod() {
+        let dir = tempfile::tempdir().unwrap();
+        let pod: Arc<Pod> = Arc::new(
+            serde_saphyr::from_str(
+                "metadata: {uid: u1}\nspec: {volumes: [{name: a, emptyDir: {}}, {name: b, image: {}}]}",
+            )
+            .unwrap(),
+        );
+        let mounted = MountedVolume::writable(dir.path().to_owned());
+        let mounted = BTreeMap::from([("a".to_owned(), mounted.clone()), ("b".to_owned(), mounted)]);
+        let figures = VolumeFigures::default();
+        let used = |now: i64| {
+            let all = figures.all(Moment(now));
+            let stats = all.iter().flat_map(|(_, figures)| figures).map(|figure| figure.stats);
+            stats.map(|stats| stats.inodes_used).collect::<Vec<_>>()
+        };
+        figures.put(&pod, mounted.clone());
+        assert_eq!(used(0), [1]);
+        std::fs::write(dir.path().join("f"), "x").unwrap();
+        assert_eq!(used(30_000), [1]);
+        figures.put(&pod, mounted);
+        assert_eq!(used(30_000), [1], "nothing was set up anew");
+        assert_eq!(used(61_000), [2]);
+        figures.remove("u1");
+        assert_eq!(used(61_000), [0; 0]);
+    }
+}
