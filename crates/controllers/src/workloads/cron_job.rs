@@ -142,8 +142,15 @@ fn start_job(cron_job: &CronJob, jobs: &[Arc<Job>], now: Moment, plan: &mut Plan
     let next = next
         .filter(|next| *next > now.seconds())
         .or_else(|| schedule.next(now.seconds(), &zone));
-    if let Some(next) = next {
-        plan.again_after(Moment::from_seconds(next).since(now) + LEEWAY);
+    match next {
+        Some(next) => plan.again_after(Moment::from_seconds(next).since(now) + LEEWAY),
+        None if latest.is_none() => {
+            // Such as the 31st of February; the cause is told in upstream's words.
+            let cause = "time difference between two schedules is less than 1 second";
+            let message = format!("invalid schedule: {} : {cause}", spec.schedule);
+            return warn(cron_job, "InvalidSchedule", message, plan);
+        }
+        None => {}
     }
     let Some(latest) = latest else { return };
     if latest.is_many() {
@@ -335,6 +342,18 @@ status: {status}
             "",
             expect![[r#"
                 again after 83700.1s
+            "#]],
+        );
+    }
+
+    #[test]
+    fn a_schedule_that_never_comes_is_told() {
+        check(
+            "schedule: '0 0 31 2 *'",
+            "{}",
+            "",
+            expect![[r#"
+                event Warning InvalidSchedule: invalid schedule: 0 0 31 2 * : time difference between two schedules is less than 1 second
             "#]],
         );
     }
