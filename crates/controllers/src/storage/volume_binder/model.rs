@@ -45,7 +45,7 @@ pub struct VolumeSpec {
     storage_class_name: String,
     volume_mode: String,
     volume_attributes_class_name: String,
-    persistent_volume_reclaim_policy: String,
+    pub persistent_volume_reclaim_policy: String,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -125,10 +125,6 @@ impl Volume {
                 .claim_ref
                 .as_ref()
                 .is_some_and(|reference| !reference.uid.is_empty())
-    }
-
-    pub fn is_deleted_after_release(&self) -> bool {
-        self.spec.persistent_volume_reclaim_policy == "Delete"
     }
 
     pub fn size(&self) -> Option<Quantity> {

@@ -49,25 +49,42 @@ fn release(plan: &mut Plan, volume: &Volume, now: Moment) {
     if volume.status.text("phase") == "Failed" {
         return;
     }
-    if volume.is_deleted_after_release() && !volume.metadata.annotations.contains_key(PROVISIONED_BY) {
-        let message = "error getting deleter volume plugin for volume: no deletable volume plugin matched";
-        plan.actions.push(Action::Event(Event {
-            about: ObjectReference::new(&PERSISTENT_VOLUME, &volume.metadata),
-            kind: EventType::Warning,
-            reason: "VolumeFailedDelete",
-            message: message.to_owned(),
-        }));
-        tell_phase(plan, volume, "Failed", now);
+    let has_deleter = volume.metadata.annotations.contains_key(PROVISIONED_BY);
+    let failure = match volume.spec.persistent_volume_reclaim_policy.as_str() {
+        "Delete" if !has_deleter => {
+            let name = &volume.metadata.name;
+            let message = "no deletable volume plugin matched";
+            let message = format!("error getting deleter volume plugin for volume {name:?}: {message}");
+            Some(("VolumeFailedDelete", message))
+        }
+        "Recycle" => {
+            let message = "No recycler plugin found for the volume!";
+            Some(("VolumeFailedRecycle", message.to_owned()))
+        }
+        _ => None,
+    };
+    let Some((reason, message)) = failure else {
+        tell_phase(plan, volume, "Released", now);
         return;
-    }
-    tell_phase(plan, volume, "Released", now);
+    };
+    plan.actions.push(Action::Event(Event {
+        about: ObjectReference::new(&PERSISTENT_VOLUME, &volume.metadata),
+        kind: EventType::Warning,
+        reason,
+        message: message.clone(),
+    }));
+    tell_phase_because(plan, volume, "Failed", &message, now);
 }
 
 fn tell_phase(plan: &mut Plan, volume: &Volume, phase: &str, now: Moment) {
+    tell_phase_because(plan, volume, phase, "", now);
+}
+
+fn tell_phase_because(plan: &mut Plan, volume: &Volume, phase: &str, message: &str, now: Moment) {
     if volume.status.text("phase") == phase {
         return;
     }
-    let wanted = json!({"phase": phase, "message": "", "lastPhaseTransitionTime": now.to_time()});
+    let wanted = json!({"phase": phase, "message": message, "lastPhaseTransitionTime": now.to_time()});
     plan.status = status::patch(&PERSISTENT_VOLUME, &volume.metadata, &volume.status, wanted);
 }
 
@@ -131,8 +148,16 @@ status: {{phase: Pending}}"
             "{claimRef: {namespace: default, name: data, uid: c}, persistentVolumeReclaimPolicy: Delete}",
             None,
             expect![[r#"
-                event Warning VolumeFailedDelete: error getting deleter volume plugin for volume: no deletable volume plugin matched
-                patch persistentvolumes pv/status: {"metadata":{"resourceVersion":"3"},"status":{"lastPhaseTransitionTime":"2026-01-01T12:00:00Z","phase":"Failed"}}
+                event Warning VolumeFailedDelete: error getting deleter volume plugin for volume "pv": no deletable volume plugin matched
+                patch persistentvolumes pv/status: {"metadata":{"resourceVersion":"3"},"status":{"lastPhaseTransitionTime":"2026-01-01T12:00:00Z","message":"error getting deleter volume plugin for volume \"pv\": no deletable volume plugin matched","phase":"Failed"}}
+            "#]],
+        );
+        check(
+            "{claimRef: {namespace: default, name: data, uid: c}, persistentVolumeReclaimPolicy: Recycle}",
+            None,
+            expect![[r#"
+                event Warning VolumeFailedRecycle: No recycler plugin found for the volume!
+                patch persistentvolumes pv/status: {"metadata":{"resourceVersion":"3"},"status":{"lastPhaseTransitionTime":"2026-01-01T12:00:00Z","message":"No recycler plugin found for the volume!","phase":"Failed"}}
             "#]],
         );
     }
