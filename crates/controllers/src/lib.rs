@@ -9,6 +9,7 @@
 
 mod access;
 mod amount;
+mod autoscaling;
 mod certificates;
 mod claim;
 mod cleanup;

@@ -29,12 +29,7 @@ pub enum Action {
         namespace: String,
     },
     /// Replaces an object through a subresource with a whole object as it was read.
-    Put {
-        resource: &'static Resource,
-        name: String,
-        subresource: &'static str,
-        object: Value,
-    },
+    Put(Put),
     Event(Event),
 }
 
@@ -47,6 +42,16 @@ pub struct Create {
     pub announce: Option<Announce>,
     /// The stage to record for the created object.
     pub mark: Option<&'static str>,
+}
+
+/// A whole object for a subresource.
+pub struct Put {
+    pub resource: &'static Resource,
+    pub namespace: String,
+    pub name: String,
+    pub subresource: &'static str,
+    pub object: Value,
+    pub announce: Option<Announce>,
 }
 
 pub struct Delete {
@@ -232,12 +237,10 @@ impl fmt::Display for Action {
                     or_none(namespace)
                 )
             }
-            Action::Put {
-                resource,
-                name,
-                subresource,
-                object,
-            } => write!(formatter, "put {} {name}/{subresource}: {object}", resource.plural),
+            Action::Put(put) => {
+                let (plural, place) = (put.resource.plural, place(&put.namespace, &put.name));
+                write!(formatter, "put {plural} {place}/{}: {}", put.subresource, put.object)
+            }
             Action::Event(event) => {
                 let (kind, reason) = (event.kind.as_str(), event.reason);
                 write!(formatter, "event {kind} {reason}: {}", event.message)

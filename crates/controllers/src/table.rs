@@ -1,7 +1,7 @@
 //! All controllers, by name.
 
 use crate::driver::Row;
-use crate::{access, certificates, cleanup, nodes, policy, services, storage, workloads};
+use crate::{access, autoscaling, certificates, cleanup, nodes, policy, services, storage, workloads};
 
 /// Every controller that [`crate::run`] starts. A new controller is one file and one row.
 pub fn table() -> &'static [&'static Row] {
@@ -20,6 +20,7 @@ pub fn table() -> &'static [&'static Row] {
         &services::endpoint_slice::ROW,
         &services::endpoint_slice_mirroring::ROW,
         &cleanup::garbage_collector::ROW,
+        &autoscaling::horizontal::ROW,
         &workloads::job::ROW,
         &cleanup::namespace::ROW,
         &nodes::node_ipam::ROW,

@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::conditions::{self, Condition};
 use crate::driver::{Attempt, Reconcile, Row, Setup};
 use crate::model::{Metadata, Namespace, Pod};
-use crate::plan::{Action, Plan};
+use crate::plan::{Action, Plan, Put};
 use crate::status;
 
 pub const ROW: Row = Row {
@@ -206,12 +206,14 @@ fn finalize(view: &View) -> Action {
         .filter(|name| *name != FINALIZER);
     let others: Vec<Value> = others.cloned().collect();
     object["spec"]["finalizers"] = others.into();
-    Action::Put {
+    Action::Put(Put {
         resource: &NAMESPACE,
+        namespace: String::new(),
         name: view.namespace.metadata.name.clone(),
         subresource: "finalize",
         object,
-    }
+        announce: None,
+    })
 }
 
 fn message_of<'a>(conditions: &'a [Value], kind: &str) -> &'a str {

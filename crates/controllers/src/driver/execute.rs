@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 
 use super::awaits::Await;
 use super::setup::WatchedCache;
-use crate::plan::{Action, Adopt, Announce, Create, Delete, Form, Patch, Plan};
+use crate::plan::{Action, Adopt, Announce, Create, Delete, Form, Patch, Plan, Put};
 
 /// The calls of one plan that are under way at a time.
 const MAX_AT_ONCE: usize = 64;
@@ -92,16 +92,7 @@ impl Executor {
                 api.delete_collection(&background, &ListOptions::default()).await?;
                 Ok(None)
             }
-            Action::Put {
-                resource,
-                name,
-                subresource,
-                object,
-            } => {
-                let api = self.client.resource(resource).subresource(subresource);
-                api.update::<IgnoredAny>(name, object).await?;
-                Ok(None)
-            }
+            Action::Put(put) => self.put(put).await,
             Action::Event(event) => {
                 self.recorder
                     .event(&event.about, event.kind, event.reason, event.message.clone());
@@ -137,6 +128,15 @@ impl Executor {
                 Err(error)
             }
         }
+    }
+
+    async fn put(&self, put: &Put) -> Result<Option<Await>, Error> {
+        let api = self.client.resource(put.resource).subresource(put.subresource);
+        let api = api.in_namespace(put.namespace.clone());
+        let answer = api.update::<IgnoredAny>(&put.name, &put.object).await;
+        let told = answer.as_ref().map(|_| put.name.as_str());
+        self.announce(&put.announce, told);
+        answer.map(|_| None)
     }
 
     async fn delete(&self, delete: &Delete) -> Result<Option<Await>, Error> {

@@ -1,0 +1,3 @@
+//! As many pods as the load needs.
+
+pub mod horizontal;
