@@ -42,6 +42,7 @@ pub use driver::{Attempt, Reconcile, Row, Setup};
 pub use plan::{Action, Plan};
 pub use services::cluster_dns::DNS_PORT;
 pub use settings::{KubeletServing, Settings, SigningAuthority};
+pub use storage::default_class::create_default_class;
 pub use table::table;
 
 use driver::Shared;

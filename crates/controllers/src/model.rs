@@ -2,7 +2,7 @@
 
 use api::{Fields, LabelSelector, ObjectMeta, Value};
 use client::when::Moment;
-use serde::de::{Error, IgnoredAny};
+use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -120,7 +120,23 @@ pub struct PodSpec {
 struct ClaimingVolume {
     name: String,
     persistent_volume_claim: Option<ClaimSource>,
-    ephemeral: Option<IgnoredAny>,
+    ephemeral: Option<EphemeralVolume>,
+}
+
+/// The template of the claim that is made for a pod's volume.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct EphemeralVolume {
+    /// As it is written, to be copied.
+    volume_claim_template: Option<Box<RawValue>>,
+}
+
+impl EphemeralVolume {
+    pub fn claim_template(&self) -> Value {
+        let text = self.volume_claim_template.as_deref().map_or("null", RawValue::get);
+        // The text was part of an object that parsed.
+        serde_json::from_str(text).unwrap_or_default()
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -272,8 +288,18 @@ impl Pod {
             .iter()
             .map(|volume| match &volume.persistent_volume_claim {
                 Some(source) => source.claim_name.clone(),
-                None => format!("{}-{}", self.metadata.name, volume.name),
+                None => self.ephemeral_claim_name(&volume.name),
             })
+    }
+
+    /// The ephemeral volumes that have claims, by name.
+    pub fn ephemeral_volumes(&self) -> impl Iterator<Item = (&str, &EphemeralVolume)> {
+        let volumes = self.spec.volumes.iter();
+        volumes.filter_map(|volume| Some((volume.name.as_str(), volume.ephemeral.as_ref()?)))
+    }
+
+    pub fn ephemeral_claim_name(&self, volume: &str) -> String {
+        format!("{}-{volume}", self.metadata.name)
     }
 
     pub fn restarts(&self) -> i64 {

@@ -221,11 +221,18 @@ fn start_control_plane(running: &Running, network: &ClusterNetwork, figures: Fig
         }
     });
     let admin = in_process(running, "system:apiserver", &["system:masters"]);
-    let dns = supervise("cluster dns", move || publish_dns(admin.clone(), cluster_dns));
+    let publisher = admin.clone();
+    let dns = supervise("cluster dns", move || publish_dns(publisher.clone(), cluster_dns));
+    let storage = supervise("default storage class", move || create_default_class(admin.clone()));
     Components {
-        tasks: vec![controllers, scheduler, dns],
+        tasks: vec![controllers, scheduler, dns, storage],
         runtime: None,
     }
+}
+
+/// The kubelets of the cluster keep the volumes of this class.
+async fn create_default_class(admin: Client) -> Result<()> {
+    Ok(::controllers::create_default_class(&admin).await?)
 }
 
 /// Only the server says where the cluster's DNS is.

@@ -11,3 +11,4 @@ mod namespaces;
 mod nodes;
 mod quotas;
 mod sets;
+mod storage;
