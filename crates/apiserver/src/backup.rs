@@ -13,14 +13,13 @@ use tracing::warn;
 
 use crate::ApiServer;
 use crate::body::{Body, BoxError};
-use crate::registry::store_error;
 
 /// Chunks that wait for a slow client; the writer waits with them.
 const CHUNKS_AHEAD: usize = 4;
 
 /// Streams the newest state. Writers are not held up: the state is a snapshot.
 pub async fn stream(server: &ApiServer) -> Result<Response<Body>, Error> {
-    let snapshot = server.registry.store.latest().await.map_err(store_error)?;
+    let snapshot = server.registry.latest().await?;
     let (sender, body) = Channel::<Bytes, BoxError>::new(CHUNKS_AHEAD);
     let mut output = Output {
         sender,

@@ -11,7 +11,8 @@ mod target;
 
 use std::sync::Arc;
 
-use api::{Error, Path, Problems, Reason, Resource};
+use admission::Operation;
+use api::{Error, Path, Problems, Reason, Resource, Value};
 use auth::{Decision, User};
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, LOCATION, UPGRADE};
@@ -19,6 +20,8 @@ use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
+use registry::{Part, WriteOptions};
+use serde_json::json;
 use tracing::debug;
 
 pub use dial::{Connection, tls};
@@ -27,7 +30,7 @@ use target::Target;
 pub use target::{percent_encode, resolve_endpoint};
 
 use crate::body::{self, Body, BoxError, RequestBody};
-use crate::registry;
+use crate::options;
 use crate::request::{Query, RequestInfo};
 use crate::resolve::ResourceRequest;
 use crate::verbs::method_not_allowed;
@@ -70,7 +73,7 @@ pub async fn run(
         if !query.all("dryRun").is_empty() {
             return Err(Error::bad_request("dryRun is not supported"));
         }
-        server.registry.admit_connect(resource, user, query).await?;
+        admit(server, resource, user, query).await?;
     }
     require_create(server, resource, user).await?;
     if info.subresource == "log" {
@@ -155,13 +158,65 @@ async fn require_create(server: &ApiServer, resource: &ResourceRequest<'_>, user
     }
 }
 
+/// Asks admission whether a user may connect to an object.
+async fn admit(
+    server: &ApiServer,
+    request: &ResourceRequest<'_>,
+    user: &Arc<User>,
+    query: &Query,
+) -> Result<(), Error> {
+    let (served, info) = (request.served(), request.info());
+    let options = WriteOptions::internal(user.clone());
+    let part = Part {
+        operation: Operation::Connect,
+        name: &info.name,
+        subresource: &info.subresource,
+        object: connect_options(served.resource, &info.subresource, query),
+        old_object: Value::Null,
+    };
+    let admitted = server.registry.admit_part(served, request.namespace(), part, &options);
+    admitted.await.map(drop)
+}
+
+/// What a connection is asked for, as the object that admission sees: `PodExecOptions` and the like.
+fn connect_options(resource: &Resource, subresource: &str, query: &Query) -> Value {
+    let body = resource.subresource(subresource).and_then(|found| found.body);
+    let Some((group, version, kind)) = body else {
+        return Value::Null;
+    };
+    let api_version = if group.is_empty() {
+        version.to_owned()
+    } else {
+        format!("{group}/{version}")
+    };
+    let mut object = json!({"kind": kind, "apiVersion": api_version});
+    for flag in ["stdin", "stdout", "stderr", "tty"] {
+        if query.first(flag).is_some() && query.flag(flag) {
+            object[flag] = true.into();
+        }
+    }
+    for text in ["container", "path"] {
+        if let Some(value) = query.text(text) {
+            object[text] = value.into();
+        }
+    }
+    if !query.all("command").is_empty() {
+        object["command"] = json!(query.all("command"));
+    }
+    let ports: Vec<i64> = query.all("ports").iter().filter_map(|port| port.parse().ok()).collect();
+    if !ports.is_empty() {
+        object["ports"] = json!(ports);
+    }
+    object
+}
+
 static LOG_OPTIONS: Resource = Resource::namespaced("", "v1", "PodLogOptions", "", "");
 
 /// What is asked of a log makes sense, whether or not there is one.
 fn check_log_options(pod: &str, query: &Query) -> Result<(), Error> {
     let mut problems = Problems::default();
     let (root, too_low) = (Path::default(), "must be greater than 0");
-    let number = |field: &str| query.text(field).map(registry::parse_int).transpose();
+    let number = |field: &str| query.text(field).map(options::parse_int).transpose();
     let (tail, limit, since) = (number("tailLines")?, number("limitBytes")?, number("sinceSeconds")?);
     if let Some(lines) = tail.filter(|lines| *lines < 0) {
         problems.invalid(&root, "tailLines", lines, "must be greater than or equal to 0");

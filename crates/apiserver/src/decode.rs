@@ -4,10 +4,10 @@ use api::custom::Version;
 use api::{Error, Reason, Value};
 use bytes::Bytes;
 use http::HeaderMap;
+use registry::FieldValidation;
 use schema::{DecodeError, Decoded, TypeRef};
 
 use crate::negotiate::{self, Encoding};
-use crate::registry::FieldValidation;
 
 /// What a body must be.
 #[derive(Clone, Copy)]

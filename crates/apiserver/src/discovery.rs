@@ -5,11 +5,11 @@ mod remote;
 use api::{Resource, Subresource, Value, Verb};
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, VARY};
 use http::{HeaderMap, Response, StatusCode};
+use registry::Customs;
 use serde_json::json;
 
 use crate::ApiServer;
 use crate::body::Body;
-use crate::custom::Customs;
 use crate::respond;
 
 const AGGREGATED_V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -18,7 +18,7 @@ const AGGREGATED_V2BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2bet
 /// `/api`: the versions of the core group.
 pub fn core(server: &ApiServer, headers: &HeaderMap) -> Response<Body> {
     if let Some((media_type, version)) = aggregated_version(headers) {
-        let items = aggregated_items(&server.registry.customs.load(), &[""]);
+        let items = aggregated_items(&server.registry.customs(), &[""]);
         return aggregated(media_type, version, items);
     }
     let address = server.advertised_address();
@@ -30,7 +30,7 @@ pub fn core(server: &ApiServer, headers: &HeaderMap) -> Response<Body> {
 
 /// `/apis`: all other groups.
 pub fn groups(server: &ApiServer, headers: &HeaderMap) -> Response<Body> {
-    let customs = server.registry.customs.load();
+    let customs = server.registry.customs();
     let names = group_names(&customs);
     let table = server.aggregation.table();
     if let Some((media_type, version)) = aggregated_version(headers) {
@@ -45,7 +45,7 @@ pub fn groups(server: &ApiServer, headers: &HeaderMap) -> Response<Body> {
 
 /// `/apis/GROUP`.
 pub fn group(server: &ApiServer, name: &str) -> Option<Response<Body>> {
-    let customs = server.registry.customs.load();
+    let customs = server.registry.customs();
     let own = group_names(&customs).contains(&name);
     let mut groups: Vec<Value> = own.then(|| group_value(&customs, name)).into_iter().collect();
     remote::add_plain(&mut groups, &server.aggregation.table());
@@ -57,7 +57,7 @@ pub fn group(server: &ApiServer, name: &str) -> Option<Response<Body>> {
 
 /// `/api/v1` and `/apis/GROUP/VERSION`.
 pub fn resources(server: &ApiServer, group: &str, version: &str) -> Option<Response<Body>> {
-    let rows = rows(&server.registry.customs.load(), group, version);
+    let rows = rows(&server.registry.customs(), group, version);
     if rows.is_empty() {
         return None;
     }

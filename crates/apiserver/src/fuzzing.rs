@@ -5,10 +5,11 @@ use std::sync::Arc;
 use auth::User;
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method};
+use registry::Continuation;
 
 use crate::connect::rewrite;
 use crate::negotiate;
-use crate::registry::{Continuation, WriteOptions};
+use crate::options;
 use crate::request::{Query, RequestInfo};
 
 const METHODS: [Method; 6] = [
@@ -42,7 +43,7 @@ pub fn request(data: &[u8]) {
     let _ = negotiate::content(&headers);
     let _ = negotiate::wanted(&headers, true);
     let _ = negotiate::wanted_of_custom(&headers);
-    let _ = WriteOptions::of_client(Arc::new(User::default()), "create", &query, &headers);
+    let _ = options::client_write_options(Arc::new(User::default()), "create", &query, &headers);
 }
 
 /// A page of somebody's server, passed on with its links rewritten.

@@ -20,11 +20,11 @@ use auth::authenticate::{Anonymous, IssuedToken, ServiceAccounts, TokenFile, Tok
 use auth::authorize::configuration::AuthorizerSpec;
 use auth::authorize::{Abac, NodeAuthorizer, Rbac};
 use auth::{Attributes, Authenticators, Authorizer, Decision, User};
+use registry::{Registry, equal_to};
 use serde_json::json;
 use tracing::warn;
 
 use crate::escalation::Escalation;
-use crate::registry::{Registry, equal_to};
 use crate::request::{Query, RequestInfo};
 use crate::resolve::{Resolved, ResourceRequest, is_path_segment};
 

@@ -83,7 +83,7 @@ async fn passes(server: &ApiServer, look: Look) -> bool {
         Look::BeforeServing => true,
         Look::Shutdown => server.ready.load(Ordering::Acquire),
         Look::Store => {
-            let asked = tokio::time::timeout(STORE_PATIENCE, server.registry.store.latest()).await;
+            let asked = tokio::time::timeout(STORE_PATIENCE, server.registry.latest()).await;
             asked.is_ok_and(|answer| answer.is_ok())
         }
     }

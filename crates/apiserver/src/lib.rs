@@ -1,19 +1,16 @@
-//! The API server: HTTP, the request pipeline, the generic registry, watch fan-out, discovery, proxying to nodes.
+//! The API server: HTTP, the request pipeline, verbs, discovery, proxying to nodes.
 //!
-//! Start with [`pipeline`], which a request passes top to bottom; `verbs` and `registry` are what happens to requests
-//! for resources, `watch` is how changes reach clients. [`ApiServer::start`] wires them to a store.
+//! Start with [`pipeline`], which a request passes top to bottom; `verbs` is what happens to requests for resources, with
+//! the help of the crate `registry`; `watching` is how changes reach clients. [`ApiServer::start`] wires them to a store.
 //!
-//! Only the registry writes to the store. This crate must never depend on a component that is a client of it:
-//! controllers, scheduler, kubelet, proxy.
+//! Only the registry writes to the store, which nothing here can reach. This crate must never depend on a component that
+//! is a client of it: controllers, scheduler, kubelet, proxy.
 
 mod aggregation;
-mod allocate;
 mod backup;
 mod body;
 mod bootstrap;
-mod codec;
 mod connect;
-mod custom;
 mod decode;
 mod device_admin;
 mod discovery;
@@ -23,15 +20,16 @@ mod fairness;
 pub mod fuzzing;
 mod gate;
 mod health;
+mod list_body;
 mod metrics;
 mod negotiate;
 mod node_blocks;
 mod nonresource;
 mod openapi;
+mod options;
+mod patch_type;
 mod patching;
 pub mod pipeline;
-mod registry;
-mod remarks;
 mod request;
 mod resolve;
 mod respond;
@@ -42,34 +40,31 @@ mod subresource;
 mod table;
 mod transport;
 mod verbs;
-mod watch;
+mod watching;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ::metrics::Page;
+use ::registry::{Registry, follow_definitions};
 use api::Error;
 use rustls::ClientConfig;
 use store::Store;
 use tokio::task::JoinHandle;
 
 pub use aggregation::FrontProxy;
-pub use allocate::{ServiceNetwork, Services};
 pub use auth::authorize::configuration::{AuthorizerSpec, WebhookSpec};
 pub use bootstrap::{ClusterFacts, KUBELET_CLIENT, LocalNode};
-pub use codec::EtcdCodec;
 pub use connect::{KubeletDialer, KubeletTls, KubeletTrust};
 pub use fairness::{MAX_READS_IN_FLIGHT, MAX_WRITES_IN_FLIGHT};
 pub use gate::{
     AuthorizationSource, AuthorizersError, Gate, GateOptions, Issuers, IssuersError, IssuersSource, TokenWebhook,
 };
 pub use nonresource::GIT_VERSION;
+pub use registry::{EtcdCodec, STORE_ROOT, ServiceNetwork, Services};
 pub use server::{ServingTls, serve, serve_within};
 pub use transport::InProcess;
-
-/// The root of all keys, as upstream lays them out.
-pub const STORE_ROOT: &str = "/registry";
 
 pub struct Options {
     pub store: Arc<dyn Store>,
@@ -95,10 +90,11 @@ pub struct AdmissionOptions {
 }
 
 pub struct ApiServer {
-    registry: registry::Registry,
+    registry: Arc<Registry>,
     gate: Gate,
     fairness: fairness::Fairness,
     aggregation: aggregation::Aggregation,
+    openapi: openapi::Documents,
     metrics: Arc<metrics::Metrics>,
     pages: Vec<Arc<dyn Page>>,
     kubelets: KubeletDialer,
@@ -112,8 +108,6 @@ pub struct ApiServer {
 impl ApiServer {
     /// Opens the server on its store: first objects written, rights loaded, changes flowing. Ready when it returns.
     pub async fn start(options: Options) -> Result<Arc<ApiServer>, Error> {
-        let store = options.store;
-        let hub = Arc::new(watch::Hub::new(store.clone()));
         let gate = Gate::new(options.gate).map_err(|error| Error::bad_request(error.to_string()))?;
         let settings = admission::plugins::Settings {
             authorizer: gate.authorizer(),
@@ -128,14 +122,20 @@ impl ApiServer {
         }
         let metrics: Arc<metrics::Metrics> = Arc::default();
         let chain = chain.wrapped(|plugin| metrics::Timed::around(plugin, &metrics));
-        let mut registry =
-            registry::Registry::new(store.clone(), &hub, STORE_ROOT, chain, options.services, &metrics.store);
+        let mut registry = Registry::new(
+            options.store,
+            STORE_ROOT,
+            chain,
+            options.services,
+            metrics.store.clone(),
+        );
         registry.destinations.server = Some(SocketAddr::new(options.facts.advertise, options.facts.secure_port));
         let server = Arc::new(ApiServer {
-            registry,
+            registry: Arc::new(registry),
             gate,
             fairness: fairness::Fairness::new(options.max_reads_in_flight + options.max_writes_in_flight),
             aggregation: aggregation::Aggregation::new(options.front_proxy),
+            openapi: openapi::Documents::default(),
             metrics,
             pages: options.pages,
             kubelets: options.kubelets,
@@ -145,8 +145,8 @@ impl ApiServer {
             stalls: Arc::default(),
             tasks: parking_lot::Mutex::default(),
         });
-        let fed = hub.clone();
-        server.spawn(async move { fed.run().await });
+        let fed = server.registry.clone();
+        server.spawn(async move { fed.feed_watchers().await });
         let stalls = server.stalls.clone();
         server.spawn(async move { stalls.run().await });
         server.bootstrap().await?;
@@ -158,7 +158,9 @@ impl ApiServer {
         }
         server.load_fairness()?;
         server.spawn(fairness::follow(server.clone()));
-        server.spawn(custom::follow(server.clone(), hub).await?);
+        let aggregating = server.clone();
+        let changed = move || aggregating.aggregation.customs_changed();
+        server.spawn(follow_definitions(server.registry.clone(), changed).await?);
         server.spawn(aggregation::follow(server.clone()).await?);
         server.ready.store(true, Ordering::Release);
         Ok(server)
@@ -181,7 +183,7 @@ impl ApiServer {
     pub async fn stop(&self) {
         self.ready.store(false, Ordering::Release);
         self.tasks.lock().drain(..).for_each(|task| task.abort());
-        self.registry.store.close().await;
+        self.registry.close().await;
     }
 
     fn advertised_address(&self) -> String {

@@ -6,12 +6,12 @@ use std::time::Duration;
 use api::{Error, Reason, Value};
 use auth::User;
 use http::{HeaderMap, Request, Response, StatusCode};
+use registry::not_served;
 use serde_json::json;
 
 use crate::body::{self, Body, RequestBody};
 use crate::metrics::Present;
 use crate::request::{Query, RequestInfo};
-use crate::verbs::not_served;
 use crate::{ApiServer, aggregation, discovery, health, openapi, respond};
 
 /// The version of the API this server implements.
@@ -111,7 +111,7 @@ async fn answer(
 async fn metrics(server: &ApiServer) -> String {
     let present = Present {
         levels: server.fairness.report(),
-        stocks: server.registry.stocks(),
+        object_counts: server.registry.object_counts(),
         store_bytes: store_bytes(server).await,
     };
     let mut text = server.metrics.text(&present);
@@ -121,7 +121,7 @@ async fn metrics(server: &ApiServer) -> String {
 
 /// What the store takes on its disk; a store that does not answer is not waited for.
 async fn store_bytes(server: &ApiServer) -> Option<u64> {
-    let asked = tokio::time::timeout(STORE_PATIENCE, server.registry.store.disk_bytes()).await;
+    let asked = tokio::time::timeout(STORE_PATIENCE, server.registry.disk_bytes()).await;
     asked.ok().flatten()
 }
 
@@ -145,7 +145,7 @@ fn paths(server: &ApiServer) -> Response<Body> {
     ])
     .map(str::to_owned)
     .collect();
-    let customs = server.registry.customs.load();
+    let customs = server.registry.customs();
     let served = api::kinds::GROUP_VERSIONS
         .iter()
         .copied()

@@ -1,14 +1,15 @@
-//! Patches in their four forms, server-side apply among them.
+//! The verb `patch`: reads a patch or an applied configuration and has the registry make the change.
 
 use api::{Error, FieldError, Path, Reason, Value};
 use http::{Response, StatusCode};
+use registry::remarks::warn;
+use registry::{FieldValidation, Scope, Served, Stored, Tracking, WriteOptions, check_name};
 
 use crate::body::Body;
 use crate::decode::as_warning;
-use crate::registry::{
-    self, FieldValidation, PatchType, Scope, Stored, Tracking, WriteOptions, check_name, invalid_options, invalid_patch,
-};
-use crate::verbs::{Call, forget_revision, warn};
+use crate::options::{self, invalid_options};
+use crate::patch_type::{PatchType, invalid_patch};
+use crate::verbs::{Call, forget_revision};
 
 /// How often an apply starts over because the object appeared or vanished in between.
 const MAX_APPLY_TURNS: usize = 5;
@@ -21,7 +22,7 @@ pub struct Configuration {
 
 impl Call<'_> {
     pub fn write_options(&self) -> Result<WriteOptions, Error> {
-        WriteOptions::of_client(self.user.clone(), self.info.verb, &self.query, self.headers)
+        options::client_write_options(self.user.clone(), self.info.verb, &self.query, self.headers)
     }
 
     /// The form of a patch, with options that fit it.
@@ -263,7 +264,7 @@ pub fn check_form(kind: PatchType, patch: &Value) -> Result<(), Error> {
 }
 
 /// The patched object as JSON, before it was brought into form.
-fn patched_text(current: &Value, kind: PatchType, served: &registry::Served, patch: &Value) -> String {
+fn patched_text(current: &Value, kind: PatchType, served: &Served, patch: &Value) -> String {
     kind.apply(served, current, patch)
         .map(|patched| patched.to_string())
         .unwrap_or_default()

@@ -10,6 +10,7 @@ use auth::User;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::{HeaderName, Request, Response};
+use registry::remarks;
 use tracing::{error, warn};
 
 use crate::body::{self, Body, RequestBody};
@@ -18,7 +19,7 @@ use crate::negotiate::{self, Encoding};
 use crate::request::{Query, RequestInfo};
 use crate::resolve::{Resolved, resolve};
 use crate::verbs::{Call, with_warnings};
-use crate::{ApiServer, aggregation, connect, gate, nonresource, remarks, respond};
+use crate::{ApiServer, aggregation, connect, gate, nonresource, respond};
 
 const FLOW_SCHEMA: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const PRIORITY_LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");

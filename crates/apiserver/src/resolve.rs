@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use api::{Error, Verb};
 use http::{Method, Response};
+use registry::{Served, not_served};
 
 use crate::aggregation::Remote;
 use crate::body::Body;
 use crate::nonresource::page_not_found;
-use crate::registry::Served;
 use crate::request::RequestInfo;
-use crate::verbs::{method_not_allowed, not_served};
+use crate::verbs::method_not_allowed;
 use crate::{ApiServer, discovery};
 
 /// What a request is about.

@@ -6,15 +6,15 @@ use api::{Error, Reason, Resource, Value};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use http::{Response, StatusCode};
+use registry::Served;
+use registry::watch::{Change, FrameForm, Transition};
 use serde_json::json;
 use store::Revision;
 
 use crate::body::{self, Body};
 use crate::negotiate::{Encoding, Shape, Wanted};
-use crate::registry::Served;
 use crate::request::BadPath;
 use crate::table::{self, IncludeObject};
-use crate::watch::{Change, Format, Transition};
 
 /// Presents objects of one resource as one client wants them.
 #[derive(Clone)]
@@ -112,6 +112,12 @@ impl Presenter {
                 shape: Shape::Object,
             }
             && !self.served.converts()
+    }
+
+    /// A number for everything that decides how an object is shown, by which frames of watches are shared.
+    fn rendering(&self) -> u32 {
+        let Wanted { encoding, shape } = self.wanted;
+        (encoding as u32) << 16 | (shape as u32) << 8 | self.include_object as u32
     }
 
     /// One stored object.
@@ -220,22 +226,22 @@ impl FrameEncoder {
 
     pub fn change(&self, transition: Transition, change: &Change) -> Bytes {
         if self.0.is_verbatim() {
-            return change.json_frame(transition).clone();
+            let make = || json_frame(transition, change.bytes(transition), change.event.revision);
+            return change.verbatim_frame(transition, make).clone();
         }
-        let format = Format {
+        let form = FrameForm {
             resource: self.0.resource(),
-            wanted: self.0.wanted,
-            include_object: self.0.include_object,
             transition,
+            rendering: self.0.rendering(),
         };
-        change.frame(format, || {
+        change.frame(form, || {
             self.object(transition, change.bytes(transition), change.event.revision)
         })
     }
 
     pub fn object(&self, transition: Transition, stored: &Bytes, revision: Revision) -> Bytes {
         if self.0.is_verbatim() {
-            return transition.json_frame(stored, revision);
+            return json_frame(transition, stored, revision);
         }
         match self.0.served.decode_stored(stored, revision) {
             Ok(value) => self.frame(transition.name(), value),
@@ -291,6 +297,17 @@ impl FrameEncoder {
             }
         }
     }
+}
+
+/// A frame of a watch that shows the object as it is stored.
+fn json_frame(transition: Transition, stored: &[u8], revision: Revision) -> Bytes {
+    let mut frame = Vec::with_capacity(stored.len() + 64);
+    frame.extend_from_slice(b"{\"type\":\"");
+    frame.extend_from_slice(transition.name().as_bytes());
+    frame.extend_from_slice(b"\",\"object\":");
+    schema::write_with_resource_version(&mut frame, stored, revision);
+    frame.extend_from_slice(b"}\n");
+    frame.into()
 }
 
 /// Frames of a protobuf stream follow their length in four bytes.

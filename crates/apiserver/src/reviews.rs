@@ -6,12 +6,13 @@ use api::{Error, Fields, Path, Problems, Resource, Value, Verb};
 use auth::authorize::review;
 use auth::{Attributes, Decision, User};
 use http::{Response, StatusCode};
+use registry::remarks::warn;
+use registry::{Scope, check_namespace};
 use serde_json::json;
 
 use crate::body::Body;
 use crate::decode;
-use crate::registry::{self, Scope, check_namespace};
-use crate::verbs::{Call, method_not_allowed, warn};
+use crate::verbs::{Call, method_not_allowed};
 
 /// Upstream does not say which review is wrong.
 static SOME_REVIEW: Resource = Resource::cluster("authorization.k8s.io", "v1", "", "", "");

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use api::Value;
 use serde_json::json;
 
-use crate::registry::Served;
+use registry::Served;
 
 /// How much of each object a row carries beside its cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

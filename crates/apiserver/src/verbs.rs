@@ -8,21 +8,24 @@ use auth::User;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Response, StatusCode};
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::BodyExt;
+use registry::remarks::warn;
+use registry::{
+    DeleteOptions, Deleted, ListRequest, Scope, Served, Stored, WatchRequest, WriteOptions, check_name,
+    check_namespace, equal_to, forgotten_managers, list_metadata, not_served,
+};
 use serde_json::json;
 
 use crate::body::Body;
 use crate::decode::{self, Expected, Form};
+use crate::list_body::ListBody;
 use crate::negotiate::{self, Encoding};
-use crate::registry::{
-    DeleteOptions, Deleted, ListBody, ListRequest, Scope, Served, Stored, WriteOptions, check_name, check_namespace,
-    equal_to, forgotten_managers, list_metadata,
-};
+use crate::options;
 use crate::request::{Query, RequestInfo};
 use crate::resolve::ResourceRequest;
 use crate::respond::{self, FrameEncoder, Presenter};
 use crate::table::IncludeObject;
-use crate::watch::{WatchRequest, stream};
+use crate::watching;
 use crate::{ApiServer, gate};
 
 /// Upstream ends watches after a random time between this and twice this, so that clients spread over servers.
@@ -165,24 +168,20 @@ impl<'a> Call<'a> {
             .map(|_| self.query.flag("sendInitialEvents"));
         let after = match (request.resource_version, send_initial) {
             (_, Some(true)) | (None | Some(0), None) => None,
-            (revision, _) => Some(revision.unwrap_or_else(|| self.server.registry.store.snapshot().revision())),
+            (revision, _) => Some(revision.unwrap_or_else(|| self.server.registry.snapshot().revision())),
         };
         let media_type = encoder.media_type();
         let watch = WatchRequest {
             filter: request.filter,
-            encoder,
             after,
             bookmarks: self.query.flag("allowWatchBookmarks"),
             announce_initial_end: send_initial == Some(true) && self.query.flag("allowWatchBookmarks"),
             timeout: watch_timeout(&self.query)?,
-            sent: self.server.metrics.watch_events(self.info),
             retired: self.served.custom.as_ref().map(|custom| custom.retired()),
         };
-        let frames = stream(&self.server.registry.store, self.served.ring.clone(), watch).await?;
-        let body = StreamBody::new(futures_util::StreamExt::map(frames, |chunk| {
-            chunk.map(http_body::Frame::data)
-        }));
-        let mut response = Response::new(self.server.stalls.guard(body.boxed_unsync()));
+        let watcher = self.server.registry.watch(watch).await?;
+        let body = watching::body(watcher, encoder, self.server.metrics.watch_events(self.info));
+        let mut response = Response::new(self.server.stalls.guard(body));
         response
             .headers_mut()
             .insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
@@ -242,12 +241,12 @@ impl<'a> Call<'a> {
     async fn delete(&self) -> Result<Response<Body>, Error> {
         let delete = self.delete_options()?;
         if (self.served.resource.group, self.served.resource.kind) == ("batch", "Job") && !delete.has_policy() {
-            crate::remarks::current().warn(
+            registry::remarks::current().warn(
                 "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
                  them or set propagationPolicy=Orphan to suppress this warning",
             );
         }
-        let mut options = WriteOptions::parse(self.user.clone(), &Query::default())?;
+        let mut options = options::write_options(self.user.clone(), &Query::default())?;
         options.dry_run = delete.is_dry_run();
         let (namespace, name) = (self.namespace, &self.info.name);
         match self
@@ -282,7 +281,7 @@ impl<'a> Call<'a> {
     /// Deletes every object that matches; answers with the list of them.
     async fn delete_collection(&self) -> Result<Response<Body>, Error> {
         let delete = self.delete_options()?;
-        let mut options = WriteOptions::parse(self.user.clone(), &Query::default())?;
+        let mut options = options::write_options(self.user.clone(), &Query::default())?;
         options.dry_run = delete.is_dry_run();
         let registry = &self.server.registry;
         let request = self.list_request()?;
@@ -304,14 +303,14 @@ impl<'a> Call<'a> {
 
     fn delete_options(&self) -> Result<DeleteOptions, Error> {
         let options = if self.body.is_empty() {
-            DeleteOptions::of_query(&self.query)?
+            options::delete_options(&self.query)?
         } else {
             let expected = Expected::named("v1", "DeleteOptions", "meta/v1.DeleteOptions")?;
-            let validation = crate::registry::FieldValidation::Ignore;
+            let validation = registry::FieldValidation::Ignore;
             let (value, _) = decode::object(expected, self.headers, &self.body, validation)?;
             serde_json::from_value(value).map_err(|error| Error::bad_request(error.to_string()))?
         };
-        options.check()?;
+        options::check_delete_options(&options)?;
         Ok(options)
     }
 
@@ -325,7 +324,7 @@ impl<'a> Call<'a> {
                 return Err(Error::bad_request(message));
             }
         }
-        ListRequest::parse(
+        options::list_request(
             &self.server.registry,
             &self.served,
             self.namespace,
@@ -381,25 +380,10 @@ fn shows_deleted(resource: &api::Resource) -> bool {
     }
 }
 
-/// What is asked for has no place in the API.
-pub fn not_served() -> Error {
-    let mut error = Error::new(Reason::NotFound, "the server could not find the requested resource");
-    error.details();
-    error
-}
-
 /// Whoever updates what is not there means the object, not a revision of it.
 pub fn forget_revision(value: &mut Value) {
     if let Some(metadata) = value["metadata"].as_object_mut() {
         metadata.remove("resourceVersion");
-    }
-}
-
-/// Warnings that belong to the answer, whatever becomes of the request.
-pub fn warn(warnings: Vec<String>) {
-    if !warnings.is_empty() {
-        let remarks = crate::remarks::current();
-        warnings.into_iter().for_each(|warning| remarks.warn(warning));
     }
 }
 

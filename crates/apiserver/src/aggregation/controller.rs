@@ -9,13 +9,13 @@ use api::kinds::endpoint_slice::ENDPOINT_SLICE;
 use api::kinds::service::SERVICE;
 use api::{Error, Fields, Reason, Value, conditions};
 use futures_util::future::join_all;
+use registry::{Scope, Served, WriteOptions};
 use serde_json::json;
 use tracing::warn;
 
 use super::table::{Remote, Seen, Table};
 use super::{forward, local};
 use crate::ApiServer;
-use crate::registry::{Scope, Served, WriteOptions};
 
 /// How often servers are asked that answered, and those that did not.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -37,7 +37,7 @@ struct Controller {
 /// Follows APIServices and what stands behind them, for ever.
 pub async fn follow(server: Arc<ApiServer>) -> Result<impl Future<Output = ()> + Send, Error> {
     let served = server.registry.served(&API_SERVICE)?.clone();
-    let from = server.registry.store.snapshot().revision();
+    let from = server.registry.snapshot().revision();
     let follower = |resource| Ok::<_, Error>(server.registry.served(resource)?.follow(from));
     let mut own = follower(&API_SERVICE)?;
     let (mut services, mut slices) = (follower(&SERVICE)?, follower(&ENDPOINT_SLICE)?);

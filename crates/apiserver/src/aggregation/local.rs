@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use api::kinds::api_service::API_SERVICE;
 use api::{Error, Fields, Reason, Value};
+use registry::Seed;
+use registry::{DeleteOptions, WriteOptions};
 use serde_json::json;
 
 use crate::ApiServer;
-use crate::bootstrap::Seed;
-use crate::registry::{DeleteOptions, WriteOptions};
 
 /// Marks those that this server keeps: `onstart` built-in ones, `true` custom ones.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
@@ -65,7 +65,7 @@ fn service(group: &str, version: &str, priorities: (i64, i64), managed: &str) ->
 
 /// Registers custom groups and versions that are new, and takes away those that are gone.
 pub async fn keep_customs(server: &ApiServer, stored: &[Value], options: &WriteOptions) -> Result<(), Error> {
-    let customs = server.registry.customs.load_full();
+    let customs = server.registry.customs();
     let wanted: BTreeSet<String> = customs
         .group_versions()
         .map(|(group, version)| format!("{version}.{group}"))

@@ -12,11 +12,11 @@ use std::sync::Arc;
 
 use api::kinds::config_map::CONFIG_MAP;
 use arc_swap::ArcSwap;
+use registry::Seed;
 use rustls::ClientConfig;
 use serde_json::json;
 use tokio::sync::Notify;
 
-use crate::bootstrap::Seed;
 use crate::request::RequestInfo;
 
 pub use controller::follow;

@@ -10,11 +10,11 @@ use admission::Lookup;
 use api::{Error, Fields, Reason, Value, kinds};
 use client::destination::{self, DestinationError, Origin};
 use http::Uri;
+use registry::Served;
 
 use super::dial::{self, Connection};
 use super::proxy_name::ProxyName;
 use crate::ApiServer;
-use crate::registry::Served;
 use crate::request::{Query, RequestInfo};
 
 enum Way {

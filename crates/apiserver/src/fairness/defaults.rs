@@ -3,7 +3,7 @@
 use api::{Value, kinds};
 use serde_json::json;
 
-use crate::bootstrap::Seed;
+use registry::Seed;
 
 /// While this annotation is `true`, the server keeps the object's spec as it is here.
 pub const AUTO_UPDATE: &str = "apf.kubernetes.io/autoupdate-spec";

@@ -4,6 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use api::{Error, Resource, Value, conditions, kinds};
+use registry::Seed;
+use registry::{Registry, Scope, Served, Tracking, WriteOptions};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 use tracing::warn;
@@ -11,8 +13,6 @@ use tracing::warn;
 use super::plan::{FlowSchema, Level};
 use super::{Plan, defaults};
 use crate::ApiServer;
-use crate::bootstrap::Seed;
-use crate::registry::{self, Registry, Scope, Served, Tracking, WriteOptions};
 
 static SCHEMAS: &Resource = &kinds::flow_schema::FLOW_SCHEMA;
 static LEVELS: &Resource = &kinds::priority_level_configuration::PRIORITY_LEVEL_CONFIGURATION;
@@ -92,7 +92,7 @@ pub async fn follow(server: Arc<ApiServer>) {
     let (Ok(schemas), Ok(levels)) = (server.registry.served(SCHEMAS), server.registry.served(LEVELS)) else {
         return;
     };
-    let from = server.registry.store.snapshot().revision();
+    let from = server.registry.snapshot().revision();
     let (mut schemas, mut levels) = (schemas.follow(from), levels.follow(from));
     loop {
         if let Err(error) = catch_up(&server).await {
@@ -114,7 +114,7 @@ async fn catch_up(server: &ApiServer) -> Result<(), Error> {
 /// All objects of a resource; one that does not fit its projection is left out and told of.
 fn stored<T: DeserializeOwned>(registry: &Registry, resource: &'static Resource) -> Result<Vec<T>, Error> {
     let served = registry.served(resource)?;
-    let snapshot = registry.store.snapshot();
+    let snapshot = registry.snapshot();
     let read = |bytes: &[u8]| match serde_json::from_slice(bytes) {
         Ok(object) => Some(object),
         Err(error) => {

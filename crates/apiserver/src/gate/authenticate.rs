@@ -8,11 +8,11 @@ use auth::User;
 use auth::authenticate::{Anonymous, Identity, Objects, Refused, x509};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use registry::Registry;
 use tracing::debug;
 
 use super::Gate;
 use crate::pipeline::{ClientCertificate, Peer};
-use crate::registry::Registry;
 
 /// Who makes this request for this path. Credentials that are there and wrong are refused even where anonymous requests
 /// are allowed, so that a client with an expired token learns of it.

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use api::{Error, Resource, Value, kinds};
 use parking_lot::Mutex;
+use registry::watch::{Follower, Read};
+use registry::{Registry, Served};
 use store::{Event, Revision};
 use tracing::warn;
 
 use super::Gate;
 use crate::ApiServer;
-use crate::registry::{Registry, Served};
-use crate::watch::{Follower, Read};
 
 /// What the authorizers must know of.
 static FOLLOWED: [&Resource; 9] = [
@@ -78,7 +78,7 @@ impl Gate {
 
     /// Takes in everything there is; returns the revision this is complete to.
     fn load(&self, registry: &Registry) -> Result<Revision, Error> {
-        let snapshot = registry.store.snapshot();
+        let snapshot = registry.snapshot();
         for resource in FOLLOWED {
             let served = registry.served(resource)?;
             for entry in snapshot.range(&served.prefix, &served.prefix) {

@@ -8,9 +8,9 @@ use api::Error;
 use auth::{Authorizer, ImpersonationMode, User};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
+use registry::Registry;
 
 use super::{AuthorizedSelectors, Gate, attributes};
-use crate::registry::Registry;
 use crate::request::{Query, RequestInfo, unescape};
 
 const USER: HeaderName = HeaderName::from_static("impersonate-user");

@@ -7,7 +7,6 @@ mod admission;
 mod levels;
 mod present;
 mod sizes;
-mod store;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -15,13 +14,13 @@ use std::time::Duration;
 
 use ::metrics::{Counter, Family, Gauge, Histogram, Series, Table, exponential, head, labels, linear, sample};
 use http::Response;
+use registry::StoreMetrics;
 
 use crate::body::Body;
 use crate::request::RequestInfo;
 
 pub use self::admission::Timed;
-pub use self::present::{Present, Stock};
-pub use self::store::{StoreFigures, StoreMetrics};
+pub use self::present::Present;
 
 /// Upper bounds in seconds, upstream's.
 const REQUEST_SECONDS: &[f64] = &[
@@ -66,7 +65,8 @@ pub struct Metrics {
     authorizations: Family<Counter>,
     certificate_expirations: Family<Histogram>,
     handshake_errors: Family<Counter>,
-    pub store: StoreMetrics,
+    /// What the registry asks of the store.
+    pub store: Arc<StoreMetrics>,
 }
 
 /// What is known of requests that ask the same.
@@ -145,7 +145,7 @@ impl Default for Metrics {
                 "[ALPHA] Connections that failed before their first request.",
                 Counter::new,
             ),
-            store: StoreMetrics::default(),
+            store: Arc::default(),
         }
     }
 }

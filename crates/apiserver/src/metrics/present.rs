@@ -1,6 +1,7 @@
 //! What the server knows of itself when it is asked.
 
 use ::metrics::{head, labels, sample};
+use registry::ObjectCount;
 
 use super::levels;
 use crate::fairness::LevelReport;
@@ -9,50 +10,41 @@ use crate::fairness::LevelReport;
 #[derive(Default)]
 pub struct Present {
     pub levels: Vec<LevelReport>,
-    pub stocks: Vec<Stock>,
+    pub object_counts: Vec<ObjectCount>,
     /// What the store takes on its disk.
     pub store_bytes: Option<u64>,
-}
-
-/// How many objects there are of a resource.
-pub struct Stock {
-    pub group: &'static str,
-    pub resource: &'static str,
-    pub objects: usize,
-    /// The changes of them that the store has told of.
-    pub events: u64,
 }
 
 impl Present {
     pub fn write(&self, text: &mut String) {
         levels::write(text, &self.levels);
-        write_stocks(text, &self.stocks);
+        write_object_counts(text, &self.object_counts);
         write_build(text);
     }
 }
 
 /// The same figures under the name that upstream is about to drop and under its new one.
-fn write_stocks(text: &mut String, stocks: &[Stock]) {
+fn write_object_counts(text: &mut String, counts: &[ObjectCount]) {
     let name = "apiserver_storage_objects";
     head(text, name, "gauge", "[STABLE] Stored objects, by resource and group.");
-    for stock in stocks {
-        let full = match stock.group {
-            "" => stock.resource.to_owned(),
-            group => format!("{}.{group}", stock.resource),
+    for count in counts {
+        let full = match count.group {
+            "" => count.resource.to_owned(),
+            group => format!("{}.{group}", count.resource),
         };
-        sample(text, name, &labels(&[("resource", &full)]), stock.objects);
+        sample(text, name, &labels(&[("resource", &full)]), count.objects);
     }
     let name = "apiserver_resource_objects";
     head(text, name, "gauge", "[ALPHA] Stored objects.");
-    for stock in stocks {
-        let labels = labels(&[("group", stock.group), ("resource", stock.resource)]);
-        sample(text, name, &labels, stock.objects);
+    for count in counts {
+        let labels = labels(&[("group", count.group), ("resource", count.resource)]);
+        sample(text, name, &labels, count.objects);
     }
     let name = "apiserver_storage_events_received_total";
     head(text, name, "counter", "[BETA] Changes that the store has told of.");
-    for stock in stocks {
-        let labels = labels(&[("group", stock.group), ("resource", stock.resource)]);
-        sample(text, name, &labels, stock.events);
+    for count in counts {
+        let labels = labels(&[("group", count.group), ("resource", count.resource)]);
+        sample(text, name, &labels, count.events);
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Map, json};
 
 use super::paths::{self, Components};
 use super::{descriptions, types::Types};
-use crate::custom::Customs;
+use registry::Customs;
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
@@ -39,7 +39,7 @@ pub fn document(customs: &Customs, group: &str, version: &str) -> Value {
     let mut found = Map::new();
     for served in customs
         .served()
-        .filter(|served| served.address().0 == group && served.address().1 == version)
+        .filter(|served| (served.resource.group, served.resource.version) == (group, version))
     {
         let Some(custom) = &served.custom else { continue };
         let (definition, version) = (&*custom.definition, custom.version());

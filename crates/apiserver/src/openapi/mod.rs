@@ -20,15 +20,16 @@ use std::io::{Read, Write};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use api::{Error, Reason, Value};
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use flate2::Compression;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use http::{HeaderMap, Response, StatusCode};
+use registry::Customs;
 use serde_json::{Map, json};
 
 use crate::ApiServer;
 use crate::body::Body;
-use crate::custom::Customs;
 use crate::request::Query;
 use crate::respond;
 
@@ -55,11 +56,32 @@ pub struct Forms {
     protobuf: OnceLock<Result<Document, String>>,
 }
 
+/// The documents of the present table of custom resources.
+#[derive(Default)]
+pub struct Documents(ArcSwap<Published>);
+
 /// Documents made from one table of custom resources.
 #[derive(Default)]
-pub struct Published {
+struct Published {
+    customs: Arc<Customs>,
     v3: OnceLock<BTreeMap<String, Forms>>,
     v2: OnceLock<Result<[Document; 2], String>>,
+}
+
+impl Documents {
+    /// What was made from this table, or an empty place for it.
+    fn of(&self, customs: Arc<Customs>) -> Arc<Published> {
+        let known = self.0.load();
+        if Arc::ptr_eq(&known.customs, &customs) {
+            return known.clone();
+        }
+        let fresh = Arc::new(Published {
+            customs,
+            ..Published::default()
+        });
+        self.0.store(fresh.clone());
+        fresh
+    }
 }
 
 /// Every version-3 document of built-in groups by its path below `/openapi/v3/`.
@@ -74,11 +96,11 @@ static BUILT_IN: LazyLock<BTreeMap<String, Forms>> = LazyLock::new(|| {
 });
 
 pub async fn index(server: &ApiServer) -> Response<Body> {
-    let customs = server.registry.customs.load_full();
-    make(&customs, make_v3).await;
+    let published = server.openapi.of(server.registry.customs());
+    make(&published, make_v3).await;
     let mut paths: Map<String, Value> = BUILT_IN
         .iter()
-        .chain(of_customs(&customs))
+        .chain(published.v3())
         .map(|(path, forms)| {
             let url = format!("/openapi/v3/{path}?hash={}", forms.json.hash);
             (path.clone(), json!({ "serverRelativeURL": url }))
@@ -100,15 +122,15 @@ pub async fn document(
     query: &Query,
     headers: &HeaderMap,
 ) -> Option<Result<Response<Body>, Error>> {
-    let customs = server.registry.customs.load_full();
+    let published = server.openapi.of(server.registry.customs());
     let in_protobuf = accepted(headers, &V3_PROTOBUF);
     let wanted = path.to_owned();
-    let made = move |customs: &Customs| {
-        let found = find(customs, &wanted).filter(|_| in_protobuf == Some(true));
+    let made = move |published: &Published| {
+        let found = published.find(&wanted).filter(|_| in_protobuf == Some(true));
         let _ = found.map(Forms::protobuf);
     };
-    make(&customs, made).await;
-    let found = find(&customs, path)?;
+    make(&published, made).await;
+    let found = published.find(path)?;
     let answered = match in_protobuf {
         Some(false) => found.json.answer(headers, "application/json"),
         Some(true) => found
@@ -137,13 +159,12 @@ pub async fn document(
 
 /// Everything at once, as version 2 has it.
 pub async fn v2(server: &ApiServer, headers: &HeaderMap) -> Result<Response<Body>, Error> {
-    let customs = server.registry.customs.load_full();
-    let made = |customs: &Customs| {
-        customs.published.v2.get_or_init(|| v2::documents(customs));
+    let published = server.openapi.of(server.registry.customs());
+    let made = |published: &Published| {
+        let _ = published.v2();
     };
-    make(&customs, made).await;
-    let documents = customs.published.v2.get_or_init(|| v2::documents(&customs));
-    let [json, protobuf] = documents.as_ref().map_err(Error::internal)?;
+    make(&published, made).await;
+    let [json, protobuf] = published.v2().map_err(Error::internal)?;
     match accepted(headers, &V2_PROTOBUF) {
         Some(true) => protobuf.answer(headers, V2_PROTOBUF[0]),
         Some(false) => json.answer(headers, "application/json"),
@@ -151,16 +172,16 @@ pub async fn v2(server: &ApiServer, headers: &HeaderMap) -> Result<Response<Body
     }
 }
 
-fn make_v3(customs: &Customs) {
+fn make_v3(published: &Published) {
     LazyLock::force(&BUILT_IN);
-    of_customs(customs);
+    published.v3();
 }
 
 /// Makes documents where it holds up no other request: the first time takes a moment.
-async fn make(customs: &Arc<Customs>, work: impl FnOnce(&Customs) + Send + 'static) {
-    let customs = customs.clone();
+async fn make(published: &Arc<Published>, work: impl FnOnce(&Published) + Send + 'static) {
+    let published = published.clone();
     // A failure would show again, and be told, when the documents are read.
-    let _ = tokio::task::spawn_blocking(move || work(&customs)).await;
+    let _ = tokio::task::spawn_blocking(move || work(&published)).await;
 }
 
 /// Whether the client takes protobuf first, or JSON; `None` when it takes neither.
@@ -191,21 +212,28 @@ fn not_acceptable(protobuf: &[&str]) -> Error {
     )
 }
 
-fn find<'a>(customs: &'a Customs, path: &str) -> Option<&'a Forms> {
-    BUILT_IN.get(path).or_else(|| of_customs(customs).get(path))
-}
+impl Published {
+    fn find(&self, path: &str) -> Option<&Forms> {
+        BUILT_IN.get(path).or_else(|| self.v3().get(path))
+    }
 
-fn of_customs(customs: &Customs) -> &BTreeMap<String, Forms> {
-    customs.published.v3.get_or_init(|| {
-        let _texts = descriptions::hold();
-        let versions = customs.group_versions();
-        versions
-            .map(|(group, version)| {
-                let document = custom::document(customs, group, version);
-                (path_of(group, version), Forms::new(&document))
-            })
-            .collect()
-    })
+    /// The version-3 documents of custom groups.
+    fn v3(&self) -> &BTreeMap<String, Forms> {
+        self.v3.get_or_init(|| {
+            let _texts = descriptions::hold();
+            let versions = self.customs.group_versions();
+            versions
+                .map(|(group, version)| {
+                    let document = custom::document(&self.customs, group, version);
+                    (path_of(group, version), Forms::new(&document))
+                })
+                .collect()
+        })
+    }
+
+    fn v2(&self) -> Result<&[Document; 2], &String> {
+        self.v2.get_or_init(|| v2::documents(&self.customs)).as_ref()
+    }
 }
 
 impl Forms {

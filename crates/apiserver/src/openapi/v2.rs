@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::{Map, json};
 
 use super::{Document, compressed, custom, descriptions, discovery, hash, protobuf, types};
-use crate::custom::Customs;
+use registry::Customs;
 
 /// What version 2 cannot say.
 const UNKNOWN_IN_V2: [&str; 4] = ["anyOf", "not", "nullable", "oneOf"];

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use admission::Operation;
 use api::{Error, FieldError, Path, Reason, Value, conditions, kinds};
 use http::{Response, StatusCode};
+use registry::{Part, Scope, Served};
 use serde_json::json;
 
 use crate::body::Body;
 use crate::decode::{self, Expected};
-use crate::registry::{Part, Scope, Served, WriteOptions};
+use crate::options;
 use crate::verbs::{Call, success};
 
 pub async fn bind(call: &Call<'_>) -> Result<Response<Body>, Error> {
-    let options = WriteOptions::parse(call.user.clone(), &call.query)?;
+    let options = options::write_options(call.user.clone(), &call.query)?;
     let expected = Expected::named("v1", "Binding", "core/v1.Binding")?;
     let (binding, _) = decode::object(expected, call.headers, &call.body, options.validation)?;
     let pods: &Arc<Served> = call.server.registry.served(&kinds::pod::POD)?;
@@ -29,10 +30,13 @@ pub async fn bind(call: &Call<'_>) -> Result<Response<Body>, Error> {
     let part = Part {
         operation: Operation::Create,
         name: named,
+        subresource: &call.info.subresource,
         object: binding.clone(),
         old_object: Value::Null,
     };
-    let binding = registry.admit_part(call, part, &options).await?;
+    let binding = registry
+        .admit_part(&call.served, call.namespace, part, &options)
+        .await?;
     check_target(&binding["target"])?;
     let node = binding["target"]["name"].as_str().unwrap_or_default();
     let mut change = |pod: &Value| assign(pod, node, &binding);

@@ -4,15 +4,16 @@ use admission::{Lookup, Operation};
 use api::selector::Selector;
 use api::{Error, LabelSelector, Reason, Value, conditions, kinds};
 use http::{Response, StatusCode};
+use registry::{DeleteOptions, Part, Scope, Stored, WriteOptions, check_namespace, check_preconditions};
 use serde::Deserialize;
 
 use crate::body::Body;
 use crate::decode::{self, Expected};
-use crate::registry::{DeleteOptions, Part, Scope, Stored, WriteOptions, check_namespace, check_preconditions};
+use crate::options;
 use crate::verbs::{Call, success};
 
 pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
-    let mut options = WriteOptions::parse(call.user.clone(), &call.query)?;
+    let mut options = options::write_options(call.user.clone(), &call.query)?;
     let expected = Expected::named(version_of(&call.body), "Eviction", "policy/v1.Eviction")?;
     let (mut eviction, _) = decode::object(expected, call.headers, &call.body, options.validation)?;
     check_namespace(&mut eviction, call.served.resource, call.namespace)?;
@@ -23,15 +24,18 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     let part = Part {
         operation: Operation::Create,
         name,
+        subresource: &call.info.subresource,
         object: eviction,
         old_object: Value::Null,
     };
-    let eviction = registry.admit_part(call, part, &options).await?;
+    let eviction = registry
+        .admit_part(&call.served, call.namespace, part, &options)
+        .await?;
     let mut delete = match eviction.get("deleteOptions").filter(|options| options.is_object()) {
         Some(given) => DeleteOptions::deserialize(given).map_err(|error| Error::bad_request(error.to_string()))?,
         None => DeleteOptions::default(),
     };
-    delete.check()?;
+    options::check_delete_options(&delete)?;
     options.dry_run |= delete.is_dry_run();
     if options.dry_run {
         delete.dry_run = vec!["All".to_owned()];

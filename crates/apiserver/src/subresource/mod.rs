@@ -7,13 +7,15 @@ mod token;
 
 use api::{Error, Subresource, Value};
 use http::{Response, StatusCode};
+use registry::remarks::warn;
+use registry::{Scope, Tracking, not_served};
 
 pub use binding::bind;
 
 use crate::body::Body;
 use crate::decode;
-use crate::registry::{self, PatchType, Scope, Tracking};
-use crate::verbs::{Call, method_not_allowed, named, not_served, warn};
+use crate::patch_type::PatchType;
+use crate::verbs::{Call, method_not_allowed, named};
 
 pub async fn run(call: &Call<'_>, name: &str) -> Result<Response<Body>, Error> {
     let Some(subresource) = call.served.resource.subresource(name) else {

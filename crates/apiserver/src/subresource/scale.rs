@@ -4,16 +4,18 @@ use admission::Operation;
 use api::selector::Selector;
 use api::{Error, FieldError, LabelSelector, Path, Reason, Resource, Value};
 use http::{Response, StatusCode};
+use registry::remarks::warn;
+use registry::{Part, Scope, Tracking, WriteOptions};
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::body::Body;
 use crate::decode::{self, Expected};
 use crate::negotiate;
+use crate::patch_type::{PatchType, invalid_patch};
 use crate::patching::check_form;
-use crate::registry::{self, Part, PatchType, Scope, Tracking, WriteOptions, invalid_patch};
 use crate::respond;
-use crate::verbs::{Call, named, warn};
+use crate::verbs::{Call, named};
 
 /// The scale as messages name it.
 static SCALE: Resource = Resource::namespaced("autoscaling", "v1", "Scale", "", "");
@@ -79,10 +81,11 @@ async fn write(
         let part = Part {
             operation: Operation::Update,
             name,
+            subresource: &call.info.subresource,
             object: asked.clone(),
             old_object: scale_of(call, &parent),
         };
-        let admitted = registry.admit_part(call, part, options).await?;
+        let admitted = registry.admit_part(&call.served, call.namespace, part, options).await?;
         if admitted["spec"]["replicas"] != asked["spec"]["replicas"] {
             set_replicas(call, &mut changed, replicas(&admitted)?);
         }

@@ -4,6 +4,7 @@ use admission::{Lookup, Operation};
 use api::{Error, FieldError, Path, Resource, Value, kinds};
 use auth::authenticate::{Bound, TokenSpec};
 use http::{Response, StatusCode};
+use registry::Part;
 use schema::TypeRef;
 use schema::ownership::{self, Filter, Node, Versions, Writer};
 use serde_json::json;
@@ -11,7 +12,6 @@ use serde_json::json;
 use crate::body::Body;
 use crate::decode::{self, Expected};
 use crate::negotiate;
-use crate::registry::Part;
 use crate::respond;
 use crate::verbs::Call;
 
@@ -38,10 +38,15 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     let part = Part {
         operation: Operation::Create,
         name,
+        subresource: &call.info.subresource,
         object: request,
         old_object: Value::Null,
     };
-    let mut request = call.server.registry.admit_part(call, part, &options).await?;
+    let mut request = call
+        .server
+        .registry
+        .admit_part(&call.served, namespace, part, &options)
+        .await?;
     let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(DEFAULT_SECONDS);
     if seconds < MIN_SECONDS {
         return Err(invalid(&request, "may not specify a duration less than 10 minutes"));

@@ -3,7 +3,8 @@
 use api::{Cause, Error, Reason, Value};
 use schema::ownership::{self, ApplyError, Filter, Node, Versions, Writer};
 
-use super::{Scope, Served, Tracking, WriteOptions};
+use crate::options::{Scope, Tracking, WriteOptions};
+use crate::served::Served;
 
 /// Causes of a refused apply.
 const MANAGER_CONFLICT: &str = "FieldManagerConflict";

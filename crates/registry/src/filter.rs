@@ -5,18 +5,11 @@ use std::sync::Arc;
 use api::selector::{Requirement, Selector};
 use bytes::Bytes;
 use memchr::memmem;
-use store::{Event, Revision};
+use store::Event;
 
-use super::Topic;
-use crate::registry::{Served, equal_to, labels_of};
-
-/// What happened from one watcher's point of view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transition {
-    Added = 0,
-    Modified = 1,
-    Deleted = 2,
-}
+use crate::labels::labels_of;
+use crate::served::Served;
+use crate::watch::{Topic, Transition};
 
 /// Selects objects of a resource by key, labels and fields.
 #[derive(Clone)]
@@ -27,27 +20,6 @@ pub struct Filter {
     pub exact: bool,
     pub labels: Selector,
     pub fields: Selector,
-}
-
-impl Transition {
-    /// A frame of a watch that shows the object as it is stored.
-    pub fn json_frame(self, stored: &[u8], revision: Revision) -> Bytes {
-        let mut frame = Vec::with_capacity(stored.len() + 64);
-        frame.extend_from_slice(b"{\"type\":\"");
-        frame.extend_from_slice(self.name().as_bytes());
-        frame.extend_from_slice(b"\",\"object\":");
-        schema::write_with_resource_version(&mut frame, stored, revision);
-        frame.extend_from_slice(b"}\n");
-        frame.into()
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Transition::Added => "ADDED",
-            Transition::Modified => "MODIFIED",
-            Transition::Deleted => "DELETED",
-        }
-    }
 }
 
 impl Filter {
@@ -141,4 +113,12 @@ impl Filter {
             _ => false,
         })
     }
+}
+
+/// The value that a field must have, if the selector names exactly one.
+pub fn equal_to<'a>(fields: &'a Selector, path: &str) -> Option<&'a str> {
+    fields.requirements.iter().find_map(|requirement| match requirement {
+        Requirement::Equals(key, value) if key == path => Some(value.as_str()),
+        _ => None,
+    })
 }

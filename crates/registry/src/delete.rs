@@ -4,16 +4,17 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use admission::Operation;
-use api::{Error, FieldError, Path, Resource, Value};
+use api::{Error, Resource, Value};
 use serde::Deserialize;
 use serde_json::json;
 use store::{Compare, Outcome, Transaction, Write};
 
-use super::create::mark_of;
-use super::metadata::{self, text};
-use super::options::{dry_run_problem, invalid_options, parse_int};
-use super::{MAX_CONFLICT_RETRIES, Registry, Served, Stored, WriteOptions, store_error};
-use crate::request::Query;
+use crate::create::mark_of;
+use crate::errors::store_error;
+use crate::metadata::{self, text};
+use crate::options::WriteOptions;
+use crate::registry::{MAX_CONFLICT_RETRIES, Registry};
+use crate::served::{Served, Stored};
 
 const ORPHAN: &str = "orphan";
 const FOREGROUND: &str = "foregroundDeletion";
@@ -43,38 +44,6 @@ pub enum Deleted {
 }
 
 impl DeleteOptions {
-    /// The options of a request without a body; where there is one, the query says nothing.
-    pub fn of_query(query: &Query) -> Result<DeleteOptions, Error> {
-        let seconds = query.text("gracePeriodSeconds").map(parse_int).transpose()?;
-        let orphan = query.first("orphanDependents");
-        Ok(DeleteOptions {
-            grace_period_seconds: seconds,
-            propagation_policy: query.first("propagationPolicy").map(str::to_owned),
-            orphan_dependents: orphan.map(|_| query.flag("orphanDependents")),
-            dry_run: query.all("dryRun").to_vec(),
-            preconditions: None,
-        })
-    }
-
-    pub fn check(&self) -> Result<(), Error> {
-        let path = Path::new("propagationPolicy");
-        let policy = self.propagation_policy.as_deref();
-        let mut problems = Vec::new();
-        if let (Some(policy), true) = (policy, self.orphan_dependents.is_some()) {
-            let detail = "orphanDependents and deletionPropagation cannot be both set";
-            problems.push(FieldError::invalid(&path, policy, detail));
-        }
-        if let Some(other) = policy.filter(|policy| !matches!(*policy, "Foreground" | "Background" | "Orphan")) {
-            let supported = ["Foreground", "Background", "Orphan", "nil"];
-            problems.push(FieldError::not_supported(&path, other, &supported));
-        }
-        problems.extend(dry_run_problem(&self.dry_run));
-        match problems.is_empty() {
-            true => Ok(()),
-            false => Err(invalid_options("delete", problems)),
-        }
-    }
-
     /// Whether it is left to the kind what becomes of dependents.
     pub fn has_policy(&self) -> bool {
         self.orphan_dependents.is_some() || self.propagation_policy.is_some()

@@ -8,11 +8,15 @@ use api::{Error, FieldError, Reason, Value};
 use bytes::Bytes;
 use store::{Compare, Outcome, Transaction, Write};
 
-use super::create::{mark_of, oddities};
-use super::managers;
-use super::metadata::{self, text};
-use super::{MAX_CONFLICT_RETRIES, Registry, Scope, Served, Stored, WriteOptions, store_error};
-use crate::verbs::warn;
+use crate::allocate::Claims;
+use crate::create::{mark_of, oddities};
+use crate::errors::store_error;
+use crate::managers;
+use crate::metadata::{self, text};
+use crate::options::{Scope, WriteOptions};
+use crate::registry::{MAX_CONFLICT_RETRIES, Registry};
+use crate::remarks::warn;
+use crate::served::{Served, Stored};
 
 const MODIFIED: &str = "the object has been modified; please apply your changes to the latest version and try again";
 
@@ -148,7 +152,7 @@ impl Registry {
             .claim(served.resource, &mut new, Some(old), &*snapshot, dry_run)?;
         let uid = text(&new, "uid").to_owned();
         let gone = is_ready_to_go(&new);
-        let mut released = crate::allocate::Claims::default();
+        let mut released = Claims::default();
         if gone {
             released = self.services.release(served.resource, &new, &*snapshot);
         }

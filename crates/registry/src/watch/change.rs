@@ -7,36 +7,49 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use store::Event;
 
-use super::filter::Transition;
-use crate::negotiate::Wanted;
-use crate::table::IncludeObject;
-
 /// Frames in other forms than stored JSON that an event keeps; watchers that want further ones make their own.
 const MAX_OTHER_FRAMES: usize = 8;
 
 pub struct Change {
     pub event: Event,
-    /// What is stored, as JSON.
+    /// Frames of what is stored as it is, by transition.
     verbatim: [OnceLock<Bytes>; 3],
-    others: Mutex<Vec<(Format, Bytes)>>,
+    others: Mutex<Vec<(FrameForm, Bytes)>>,
 }
 
-/// What decides how a frame looks, beside the event itself.
+/// How an event is rendered, beside what it says. Equal forms of one event are equal bytes.
 #[derive(Clone, Copy)]
-pub struct Format {
+pub struct FrameForm {
     /// Versions of one kind share a ring.
     pub resource: &'static Resource,
-    pub wanted: Wanted,
-    pub include_object: IncludeObject,
     pub transition: Transition,
+    /// Encoding and shape, numbered by whoever makes the frames; nothing here knows what they mean.
+    pub rendering: u32,
 }
 
-impl PartialEq for Format {
-    fn eq(&self, other: &Format) -> bool {
+/// What happened from one watcher's point of view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transition {
+    Added = 0,
+    Modified = 1,
+    Deleted = 2,
+}
+
+impl PartialEq for FrameForm {
+    fn eq(&self, other: &FrameForm) -> bool {
         std::ptr::eq(self.resource, other.resource)
-            && self.wanted == other.wanted
-            && self.include_object == other.include_object
             && self.transition == other.transition
+            && self.rendering == other.rendering
+    }
+}
+
+impl Transition {
+    pub fn name(self) -> &'static str {
+        match self {
+            Transition::Added => "ADDED",
+            Transition::Modified => "MODIFIED",
+            Transition::Deleted => "DELETED",
+        }
     }
 }
 
@@ -49,21 +62,20 @@ impl Change {
         }
     }
 
-    /// The JSON frame for this transition, made on first use.
-    pub fn json_frame(&self, transition: Transition) -> &Bytes {
-        self.verbatim[transition as usize]
-            .get_or_init(|| transition.json_frame(self.bytes(transition), self.event.revision))
+    /// The frame that shows the object as it is stored, made on first use and shared by all watchers.
+    pub fn verbatim_frame(&self, transition: Transition, make: impl FnOnce() -> Bytes) -> &Bytes {
+        self.verbatim[transition as usize].get_or_init(make)
     }
 
     /// The frame in some other form, made on first use and shared by all who want the same.
-    pub fn frame(&self, format: Format, make: impl FnOnce() -> Bytes) -> Bytes {
+    pub fn frame(&self, form: FrameForm, make: impl FnOnce() -> Bytes) -> Bytes {
         let mut others = self.others.lock();
-        if let Some((_, frame)) = others.iter().find(|(known, _)| *known == format) {
+        if let Some((_, frame)) = others.iter().find(|(known, _)| *known == form) {
             return frame.clone();
         }
         let frame = make();
         if others.len() < MAX_OTHER_FRAMES {
-            others.push((format, frame.clone()));
+            others.push((form, frame.clone()));
         }
         frame
     }

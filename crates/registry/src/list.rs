@@ -1,29 +1,20 @@
-//! Lists: pages that pin one revision, and whole collections streamed from a snapshot.
+//! Lists: what is asked for, pages that pin one revision, and the snapshot that whole collections are read from.
 
-use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use api::selector::{self, Requirement, Selector};
-use api::{Error, FieldError, Path, Reason, Resource, Value};
+use api::selector::{Requirement, Selector};
+use api::{Error, Reason, Resource, Value};
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
-use bytes::Bytes;
-use http_body::Frame;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::{Entry, Revision, Snapshot, StoreError};
 
-use super::options::{invalid_options, parse_int};
-use super::{Registry, Served, store_error};
-use crate::body::BoxError;
-use crate::request::Query;
-use crate::watch::Filter;
-
-/// Streamed lists are sent in chunks of about this size, so that a large list costs little memory.
-const CHUNK_BYTES: usize = 128 * 1024;
+use crate::errors::store_error;
+use crate::filter::{Filter, equal_to};
+use crate::registry::Registry;
+use crate::served::Served;
 
 /// What a list or the start of a watch asks for.
 pub struct ListRequest {
@@ -33,6 +24,19 @@ pub struct ListRequest {
     /// `resourceVersionMatch=Exact`.
     pub exact: bool,
     continuation: Option<Continuation>,
+}
+
+/// What a client asks of a list, whichever resource it is of.
+#[derive(Default)]
+pub struct ListOptions {
+    pub labels: Selector,
+    /// Checked by [`check_fields`].
+    pub fields: Selector,
+    pub limit: usize,
+    pub resource_version: Option<Revision>,
+    /// `resourceVersionMatch=Exact`.
+    pub exact: bool,
+    pub continuation: Option<Continuation>,
 }
 
 /// Where the next page begins. Opaque to clients.
@@ -51,50 +55,34 @@ pub struct Page {
 }
 
 impl ListRequest {
-    pub fn parse(
+    /// A list of a namespace's objects, of those of all namespaces, or of one object.
+    pub fn new(
         registry: &Registry,
         served: &Arc<Served>,
         namespace: &str,
         name: &str,
-        query: &Query,
+        options: ListOptions,
     ) -> Result<ListRequest, Error> {
-        // What is no number is refused before anything is understood; a negative limit is none.
-        let limit = query.text("limit").map(parse_int).transpose()?.unwrap_or(0);
-        let limit = usize::try_from(limit).unwrap_or(0);
-        query.text("timeoutSeconds").map(parse_int).transpose()?;
-        let labels = selector::parse_labels(query.first("labelSelector").unwrap_or_default())
-            .map_err(|error| Error::bad_request(error.to_string()))?;
-        let mut fields = selector::parse_fields(query.first("fieldSelector").unwrap_or_default())
-            .map_err(|error| Error::bad_request(error.to_string()))?;
-        check_fields(served, &fields)?;
-        check_options(query)?;
+        let mut fields = options.fields;
         let (key, exact_key) = key_range(registry, served, namespace, name, &fields)?;
         if exact_key {
             fields
                 .requirements
                 .retain(|requirement| !is_in_key(requirement, served, &key));
         }
-        let continuation = query.text("continue").map(Continuation::decode).transpose()?;
-        let resource_version = query.text("resourceVersion").map(revision).transpose()?;
-        let exact = query.text("resourceVersionMatch") == Some("Exact");
-        if continuation.is_some() && resource_version.is_some_and(|revision| revision > 0) {
-            return Err(Error::bad_request(
-                "specifying resource version is not allowed when using continue",
-            ));
-        }
         let filter = Filter {
             served: served.clone(),
             key,
             exact: exact_key,
-            labels,
+            labels: options.labels,
             fields,
         };
         Ok(ListRequest {
             filter,
-            limit,
-            resource_version,
-            exact,
-            continuation,
+            limit: options.limit,
+            resource_version: options.resource_version,
+            exact: options.exact,
+            continuation: options.continuation,
         })
     }
 
@@ -190,81 +178,6 @@ pub fn list_metadata(page: &Page) -> Value {
     metadata
 }
 
-/// A JSON list assembled from stored bytes while it is sent.
-pub struct ListBody {
-    snapshot: Arc<dyn Snapshot>,
-    filter: Filter,
-    pending: VecDeque<Bytes>,
-    next_key: Option<String>,
-    fetched: usize,
-    returned: usize,
-}
-
-impl ListBody {
-    pub fn new(snapshot: Arc<dyn Snapshot>, filter: Filter) -> ListBody {
-        let resource = filter.served.resource;
-        let head = format!(
-            "{{\"kind\":\"{}List\",\"apiVersion\":\"{}\",\"metadata\":{{\"resourceVersion\":\"{}\"}},\"items\":[",
-            resource.kind,
-            resource.api_version(),
-            snapshot.revision(),
-        );
-        let next_key = Some(filter.key.clone());
-        ListBody {
-            snapshot,
-            filter,
-            pending: VecDeque::from([head.into()]),
-            next_key,
-            fetched: 0,
-            returned: 0,
-        }
-    }
-
-    fn fill(&mut self) {
-        let Some(from) = self.next_key.take() else { return };
-        let mut chunk = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 4);
-        for entry in self.snapshot.range(&self.filter.key, &from) {
-            if chunk.len() >= CHUNK_BYTES {
-                self.next_key = Some(entry.key.to_string());
-                break;
-            }
-            self.fetched += 1;
-            if !self.filter.covers_key(&entry.key) || !(self.filter.is_trivial() || self.filter.matches(&entry.value)) {
-                continue;
-            }
-            if self.returned > 0 {
-                chunk.push(b',');
-            }
-            self.returned += 1;
-            schema::write_with_resource_version(&mut chunk, &entry.value, entry.mod_revision);
-        }
-        if self.next_key.is_none() {
-            chunk.extend_from_slice(b"]}");
-        }
-        self.pending.push_back(chunk.into());
-    }
-}
-
-/// Also a client that goes away early has had a list.
-impl Drop for ListBody {
-    fn drop(&mut self) {
-        self.filter.served.figures().listed(self.fetched, self.returned);
-    }
-}
-
-impl http_body::Body for ListBody {
-    type Data = Bytes;
-    type Error = BoxError;
-
-    fn poll_frame(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        let this = self.get_mut();
-        if this.pending.is_empty() {
-            this.fill();
-        }
-        Poll::Ready(this.pending.pop_front().map(|chunk| Ok(Frame::data(chunk))))
-    }
-}
-
 impl Continuation {
     fn encode(&self) -> String {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
@@ -294,59 +207,6 @@ impl Continuation {
     }
 }
 
-/// Combinations of options that mean nothing.
-fn check_options(query: &Query) -> Result<(), Error> {
-    let matching = query.text("resourceVersionMatch");
-    let path = Path::new("resourceVersionMatch");
-    let mut problems = Vec::new();
-    let mut forbid = |detail: &str| problems.push(FieldError::forbidden(&path, detail));
-    let initial = query.text("sendInitialEvents").is_some();
-    let continues = "resourceVersionMatch is forbidden when continue is provided";
-    if query.flag("watch") {
-        if initial && matching != Some("NotOlderThan") {
-            forbid("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan");
-        }
-        if let Some(matching) = matching {
-            if !initial {
-                forbid("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided");
-            }
-            if query.text("continue").is_some() {
-                forbid(continues);
-            }
-            if matching != "NotOlderThan" {
-                problems.push(FieldError::not_supported(&path, matching, &["NotOlderThan"]));
-            }
-        }
-    } else {
-        if let Some(matching) = matching {
-            if query.text("resourceVersion").is_none() {
-                forbid("resourceVersionMatch is forbidden unless resourceVersion is provided");
-            }
-            if query.text("continue").is_some() {
-                forbid(continues);
-            }
-            if matching == "Exact" && query.text("resourceVersion") == Some("0") {
-                forbid("resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"");
-            }
-            if !["Exact", "NotOlderThan"].contains(&matching) {
-                problems.push(FieldError::not_supported(
-                    &path,
-                    matching,
-                    &["Exact", "NotOlderThan", ""],
-                ));
-            }
-        }
-        if initial {
-            let path = Path::new("sendInitialEvents");
-            problems.push(FieldError::forbidden(&path, "sendInitialEvents is forbidden for list"));
-        }
-    }
-    match problems.is_empty() {
-        true => Ok(()),
-        false => Err(invalid_options("list", problems)),
-    }
-}
-
 /// The page's revision is gone: the client may go on with a fresh token, at the price of consistency.
 fn expired_page(registry: &Registry, continuation: &Continuation) -> Error {
     let fresh = Continuation {
@@ -364,7 +224,8 @@ fn expired_page(registry: &Registry, continuation: &Continuation) -> Error {
     error
 }
 
-fn check_fields(served: &Served, fields: &Selector) -> Result<(), Error> {
+/// Whether objects of a resource can be selected by these fields.
+pub fn check_fields(served: &Served, fields: &Selector) -> Result<(), Error> {
     for path in fields.requirements.iter().map(Requirement::key) {
         if served.field(&Value::Null, path).is_none() {
             let message = match has_own_fields(served.resource) {
@@ -433,21 +294,4 @@ fn is_in_key(requirement: &Requirement, served: &Served, key: &str) -> bool {
         Requirement::Equals(path, value) if path == "metadata.namespace" => namespace == Some(value),
         _ => false,
     }
-}
-
-/// The value that a field must have, if the selector names exactly one.
-pub fn equal_to<'a>(fields: &'a Selector, path: &str) -> Option<&'a str> {
-    fields.requirements.iter().find_map(|requirement| match requirement {
-        Requirement::Equals(key, value) if key == path => Some(value.as_str()),
-        _ => None,
-    })
-}
-
-fn revision(text: &str) -> Result<u64, Error> {
-    text.parse().map_err(|_| {
-        Error::bad_request(format!(
-            "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: \
-             invalid syntax"
-        ))
-    })
 }

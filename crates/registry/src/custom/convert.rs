@@ -7,12 +7,10 @@ use std::time::Duration;
 use api::custom::Conversion;
 use api::{Error, Value};
 use bytes::Bytes;
-use client::Webhook;
+use client::{ServiceResolver, Webhook};
 use parking_lot::Mutex;
 use serde_json::json;
 use tokio::runtime::{Handle, RuntimeFlavor};
-
-use crate::ApiServer;
 
 /// How long a webhook may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -36,7 +34,7 @@ pub enum Converter {
 pub struct Hook {
     webhook: Result<Webhook, String>,
     speaks: bool,
-    server: Weak<ApiServer>,
+    services: Weak<dyn ServiceResolver>,
     remembered: Mutex<HashMap<Remembered, Value>>,
 }
 
@@ -44,7 +42,7 @@ pub struct Hook {
 type Remembered = (String, String, String);
 
 impl Converter {
-    pub fn new(conversion: &Conversion, server: &Weak<ApiServer>) -> Converter {
+    pub fn new(conversion: &Conversion, services: &Weak<dyn ServiceResolver>) -> Converter {
         let config = match conversion {
             Conversion::Rename => return Converter::Rename,
             Conversion::Webhook(config) => config,
@@ -58,7 +56,7 @@ impl Converter {
         Converter::Webhook(Box::new(Hook {
             webhook: Webhook::new(&config["clientConfig"]).map_err(|error| error.to_string()),
             speaks: versions.is_some_and(|versions| versions.iter().any(speaks)),
-            server: server.clone(),
+            services: services.clone(),
             remembered: Mutex::default(),
         }))
     }
@@ -121,7 +119,7 @@ impl Hook {
         if !self.speaks {
             return Err("the webhook's conversionReviewVersions do not include \"v1\"".to_owned());
         }
-        let server = self.server.upgrade().ok_or("the server is shutting down")?;
+        let services = self.services.upgrade().ok_or("the server is shutting down")?;
         let uid = uuid::Uuid::new_v4().to_string();
         let review = format!(
             "{{\"kind\":\"ConversionReview\",\"apiVersion\":\"apiextensions.k8s.io/v1\",\"request\":{{\"uid\":\"{uid}\",\
@@ -129,9 +127,7 @@ impl Hook {
             json!(api_version),
             texts.join(","),
         );
-        let lookup = server.registry.lookup();
-        let services = admission::Services(&lookup);
-        let call = webhook.post(&services, Bytes::from(review), TIMEOUT);
+        let call = webhook.post(&*services, Bytes::from(review), TIMEOUT);
         let handle = Handle::try_current().map_err(|error| error.to_string())?;
         if handle.runtime_flavor() == RuntimeFlavor::CurrentThread {
             return Err("conversion webhooks need a runtime with several threads".to_owned());

@@ -1,18 +1,18 @@
-//! Patches in their four forms.
+//! The forms that a patch can have, and what each makes of an object.
 
 use api::{Error, FieldError, Path, Reason, Resource, Value};
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use schema::PatchError;
 
-use super::{Served, managers};
+use registry::{Served, forgotten_managers};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchType {
     Json,
     Merge,
     Strategic,
-    /// Server-side apply; see `managers`.
+    /// Server-side apply; see [`registry::apply`].
     Apply,
 }
 
@@ -61,7 +61,7 @@ impl PatchType {
         };
         // An empty list of managers asks to forget them; normal form would drop it.
         if fields.get("metadata").and_then(|meta| meta.get("managedFields")) == Some(&Value::Array(Vec::new())) {
-            fields["metadata"]["managedFields"] = managers::forgotten_managers();
+            fields["metadata"]["managedFields"] = forgotten_managers();
         }
         for identity in ["apiVersion", "kind"] {
             fields.insert(identity.to_owned(), object[identity].clone());

@@ -8,11 +8,14 @@ use admission::{Attributes, Operation};
 use api::{Error, Reason, Resource, Value};
 use store::{Compare, Outcome, Transaction, Write};
 
-use super::managers;
-use super::metadata::{self, text};
-use super::{MAX_CONFLICT_RETRIES, Registry, Scope, Served, Stored, WriteOptions, store_error};
 use crate::allocate::{Claims, Services};
-use crate::verbs::warn;
+use crate::errors::store_error;
+use crate::managers;
+use crate::metadata::{self, text};
+use crate::options::{Scope, WriteOptions};
+use crate::registry::{MAX_CONFLICT_RETRIES, Registry};
+use crate::remarks::warn;
+use crate::served::{Served, Stored};
 
 /// How long events are kept, as upstream does by default.
 const EVENT_TTL: Duration = Duration::from_secs(3600);
@@ -111,7 +114,7 @@ impl Registry {
     }
 
     /// A complete object of the server's own making, without asking admission.
-    pub fn prepare_seed(&self, served: &Served, mut value: Value, namespace: &str) -> Result<Value, Error> {
+    pub(crate) fn prepare_seed(&self, served: &Served, mut value: Value, namespace: &str) -> Result<Value, Error> {
         value["apiVersion"] = served.api_version().into();
         value["kind"] = served.resource.kind.into();
         metadata::fill_new(&mut value, served.resource, namespace)?;
@@ -126,7 +129,7 @@ impl Registry {
     }
 
     /// Fills in defaults and restores the normal form.
-    pub(super) fn complete(&self, served: &Served, value: &mut Value) -> Result<(), Error> {
+    pub(crate) fn complete(&self, served: &Served, value: &mut Value) -> Result<(), Error> {
         if let Some(custom) = &served.custom {
             custom.version().normalize(value)?;
             custom.version().complete(value);

@@ -2,18 +2,20 @@
 //! definitions that go.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use api::custom::{CLEANUP_FINALIZER, Definition, naming};
 use api::{Error, Reason, Value, kinds};
+use client::ServiceResolver;
 use store::Revision;
 use tracing::warn;
 
-use super::Customs;
-use crate::ApiServer;
-use crate::registry::{DeleteOptions, Scope, Served, Stored, WriteOptions};
-use crate::watch::Hub;
+use crate::customs::{Customs, Surroundings};
+use crate::delete::DeleteOptions;
+use crate::options::{Scope, WriteOptions};
+use crate::registry::Registry;
+use crate::served::{Served, Stored};
 
 /// How long the objects of a deleted definition get to go before they are looked at again, and how soon a write that
 /// failed is tried again.
@@ -26,9 +28,10 @@ struct Known {
     parsed: Arc<Definition>,
 }
 
-struct Controller {
-    server: Arc<ApiServer>,
-    hub: Arc<Hub>,
+struct Controller<F> {
+    registry: Arc<Registry>,
+    /// Called after the table of custom resources was replaced.
+    changed: F,
     served: Arc<Served>,
     options: WriteOptions,
     known: HashMap<String, Known>,
@@ -36,23 +39,25 @@ struct Controller {
     read: HashMap<String, (Revision, Value)>,
 }
 
-/// Serves what the definitions say, for ever. The table is complete before this returns its task.
-pub async fn follow(server: Arc<ApiServer>, hub: Arc<Hub>) -> Result<impl Future<Output = ()> + Send, Error> {
-    let served = server
-        .registry
+/// Serves what the definitions say, for ever. The table is complete before this returns its task; `changed` is called
+/// whenever it is replaced.
+pub async fn follow_definitions<F: Fn() + Send + Sync>(
+    registry: Arc<Registry>,
+    changed: F,
+) -> Result<impl Future<Output = ()> + Send, Error> {
+    let served = registry
         .served(&kinds::custom_resource_definition::CUSTOM_RESOURCE_DEFINITION)?
         .clone();
     let mut controller = Controller {
-        server,
-        hub,
+        registry,
+        changed,
         served,
         options: WriteOptions::of_controller("kube-apiserver"),
         known: HashMap::new(),
         read: HashMap::new(),
     };
-    let mut follower = controller
-        .served
-        .follow(controller.server.registry.store.snapshot().revision());
+    let from = controller.registry.snapshot().revision();
+    let mut follower = controller.served.follow(from);
     let mut unfinished = controller.sync().await;
     Ok(async move {
         loop {
@@ -65,7 +70,7 @@ pub async fn follow(server: Arc<ApiServer>, hub: Arc<Hub>) -> Result<impl Future
     })
 }
 
-impl Controller {
+impl<F: Fn() + Send + Sync> Controller<F> {
     /// Brings everything up to date with the stored definitions. Returns whether something is left to do without
     /// another change of a definition.
     async fn sync(&mut self) -> bool {
@@ -106,7 +111,7 @@ impl Controller {
     }
 
     fn read_all(&mut self) {
-        let snapshot = self.server.registry.store.snapshot();
+        let snapshot = self.registry.snapshot();
         let mut read = HashMap::new();
         for entry in snapshot.range(&self.served.prefix, &self.served.prefix) {
             let name = entry.key[self.served.prefix.len()..].to_owned();
@@ -158,8 +163,18 @@ impl Controller {
         }
     }
 
+    fn surroundings(&self) -> Surroundings<'_> {
+        let services: Weak<dyn ServiceResolver> = Arc::downgrade(&self.registry) as Weak<dyn ServiceResolver>;
+        Surroundings {
+            hub: &self.registry.hub,
+            root: self.registry.root(),
+            metrics: &self.registry.metrics,
+            services,
+        }
+    }
+
     fn publish(&self, definitions: Vec<Arc<Definition>>) {
-        let registry = &self.server.registry;
+        let registry = &self.registry;
         let before = registry.customs.load_full();
         let unchanged = before.definitions.len() == definitions.len()
             && before
@@ -170,10 +185,10 @@ impl Controller {
         if unchanged {
             return;
         }
-        let after = Arc::new(Customs::new(definitions, &before, &self.hub, &self.server));
+        let after = Arc::new(Customs::new(definitions, &before, &self.surroundings()));
         registry.customs.store(after.clone());
         before.retire_missing(&after);
-        self.server.aggregation.customs_changed();
+        (self.changed)();
     }
 
     async fn write_status(&self, name: &str, status: Value) -> Result<(), Error> {
@@ -182,7 +197,7 @@ impl Controller {
             changed["status"] = status.clone();
             Ok(changed)
         };
-        let registry = &self.server.registry;
+        let registry = &self.registry;
         let written = registry
             .update(&self.served, "", name, Scope::Status, &self.options, &mut change)
             .await;
@@ -197,7 +212,7 @@ impl Controller {
 
     /// Deletes the objects of a definition that goes, then lets the definition go. Returns whether nothing is left.
     async fn clean_up(&self, definition: &Arc<Definition>) -> Result<bool, Error> {
-        let registry = &self.server.registry;
+        let registry = &self.registry;
         let Some((_, value)) = self.read.get(&definition.name) else {
             return Ok(true);
         };
@@ -244,7 +259,7 @@ impl Controller {
 
     /// Deletes what is there; returns how many objects still are.
     async fn delete_objects(&self, definition: &Arc<Definition>) -> Result<usize, Error> {
-        let registry = &self.server.registry;
+        let registry = &self.registry;
         let Some(at) = definition
             .versions
             .iter()
@@ -252,16 +267,8 @@ impl Controller {
         else {
             return Ok(0);
         };
-        let custom = super::Custom::new(definition.clone(), at, &Arc::downgrade(&self.server));
-        let row = super::row::row(definition, &definition.versions[at]);
-        let served = Arc::new(Served::of_custom(
-            row,
-            custom,
-            &self.hub,
-            registry.root(),
-            &self.server.metrics.store,
-        ));
-        let snapshot = registry.store.latest().await.map_err(crate::registry::store_error)?;
+        let served = self.surroundings().serve(definition, at);
+        let snapshot = registry.latest().await?;
         let keys: Vec<String> = snapshot
             .range(&served.prefix, &served.prefix)
             .map(|entry| entry.key[served.prefix.len()..].to_owned())
@@ -274,7 +281,7 @@ impl Controller {
                 _ => {}
             }
         }
-        let snapshot = registry.store.latest().await.map_err(crate::registry::store_error)?;
+        let snapshot = registry.latest().await?;
         Ok(snapshot.range(&served.prefix, &served.prefix).count())
     }
 }

@@ -1,6 +1,5 @@
 //! What admission may read: the server's own state.
 
-use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -10,56 +9,22 @@ use admission::{Attributes, Lookup, Operation};
 use api::kinds::namespace::NAMESPACE;
 use api::{Error, Fields, Resource, Value, kinds};
 use async_trait::async_trait;
-use auth::User;
+use client::ServiceResolver;
 use client::destination::{DestinationError, Origin};
-use parking_lot::RwLock;
 use serde_json::json;
-use store::{Entry, Revision};
 
-use crate::request::Query;
-use crate::resolve::ResourceRequest;
-use crate::verbs::Call;
-
-use super::{Registry, Served, Stored, WriteOptions};
-
-/// How many decoded objects are kept, and how long their encoded form may be.
-const MAX_DECODED: usize = 256;
-const MAX_DECODED_BYTES: usize = 4 << 10;
-
-/// Objects that nearly every request asks for, its namespace above all, as they were decoded last.
-#[derive(Default)]
-pub(super) struct Decoded(RwLock<HashMap<DecodedKey, (Revision, Arc<Value>)>>);
-
-/// A resource, by where its row is, and the key of an object.
-type DecodedKey = (usize, Arc<str>);
-
-impl Decoded {
-    fn get(&self, served: &Served, entry: Arc<Entry>) -> Option<Arc<Value>> {
-        // The versions of a resource share their keys, but not what is decoded.
-        let key = (super::row(served.resource), entry.key.clone());
-        if let Some((revision, value)) = self.0.read().get(&key)
-            && *revision == entry.mod_revision
-        {
-            return Some(value.clone());
-        }
-        let (revision, bytes) = (entry.mod_revision, entry.value.len());
-        let value = Arc::new(Stored::from(entry).value(served).ok()?);
-        if bytes <= MAX_DECODED_BYTES {
-            let mut kept = self.0.write();
-            if kept.len() >= MAX_DECODED {
-                kept.clear();
-            }
-            kept.insert(key, (revision, value.clone()));
-        }
-        Some(value)
-    }
-}
+use crate::labels::labels_of;
+use crate::options::WriteOptions;
+use crate::registry::Registry;
+use crate::remarks;
+use crate::served::{Served, Stored};
 
 /// The body of a subresource, and what it was before if it could be read.
 pub struct Part<'a> {
     pub operation: Operation,
     /// Of the object that it belongs to.
     pub name: &'a str,
+    pub subresource: &'a str,
     pub object: Value,
     pub old_object: Value,
 }
@@ -68,28 +33,17 @@ pub struct Part<'a> {
 pub struct StoreLookup<'a>(&'a Registry);
 
 impl Registry {
-    /// Asks admission whether a user may connect to an object.
-    pub async fn admit_connect(
+    /// Asks admission about a subresource whose body is an object of another kind than the resource, or about a
+    /// connection with its options as the object; what came of it.
+    pub async fn admit_part(
         &self,
-        request: &ResourceRequest<'_>,
-        user: &Arc<User>,
-        query: &Query,
-    ) -> Result<(), Error> {
-        let (served, info) = (request.served(), request.info());
-        let options = WriteOptions::internal(user.clone());
-        let place = (request.namespace(), info.name.as_str());
-        let mut attributes = self.attributes(served, Operation::Connect, &options, place);
-        attributes.subresource.clone_from(&info.subresource);
-        attributes.object = connect_options(served.resource, &info.subresource, query);
-        self.admission.mutate(&mut attributes, &self.lookup()).await?;
-        self.admission.validate(&attributes, &self.lookup()).await
-    }
-
-    /// Asks admission about a subresource whose body is an object of another kind than the resource; what came of it.
-    pub async fn admit_part(&self, call: &Call<'_>, part: Part<'_>, options: &WriteOptions) -> Result<Value, Error> {
-        let info = call.info;
-        let mut attributes = self.attributes(&call.served, part.operation, options, (call.namespace, part.name));
-        attributes.subresource.clone_from(&info.subresource);
+        served: &Served,
+        namespace: &str,
+        part: Part<'_>,
+        options: &WriteOptions,
+    ) -> Result<Value, Error> {
+        let mut attributes = self.attributes(served, part.operation, options, (namespace, part.name));
+        part.subresource.clone_into(&mut attributes.subresource);
         attributes.object = part.object;
         attributes.old_object = part.old_object;
         self.admission.mutate(&mut attributes, &self.lookup()).await?;
@@ -101,7 +55,7 @@ impl Registry {
         StoreLookup(self)
     }
 
-    pub(super) fn attributes(
+    pub(crate) fn attributes(
         &self,
         served: &Served,
         operation: Operation,
@@ -124,7 +78,7 @@ impl Registry {
             old_object: Value::Null,
             dry_run: options.dry_run,
             options: operation_options(operation, options),
-            remarks: crate::remarks::current(),
+            remarks: remarks::current(),
             reinvocation: Default::default(),
         }
     }
@@ -143,38 +97,6 @@ fn operation_options(operation: Operation, options: &WriteOptions) -> Value {
         given["dryRun"] = json!(["All"]);
     }
     given
-}
-
-/// What a connection is asked for, as the object that admission sees: `PodExecOptions` and the like.
-fn connect_options(resource: &Resource, subresource: &str, query: &Query) -> Value {
-    let body = resource.subresource(subresource).and_then(|found| found.body);
-    let Some((group, version, kind)) = body else {
-        return Value::Null;
-    };
-    let api_version = if group.is_empty() {
-        version.to_owned()
-    } else {
-        format!("{group}/{version}")
-    };
-    let mut object = json!({"kind": kind, "apiVersion": api_version});
-    for flag in ["stdin", "stdout", "stderr", "tty"] {
-        if query.first(flag).is_some() && query.flag(flag) {
-            object[flag] = true.into();
-        }
-    }
-    for text in ["container", "path"] {
-        if let Some(value) = query.text(text) {
-            object[text] = value.into();
-        }
-    }
-    if !query.all("command").is_empty() {
-        object["command"] = json!(query.all("command"));
-    }
-    let ports: Vec<i64> = query.all("ports").iter().filter_map(|port| port.parse().ok()).collect();
-    if !ports.is_empty() {
-        object["ports"] = json!(ports);
-    }
-    object
 }
 
 impl StoreLookup<'_> {
@@ -222,7 +144,7 @@ impl Lookup for StoreLookup<'_> {
             .store
             .snapshot()
             .get(&self.0.key(&served, namespace, name).ok()?)?;
-        Some(super::labels_of(&entry.value)?.into_iter().collect())
+        Some(labels_of(&entry.value)?.into_iter().collect())
     }
 
     fn list(&self, resource: &'static Resource, namespace: &str) -> Vec<Value> {
@@ -305,5 +227,16 @@ impl Lookup for StoreLookup<'_> {
             tokio::time::sleep(SOON_PAUSE).await;
         }
         self.get(resource, namespace, name)
+    }
+}
+
+/// Webhooks that convert custom resources are reached like those that admission calls.
+impl ServiceResolver for Registry {
+    fn resolve(&self, namespace: &str, name: &str, port: u16) -> Result<(String, u16), String> {
+        admission::Services(&self.lookup()).resolve(namespace, name, port)
+    }
+
+    fn check(&self, address: SocketAddr, origin: Origin) -> Result<(), DestinationError> {
+        self.lookup().check_destination(address, origin)
     }
 }

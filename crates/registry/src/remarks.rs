@@ -20,3 +20,11 @@ pub async fn collect<T>(remarks: Arc<Remarks>, request: impl Future<Output = T>)
 pub fn current() -> Arc<Remarks> {
     REMARKS.try_with(Arc::clone).unwrap_or_default()
 }
+
+/// Warnings that belong to the answer, whatever becomes of the request.
+pub fn warn(warnings: Vec<String>) {
+    if !warnings.is_empty() {
+        let remarks = current();
+        warnings.into_iter().for_each(|warning| remarks.warn(warning));
+    }
+}

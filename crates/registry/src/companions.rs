@@ -1,42 +1,19 @@
 //! Objects that change together with another one: a quota with what is charged to it.
 
 use std::borrow::Cow;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use admission::{Attributes, Companion};
 use api::Error;
 use store::{Compare, Transaction, Write};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::MutexGuard;
 
-use super::Registry;
-use super::metadata::text;
-
-/// How many namespaces may be charged at a time; more share a turn.
-const TURNS: usize = 64;
-
-/// Requests that would change the same companions take turns. The conditions of their transactions are what makes
-/// them safe; without turns most of them would fail there and be tried again.
-pub struct Turns(Vec<Mutex<()>>);
-
-impl Default for Turns {
-    fn default() -> Turns {
-        Turns((0..TURNS).map(|_| Mutex::new(())).collect())
-    }
-}
-
-impl Turns {
-    fn of(&self, namespace: &str) -> &Mutex<()> {
-        let mut hasher = DefaultHasher::new();
-        namespace.hash(&mut hasher);
-        let place = usize::try_from(hasher.finish()).unwrap_or(0) % TURNS;
-        &self.0[place]
-    }
-}
+use crate::metadata::text;
+use crate::registry::Registry;
 
 impl Registry {
     /// What must change together with the object. The turn is taken only when there is something, and is to be held
     /// until that is written.
-    pub(super) async fn accompany<'a>(
+    pub(crate) async fn accompany<'a>(
         &'a self,
         attributes: &Attributes,
         turn: &mut Option<MutexGuard<'a, ()>>,
@@ -45,12 +22,12 @@ impl Registry {
         if companions.is_empty() || turn.is_some() || attributes.dry_run {
             return Ok(companions);
         }
-        *turn = Some(self.turns.of(&attributes.namespace).lock().await);
+        *turn = Some(self.turns.of_namespace(&attributes.namespace).lock().await);
         // Those who went first have changed what was just read.
         self.admission.companions(attributes, &self.lookup())
     }
 
-    pub(super) fn add_companions(
+    pub(crate) fn add_companions(
         &self,
         companions: Vec<Companion>,
         transaction: &mut Transaction,

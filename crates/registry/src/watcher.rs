@@ -1,47 +1,56 @@
-//! A watch as a response body: initial events, then the ring, bookmarks in between, until the timeout.
+//! One watch: first what is there, then what changes, with bookmarks in between, until its time is over.
+//!
+//! It yields events; how they are framed and sent is the business of whoever asked.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::metrics::{Histogram, Series};
 use api::{Error, Reason};
-use bytes::Bytes;
-use futures_util::stream::{self, Stream};
-use store::{EventStream, Revision, Snapshot, Store, StoreError};
+use store::{Entry, EventStream, Revision, Snapshot, StoreError};
 use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, sleep_until};
 
-use super::filter::{Filter, Transition};
-use super::{Change, Follower, Read, Ring};
-use crate::body::BoxError;
-use crate::respond::FrameEncoder;
+use crate::errors::store_error;
+use crate::filter::Filter;
+use crate::registry::Registry;
+use crate::watch::{Change, Follower, Read, Transition};
 
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// Initial events are sent in chunks of about this size.
-const CHUNK_BYTES: usize = 64 * 1024;
+/// Initial events come in batches of about this many bytes of stored objects.
+const BATCH_BYTES: usize = 64 * 1024;
 
 pub struct WatchRequest {
     pub filter: Filter,
-    pub encoder: FrameEncoder,
     /// `None` begins with the current state as ADDED events.
     pub after: Option<Revision>,
     pub bookmarks: bool,
     /// Ends the initial events with the annotated bookmark.
     pub announce_initial_end: bool,
     pub timeout: Duration,
-    /// Counts what is sent, by its bytes.
-    pub sent: Arc<Series<Histogram>>,
     /// Ends the watch when what it watches is no longer served as it was.
     pub retired: Option<Receiver<bool>>,
 }
 
-struct Watcher {
+/// What a watcher is told.
+pub enum WatchEvent {
+    /// An object of the initial state.
+    Initial(Arc<Entry>),
+    Change(Transition, Arc<Change>),
+    /// How far the watch has come; `ends_initial` is true for the one after the initial state.
+    Bookmark {
+        revision: Revision,
+        ends_initial: bool,
+    },
+    /// The last event: the watch cannot go on.
+    Error(Error),
+}
+
+pub struct Watcher {
     request: WatchRequest,
     follower: Follower,
     initial: Option<Initial>,
     catch_up: Option<Box<dyn EventStream>>,
-    pending: VecDeque<Bytes>,
+    pending: Vec<WatchEvent>,
     ends: Instant,
     next_bookmark: Instant,
     ended: bool,
@@ -52,52 +61,48 @@ struct Initial {
     next_key: Option<String>,
 }
 
-/// Opens the watch. Fails before the first byte when the revision is compacted, so that the client sees a 410.
-pub async fn stream(
-    store: &Arc<dyn Store>,
-    ring: Arc<Ring>,
-    request: WatchRequest,
-) -> Result<impl Stream<Item = Result<Bytes, BoxError>> + Send + use<>, Error> {
-    let topic = request.filter.topic();
-    let (mut initial, mut catch_up) = (None, None);
-    let follower = match request.after {
-        None => {
-            let snapshot = store.latest().await.map_err(unavailable)?;
-            let follower = Follower::new(ring, topic, snapshot.revision());
-            let next_key = Some(request.filter.key.clone());
-            initial = Some(Initial { next_key, snapshot });
-            follower
-        }
-        Some(after) => {
-            let follower = Follower::new(ring, topic, after);
-            if follower.is_behind() {
-                catch_up = Some(store.watch(after).await.map_err(too_old)?);
+impl Registry {
+    /// Opens a watch. Fails before the first event when the revision is compacted, so that the client sees a 410.
+    pub async fn watch(&self, request: WatchRequest) -> Result<Watcher, Error> {
+        let topic = request.filter.topic();
+        let ring = request.filter.served.ring.clone();
+        let (mut initial, mut catch_up) = (None, None);
+        let follower = match request.after {
+            None => {
+                let snapshot = self.latest().await?;
+                let follower = Follower::new(ring, topic, snapshot.revision());
+                let next_key = Some(request.filter.key.clone());
+                initial = Some(Initial { next_key, snapshot });
+                follower
             }
-            follower
-        }
-    };
-    let now = Instant::now();
-    let watcher = Watcher {
-        follower,
-        initial,
-        catch_up,
-        pending: VecDeque::new(),
-        ends: now + request.timeout,
-        next_bookmark: now + BOOKMARK_EVERY.min(request.timeout / 2),
-        ended: false,
-        request,
-    };
-    Ok(stream::unfold(watcher, |mut watcher| async move {
-        let chunk = watcher.next().await?;
-        Some((Ok(chunk), watcher))
-    }))
+            Some(after) => {
+                let follower = Follower::new(ring, topic, after);
+                if follower.is_behind() {
+                    catch_up = Some(self.store.watch(after).await.map_err(too_old)?);
+                }
+                follower
+            }
+        };
+        let now = Instant::now();
+        Ok(Watcher {
+            follower,
+            initial,
+            catch_up,
+            pending: Vec::new(),
+            ends: now + request.timeout,
+            next_bookmark: now + BOOKMARK_EVERY.min(request.timeout / 2),
+            ended: false,
+            request,
+        })
+    }
 }
 
 impl Watcher {
-    async fn next(&mut self) -> Option<Bytes> {
+    /// The next events, at least one; `None` when the watch is over. Dropping the future loses nothing.
+    pub async fn next(&mut self) -> Option<Vec<WatchEvent>> {
         loop {
-            if let Some(frame) = self.take_pending() {
-                return Some(frame);
+            if !self.pending.is_empty() {
+                return Some(std::mem::take(&mut self.pending));
             }
             if self.ended {
                 return None;
@@ -112,51 +117,25 @@ impl Watcher {
         }
     }
 
-    fn take_pending(&mut self) -> Option<Bytes> {
-        let first = self.pending.pop_front()?;
-        self.sent(&first);
-        if self.pending.is_empty() {
-            return Some(first);
-        }
-        let mut chunk = Vec::with_capacity(first.len() * 2);
-        chunk.extend_from_slice(&first);
-        while chunk.len() < CHUNK_BYTES
-            && let Some(frame) = self.pending.pop_front()
-        {
-            self.sent(&frame);
-            chunk.extend_from_slice(&frame);
-        }
-        Some(chunk.into())
-    }
-
-    fn sent(&self, frame: &Bytes) {
-        self.request.sent.value.observe(frame.len() as f64);
-    }
-
     fn fill_initial(&mut self) {
         let Some(initial) = &mut self.initial else { return };
         let filter = &self.request.filter;
         let Some(from) = initial.next_key.take() else {
             self.initial = None;
             if self.request.announce_initial_end {
-                self.pending
-                    .push_back(self.request.encoder.bookmark(self.follower.at(), true));
+                self.push_bookmark(true);
             }
             return;
         };
         let mut size = 0;
         for entry in initial.snapshot.range(&filter.key, &from) {
-            if size >= CHUNK_BYTES {
+            if size >= BATCH_BYTES {
                 initial.next_key = Some(entry.key.to_string());
                 break;
             }
             if filter.covers_key(&entry.key) && (filter.is_trivial() || filter.matches(&entry.value)) {
-                let frame = self
-                    .request
-                    .encoder
-                    .object(Transition::Added, &entry.value, entry.mod_revision);
-                size += frame.len();
-                self.pending.push_back(frame);
+                size += entry.value.len();
+                self.pending.push(WatchEvent::Initial(entry.clone()));
             }
         }
     }
@@ -171,11 +150,11 @@ impl Watcher {
                     self.catch_up = None;
                 }
                 for event in batch.events {
-                    self.push(&Change::new(event));
+                    self.push(&Arc::new(Change::new(event)));
                 }
             }
             Err(error) => {
-                self.pending.push_back(self.request.encoder.error(&too_old(error)));
+                self.pending.push(WatchEvent::Error(too_old(error)));
                 self.ended = true;
             }
         }
@@ -210,16 +189,20 @@ impl Watcher {
         self.take(read);
         let now = Instant::now();
         if self.request.bookmarks && !self.ended {
-            self.pending
-                .push_back(self.request.encoder.bookmark(self.follower.at(), false));
+            self.push_bookmark(false);
         }
         self.next_bookmark = now + BOOKMARK_EVERY;
         self.ended |= now >= self.ends;
     }
 
-    fn push(&mut self, change: &Change) {
+    fn push_bookmark(&mut self, ends_initial: bool) {
+        let revision = self.follower.at();
+        self.pending.push(WatchEvent::Bookmark { revision, ends_initial });
+    }
+
+    fn push(&mut self, change: &Arc<Change>) {
         if let Some(transition) = self.request.filter.transition(&change.event) {
-            self.pending.push_back(self.request.encoder.change(transition, change));
+            self.pending.push(WatchEvent::Change(transition, change.clone()));
         }
     }
 }
@@ -230,10 +213,6 @@ fn too_old(error: StoreError) -> Error {
             Reason::Expired,
             format!("too old resource version: {requested} ({oldest})"),
         ),
-        other => unavailable(other),
+        other => store_error(other),
     }
-}
-
-fn unavailable(error: StoreError) -> Error {
-    crate::registry::store_error(error)
 }
