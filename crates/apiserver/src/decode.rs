@@ -110,6 +110,19 @@ pub fn object(
     body: &Bytes,
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), Error> {
+    let (value, warnings) = any_object(expected, headers, body, validation)?;
+    if let Some(trail) = crate::audit_trail::current() {
+        trail.object_decoded(&value);
+    }
+    Ok((value, warnings))
+}
+
+fn any_object(
+    expected: Expected<'_>,
+    headers: &HeaderMap,
+    body: &Bytes,
+    validation: FieldValidation,
+) -> Result<(Value, Vec<String>), Error> {
     let decoded = match negotiate::content(headers)? {
         Encoding::Json => expected.form.decode_json(body),
         Encoding::Yaml => expected.form.decode_yaml(body),

@@ -24,6 +24,7 @@ use registry::{Registry, equal_to};
 use serde_json::json;
 use tracing::warn;
 
+use crate::audit_trail;
 use crate::escalation::Escalation;
 use crate::request::{Query, RequestInfo};
 use crate::resolve::{Resolved, ResourceRequest, is_path_segment};
@@ -34,6 +35,7 @@ use authorizers::{AuthorizerChain, LocalAuthorizers};
 pub use follow::follow;
 pub use impersonate::impersonate;
 pub use issuers::{Issuers, IssuersError, IssuersSource};
+pub use remote::KubeconfigWebhook;
 pub use tokens::TokenWebhook;
 
 /// Where the key set is served, for those who check tokens themselves.
@@ -342,7 +344,11 @@ impl AuthorizedSelectors {
 }
 
 async fn require(gate: &Gate, registry: &Registry, attributes: &Attributes<'_>) -> Result<(), Error> {
-    allowed(gate.decide(registry, attributes).await, attributes)
+    let decision = gate.decide(registry, attributes).await;
+    if let Some(trail) = audit_trail::current() {
+        trail.authorized(&decision);
+    }
+    allowed(decision, attributes)
 }
 
 fn allowed(decision: Decision, attributes: &Attributes<'_>) -> Result<(), Error> {

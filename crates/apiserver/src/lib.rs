@@ -7,6 +7,7 @@
 //! is a client of it: controllers, scheduler, kubelet, proxy.
 
 mod aggregation;
+mod audit_trail;
 mod backup;
 mod body;
 mod bootstrap;
@@ -49,6 +50,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ::metrics::Page;
 use ::registry::{Registry, follow_definitions};
 use api::Error;
+use audit::Auditor;
 use rustls::ClientConfig;
 use store::Store;
 use tokio::task::JoinHandle;
@@ -59,7 +61,8 @@ pub use bootstrap::{ClusterFacts, KUBELET_CLIENT, LocalNode};
 pub use connect::{KubeletDialer, KubeletTls, KubeletTrust};
 pub use fairness::{MAX_READS_IN_FLIGHT, MAX_WRITES_IN_FLIGHT};
 pub use gate::{
-    AuthorizationSource, AuthorizersError, Gate, GateOptions, Issuers, IssuersError, IssuersSource, TokenWebhook,
+    AuthorizationSource, AuthorizersError, Gate, GateOptions, Issuers, IssuersError, IssuersSource, KubeconfigWebhook,
+    TokenWebhook,
 };
 pub use nonresource::GIT_VERSION;
 pub use registry::{EtcdCodec, STORE_ROOT, ServiceNetwork, Services};
@@ -80,6 +83,8 @@ pub struct Options {
     pub max_writes_in_flight: usize,
     /// The figures of other components in this process, which are told with the server's own.
     pub pages: Vec<Arc<dyn Page>>,
+    /// What is written down about requests, if anything is.
+    pub auditor: Option<Arc<Auditor>>,
 }
 
 /// Which admission plugins run beyond or instead of the defaults.
@@ -97,6 +102,7 @@ pub struct ApiServer {
     openapi: openapi::Documents,
     metrics: Arc<metrics::Metrics>,
     pages: Vec<Arc<dyn Page>>,
+    auditor: Option<Arc<Auditor>>,
     kubelets: KubeletDialer,
     insecure_tls: Arc<ClientConfig>,
     facts: ClusterFacts,
@@ -130,6 +136,8 @@ impl ApiServer {
             metrics.store.clone(),
         );
         registry.destinations.server = Some(SocketAddr::new(options.facts.advertise, options.facts.secure_port));
+        let mut pages = options.pages;
+        pages.extend(options.auditor.iter().map(|auditor| auditor.figures() as Arc<dyn Page>));
         let server = Arc::new(ApiServer {
             registry: Arc::new(registry),
             gate,
@@ -137,7 +145,8 @@ impl ApiServer {
             aggregation: aggregation::Aggregation::new(options.front_proxy),
             openapi: openapi::Documents::default(),
             metrics,
-            pages: options.pages,
+            pages,
+            auditor: options.auditor,
             kubelets: options.kubelets,
             insecure_tls: options.insecure_tls,
             facts: options.facts,

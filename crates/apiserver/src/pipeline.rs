@@ -1,5 +1,6 @@
 //! The way of a request, top to bottom in the order in which it happens.
 
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,6 +14,7 @@ use http::{HeaderName, Request, Response};
 use registry::remarks;
 use tracing::{error, warn};
 
+use crate::audit_trail::{self, Trail};
 use crate::body::{self, Body, RequestBody};
 use crate::fairness::{self, Class};
 use crate::negotiate::{self, Encoding};
@@ -28,7 +30,10 @@ const PRIORITY_LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prio
 #[derive(Clone, Debug)]
 pub enum Peer {
     /// A TLS connection, with whom the client's verified certificate names if it sent one.
-    Tls { certificate: Option<ClientCertificate> },
+    Tls {
+        certificate: Option<ClientCertificate>,
+        address: Option<IpAddr>,
+    },
     /// A component in this process, which has proved who it is by being here.
     InProcess(Arc<User>),
 }
@@ -38,6 +43,15 @@ pub struct ClientCertificate {
     pub user: Arc<User>,
     /// Seconds since 1970.
     pub expires: i64,
+}
+
+impl Peer {
+    fn address(&self) -> Option<IpAddr> {
+        match self {
+            Peer::Tls { address, .. } => *address,
+            Peer::InProcess(_) => None,
+        }
+    }
 }
 
 impl ApiServer {
@@ -51,23 +65,45 @@ impl ApiServer {
         };
         let (begun, long_running) = (Instant::now(), fairness::is_long_running(&info));
         let _in_flight = self.metrics.enter(&info, long_running);
+        let remarks: Arc<Remarks> = Arc::default();
+        let trail = self.auditor.as_ref().map(|auditor| {
+            let about = (&*info, long_running);
+            Trail::new(auditor, &request, peer.address(), about, &remarks)
+        });
         let server = self.clone();
         let passed = info.clone();
         // Boxed here once, so that what holds connections need not know the pipeline's whole type.
         let passing: BoxFuture<'static, Result<Response<Body>, Error>> =
             Box::pin(async move { server.pass(request, &passed, query, &peer, encoding).await });
-        let remarks: Arc<Remarks> = Arc::default();
-        let passing = remarks::collect(Arc::clone(&remarks), passing);
+        let passing = remarks::collect(Arc::clone(&remarks), audit_trail::follow(trail.clone(), passing));
         let answer = AssertUnwindSafe(passing).catch_unwind().await;
-        let response = with_warnings(self.answer(answer, encoding), &remarks.warnings());
-        self.metrics
-            .answered(&info, response, begun.elapsed(), remarks.waiting_time())
+        let response = self.answer(answer, encoding, trail.as_deref());
+        let response = with_warnings(response, &remarks.warnings());
+        let waited = remarks.waiting_time();
+        let response = self.metrics.answered(&info, response, begun.elapsed(), waited);
+        match trail {
+            Some(trail) => trail.answered(response),
+            None => response,
+        }
     }
 
-    fn answer(&self, passed: std::thread::Result<Result<Response<Body>, Error>>, encoding: Encoding) -> Response<Body> {
+    fn answer(
+        &self,
+        passed: std::thread::Result<Result<Response<Body>, Error>>,
+        encoding: Encoding,
+        trail: Option<&Trail>,
+    ) -> Response<Body> {
         match passed {
-            Ok(answer) => self.or_status(answer, encoding),
+            Ok(answer) => {
+                if let (Some(trail), Err(error)) = (trail, &answer) {
+                    trail.failed(error);
+                }
+                self.or_status(answer, encoding)
+            }
             Err(_) => {
+                if let Some(trail) = trail {
+                    trail.panicked();
+                }
                 error!("a request handler panicked; the request was answered with an error");
                 respond::error(&Error::internal("the request could not be handled"), encoding)
             }
@@ -76,6 +112,9 @@ impl ApiServer {
 
     fn or_status(&self, answer: Result<Response<Body>, Error>, encoding: Encoding) -> Response<Body> {
         answer.unwrap_or_else(|error| {
+            if let Some(trail) = audit_trail::current() {
+                trail.failed(&error);
+            }
             if error.code() >= 500 {
                 warn!(code = error.code(), "{error}");
             }
@@ -96,10 +135,17 @@ impl ApiServer {
         // Who is it? Everything after this knows a user, be it `system:anonymous`.
         let user = gate::authenticate(&self.gate, &self.registry, peer, (&parts.headers, &info.path)).await;
         self.note_user(peer, &user);
-        let user = user?;
+        let trail = audit_trail::current();
+        if let Some(trail) = &trail {
+            trail.authenticated(user.as_deref().ok(), info);
+        }
+        let own = user?;
 
         // A user who may do so acts as somebody else from here on.
-        let user = gate::impersonate(&self.gate, &self.registry, user, &parts.headers, (info, &query))?;
+        let user = gate::impersonate(&self.gate, &self.registry, own.clone(), &parts.headers, (info, &query))?;
+        if let Some(trail) = trail.filter(|_| !Arc::ptr_eq(&own, &user)) {
+            trail.impersonated(&user);
+        }
 
         // Too much at once waits its turn or is turned away before it costs anything.
         let width = fairness::width(info, &query, |info| self.stored_objects(info));
@@ -121,6 +167,7 @@ impl ApiServer {
             .authenticated(user.as_ref().ok().map(|user| user.name.as_str()));
         if let Peer::Tls {
             certificate: Some(certificate),
+            ..
         } = peer
         {
             let now = schema::time::now().seconds;
@@ -171,6 +218,9 @@ impl ApiServer {
         let (parts, body) = request.into_parts();
         let body = body::read(body).await?;
         self.metrics.body_read(info, body.len());
+        if let Some(trail) = audit_trail::current() {
+            trail.body_read(&parts.headers, &body);
+        }
 
         // Decode, default, mutate, validate, admit and store: see `verbs` and `registry`.
         Call::new(self, resource, user, (query, &parts.headers, body))

@@ -120,6 +120,7 @@ async fn connection(
     place: Arc<Connection>,
 ) -> Result<(), BoxError> {
     stream.set_nodelay(true)?;
+    let address = stream.peer_addr().ok().map(|address| address.ip());
     let accepting = acceptor.accept(PatientStream::new(stream, PATIENCE));
     let stream = match timeout(HANDSHAKE_TIMEOUT, accepting).await {
         Ok(Ok(stream)) => stream,
@@ -145,7 +146,7 @@ async fn connection(
     {
         return Err(format!("user {:?} has too many connections", certificate.user.name).into());
     }
-    let peer = Peer::Tls { certificate };
+    let peer = Peer::Tls { certificate, address };
     let service = service_fn(move |request: Request<Incoming>| {
         let (server, peer, place) = (server.clone(), peer.clone(), place.clone());
         async move {

@@ -77,6 +77,7 @@ fn options() -> Options {
         max_reads_in_flight: 400,
         max_writes_in_flight: 200,
         pages: Vec::new(),
+        auditor: None,
     }
 }
 

@@ -24,7 +24,7 @@ pub async fn authenticate(
 ) -> Result<Arc<User>, Error> {
     let certificate = match peer {
         Peer::InProcess(user) => return Ok(user.clone()),
-        Peer::Tls { certificate } => certificate.as_ref(),
+        Peer::Tls { certificate, .. } => certificate.as_ref(),
     };
     // A token that is no text is a wrong one, and whoever shows it is not nobody.
     let header = headers

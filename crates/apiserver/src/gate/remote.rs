@@ -6,6 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use client::{Config, ConfigError, HttpTransport, Source, Transport};
 use http::header::{ACCEPT, CONTENT_TYPE, USER_AGENT};
@@ -20,6 +21,7 @@ const MAX_ANSWER_BYTES: usize = 1024 * 1024;
 const MAX_CALLS: usize = 256;
 const RETRIES: u32 = 4;
 const FIRST_RETRY_PAUSE: Duration = Duration::from_millis(500);
+const AUDIT_TIMEOUT: Duration = Duration::from_secs(30);
 const AGENT: &str = "kube-apiserver";
 
 #[derive(Debug, thiserror::Error)]
@@ -125,6 +127,15 @@ impl KubeconfigWebhook {
             .body(body)
             .map_err(client::TransportError::from)?;
         exchange(&self.transport, request, within).await
+    }
+}
+
+/// Audit events are sent once; those that have a queue of them try again.
+#[async_trait]
+impl audit::Sink for KubeconfigWebhook {
+    async fn send(&self, list: Bytes) -> Result<(), String> {
+        let sent = self.post_once(list, AUDIT_TIMEOUT).await;
+        sent.map(|_| ()).map_err(|error| error.to_string())
     }
 }
 

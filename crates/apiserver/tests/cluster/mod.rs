@@ -93,6 +93,7 @@ impl Cluster {
             max_reads_in_flight: 100,
             max_writes_in_flight: 100,
             pages: Vec::new(),
+            auditor: None,
         };
         change(&mut options);
         let server = ApiServer::start(options).await.expect("the server starts");

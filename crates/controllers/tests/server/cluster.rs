@@ -83,6 +83,7 @@ impl Cluster {
             max_reads_in_flight: 400,
             max_writes_in_flight: 200,
             pages: Vec::new(),
+            auditor: None,
         };
         let server = ApiServer::start(options).await.unwrap();
         let by = |user| -> Arc<dyn Transport> { Arc::new(InProcess::new(server.clone(), user)) };

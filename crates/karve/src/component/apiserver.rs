@@ -18,6 +18,7 @@ use store::Store;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
+use super::audit::AuditArgs;
 use super::authentication::AuthenticationArgs;
 use super::authorization::AuthorizationArgs;
 use crate::kubeconfig;
@@ -54,6 +55,8 @@ pub struct ApiServerArgs {
     pub authentication: AuthenticationArgs,
     #[command(flatten)]
     pub authorization: AuthorizationArgs,
+    #[command(flatten)]
+    pub audit: AuditArgs,
 
     /// Keep objects in this etcd instead of the embedded store
     #[arg(long, value_delimiter = ',')]
@@ -244,6 +247,7 @@ pub async fn start(
         max_reads_in_flight: args.max_requests_inflight,
         max_writes_in_flight: args.max_mutating_requests_inflight,
         pages: surroundings.pages,
+        auditor: args.audit.auditor()?,
     };
     let local = if args.bind_address.is_unspecified() {
         IpAddr::V4(Ipv4Addr::LOCALHOST)

@@ -1,6 +1,7 @@
 //! The components under their upstream names: flags in, a running component out.
 
 pub mod apiserver;
+mod audit;
 mod authentication;
 mod authorization;
 pub mod controllers;
