@@ -5,6 +5,7 @@
 mod authenticate;
 mod authorizers;
 mod follow;
+mod front_proxy;
 mod impersonate;
 mod issuers;
 mod remote;
@@ -21,18 +22,22 @@ use auth::authorize::configuration::AuthorizerSpec;
 use auth::authorize::{Abac, NodeAuthorizer, Rbac};
 use auth::{Attributes, Authenticators, Authorizer, Decision, User};
 use registry::{Registry, equal_to};
+use rustls_pki_types::CertificateDer;
 use serde_json::json;
 use tracing::warn;
 
 use crate::audit_trail;
 use crate::escalation::Escalation;
+use crate::pipeline::ClientCertificate;
 use crate::request::{Query, RequestInfo};
 use crate::resolve::{Resolved, ResourceRequest, is_path_segment};
 
-pub use authenticate::{authenticate, client_certificate};
+pub use authenticate::authenticate;
+use authenticate::client_certificate;
 pub use authorizers::{AuthorizationSource, AuthorizersError};
 use authorizers::{AuthorizerChain, LocalAuthorizers};
 pub use follow::follow;
+pub use front_proxy::{FrontProxies, FrontProxyError, FrontProxyOptions};
 pub use impersonate::impersonate;
 pub use issuers::{Issuers, IssuersError, IssuersSource};
 pub use remote::KubeconfigWebhook;
@@ -56,6 +61,8 @@ pub struct GateOptions {
     pub bootstrap_tokens: bool,
     /// Issuers of ID tokens.
     pub issuers: Option<Issuers>,
+    /// Proxies that name the users of requests in headers.
+    pub front_proxies: Option<FrontProxies>,
     /// Asked about tokens that nobody else knows.
     pub token_webhook: Option<TokenWebhook>,
     pub authorization: AuthorizationSource,
@@ -73,6 +80,7 @@ impl GateOptions {
             allow_anonymous: true,
             bootstrap_tokens: false,
             issuers: None,
+            front_proxies: None,
             token_webhook: None,
             authorization: AuthorizationSource::Given(authorization),
             abac: None,
@@ -83,6 +91,7 @@ impl GateOptions {
 pub struct Gate {
     authenticators: Authenticators,
     issuers: Option<Arc<Issuers>>,
+    front_proxies: Option<FrontProxies>,
     token_webhook: Option<TokenWebhook>,
     authorizers: AuthorizerChain,
     key_set_address: Option<String>,
@@ -119,6 +128,7 @@ impl Gate {
         Ok(Gate {
             authenticators,
             issuers: options.issuers.map(Arc::new),
+            front_proxies: options.front_proxies,
             token_webhook: options.token_webhook,
             authorizers,
             key_set_address: options.key_set_address,
@@ -167,6 +177,14 @@ impl Gate {
     /// What keeps the authorizers as their file says while the server runs.
     pub fn follow_authorization_file(&self) -> impl Future<Output = ()> + Send + use<> {
         self.authorizers.clone().run()
+    }
+
+    /// Whom a connection's certificate names, and whether it is a front proxy's.
+    pub fn judge_certificate(&self, chain: &[CertificateDer<'_>]) -> (Option<ClientCertificate>, bool) {
+        match &self.front_proxies {
+            Some(proxies) => proxies.judge(chain),
+            None => (chain.first().and_then(|leaf| client_certificate(leaf)), false),
+        }
     }
 
     /// What keeps issuers current while the server runs.

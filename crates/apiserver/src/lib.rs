@@ -61,8 +61,8 @@ pub use bootstrap::{ClusterFacts, KUBELET_CLIENT, LocalNode};
 pub use connect::{KubeletDialer, KubeletTls, KubeletTrust};
 pub use fairness::{MAX_READS_IN_FLIGHT, MAX_WRITES_IN_FLIGHT};
 pub use gate::{
-    AuthorizationSource, AuthorizersError, Gate, GateOptions, Issuers, IssuersError, IssuersSource, KubeconfigWebhook,
-    TokenWebhook,
+    AuthorizationSource, AuthorizersError, FrontProxies, FrontProxyError, FrontProxyOptions, Gate, GateOptions,
+    Issuers, IssuersError, IssuersSource, KubeconfigWebhook, TokenWebhook,
 };
 pub use nonresource::GIT_VERSION;
 pub use registry::{EtcdCodec, STORE_ROOT, ServiceNetwork, Services};

@@ -33,6 +33,8 @@ pub enum Peer {
     Tls {
         certificate: Option<ClientCertificate>,
         address: Option<IpAddr>,
+        /// Whether the certificate is that of a proxy, which names users in headers.
+        is_front_proxy: bool,
     },
     /// A component in this process, which has proved who it is by being here.
     InProcess(Arc<User>),

@@ -22,10 +22,10 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
+use crate::ApiServer;
 use crate::body::BoxError;
 use crate::pipeline::Peer;
 use crate::stall::{PATIENCE, PatientStream};
-use crate::{ApiServer, gate};
 
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Accepting fails when the process is out of file handles; trying again at once would only burn time.
@@ -129,8 +129,8 @@ async fn connection(
             failed??
         }
     };
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-    let certificate = certificate.and_then(|certificate| gate::client_certificate(certificate));
+    let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+    let (certificate, is_front_proxy) = server.gate.judge_certificate(chain);
     if let Some(shown) = certificate
         .as_ref()
         .filter(|shown| server.kubelets.is_reserved(&shown.user))
@@ -146,7 +146,11 @@ async fn connection(
     {
         return Err(format!("user {:?} has too many connections", certificate.user.name).into());
     }
-    let peer = Peer::Tls { certificate, address };
+    let peer = Peer::Tls {
+        certificate,
+        address,
+        is_front_proxy,
+    };
     let service = service_fn(move |request: Request<Incoming>| {
         let (server, peer, place) = (server.clone(), peer.clone(), place.clone());
         async move {

@@ -22,10 +22,18 @@ pub async fn authenticate(
     peer: &Peer,
     (headers, path): (&HeaderMap, &str),
 ) -> Result<Arc<User>, Error> {
-    let certificate = match peer {
+    let (certificate, is_proxy) = match peer {
         Peer::InProcess(user) => return Ok(user.clone()),
-        Peer::Tls { certificate, .. } => certificate.as_ref(),
+        Peer::Tls {
+            certificate,
+            is_front_proxy,
+            ..
+        } => (certificate.as_ref(), *is_front_proxy),
     };
+    let proxies = gate.front_proxies.as_ref().filter(|_| is_proxy);
+    if let Some(user) = proxies.and_then(|proxies| proxies.user(headers)) {
+        return Ok(Arc::new(user));
+    }
     // A token that is no text is a wrong one, and whoever shows it is not nobody.
     let header = headers
         .get(AUTHORIZATION)

@@ -1,5 +1,8 @@
 //! Client certificates: the common name is the user, the organisations are its groups.
 
+use ring::digest::{SHA256, digest};
+use x509_parser::der_parser::Oid;
+use x509_parser::der_parser::asn1_rs::oid;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::User;
@@ -10,7 +13,14 @@ pub enum CertificateError {
     Unreadable,
     #[error("the client certificate has no common name")]
     Nameless,
+    #[error("the client certificate has more than one UID")]
+    SeveralUids,
 }
+
+/// The attribute of a subject that is the user's UID.
+const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
+/// Tells by which credential a user came, for the audit log.
+const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
 /// The user of a certificate that TLS has already verified against the client CA, and when it expires in seconds since
 /// 1970.
@@ -29,8 +39,21 @@ pub fn user(der: &[u8]) -> Result<(User, i64), CertificateError> {
         .iter_organization()
         .filter_map(|group| group.as_str().ok())
         .collect();
+    let mut user = User::new(name, &groups).authenticated();
+    let mut uids = subject.iter_by_oid(&UID).filter_map(|uid| uid.as_str().ok());
+    user.uid = uids.next().unwrap_or_default().to_owned();
+    if uids.next().is_some() {
+        return Err(CertificateError::SeveralUids);
+    }
+    let fingerprint: String = digest(&SHA256, der)
+        .as_ref()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    user.extra
+        .insert(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={fingerprint}")]);
     let expires = certificate.validity().not_after.timestamp();
-    Ok((User::new(name, &groups).authenticated(), expires))
+    Ok((user, expires))
 }
 
 #[cfg(test)]
@@ -60,6 +83,12 @@ mod tests {
         assert_eq!(user.name, "system:node:one");
         assert_eq!(user.groups, ["system:nodes", "system:authenticated"]);
         assert_eq!(user.node_name(), Some("one"));
+        let id = &user.extra["authentication.kubernetes.io/credential-id"];
+        assert!(id[0].starts_with("X509SHA256=") && id[0].len() == 11 + 64, "{id:?}");
+        assert!(user.uid.is_empty());
+        let uid = || DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
+        let (user, _) = super::user(&certificate(&[(DnType::CommonName, "a"), (uid(), "u1")])).unwrap();
+        assert_eq!(user.uid, "u1");
     }
 
     #[test]

@@ -1,19 +1,21 @@
 //! `karve kube-apiserver`: upstream's flags, and how they become a server.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use apiserver::{
-    AdmissionOptions, ApiServer, ClusterFacts, FrontProxy, GateOptions, KUBELET_CLIENT, KubeletDialer, KubeletTls,
-    KubeletTrust, LocalNode, Options, STORE_ROOT, ServiceNetwork, Services, ServingTls,
+    AdmissionOptions, ApiServer, ClusterFacts, FrontProxies, FrontProxy, FrontProxyOptions, GateOptions,
+    KUBELET_CLIENT, KubeletDialer, KubeletTls, KubeletTrust, LocalNode, Options, STORE_ROOT, ServiceNetwork, Services,
+    ServingTls,
 };
 use auth::authenticate::{PublicKey, ServiceAccounts, SigningKey};
 use clap::Args;
 use client::destination::Destinations;
 use metrics::Page;
+use rustls::RootCertStore;
 use store::Store;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -114,12 +116,25 @@ pub struct ApiServerArgs {
     /// The key of --proxy-client-cert-file, PEM
     #[arg(long, requires = "proxy_client_cert_file")]
     pub proxy_client_key_file: Option<PathBuf>,
-    /// The authority of --proxy-client-cert-file, which the servers behind APIServices are told, PEM
-    #[arg(long, requires = "proxy_client_cert_file")]
+    /// The authority of front proxies, which may name users in headers, and of --proxy-client-cert-file, which the
+    /// servers behind APIServices are told, PEM
+    #[arg(long)]
     pub requestheader_client_ca_file: Option<PathBuf>,
-    /// The names in certificates of that authority that those servers shall believe [default: any]
+    /// The names in certificates of that authority that are believed, here and by those servers [default: any]
     #[arg(long, value_delimiter = ',')]
     pub requestheader_allowed_names: Vec<String>,
+    /// The headers that name the user of a front proxy's request
+    #[arg(long, value_delimiter = ',', default_value = "x-remote-user")]
+    pub requestheader_username_headers: Vec<String>,
+    /// The headers that have the user's UID
+    #[arg(long, value_delimiter = ',', default_value = "x-remote-uid")]
+    pub requestheader_uid_headers: Vec<String>,
+    /// The headers that name the user's groups
+    #[arg(long, value_delimiter = ',', default_value = "x-remote-group")]
+    pub requestheader_group_headers: Vec<String>,
+    /// What the headers of the user's other properties begin with
+    #[arg(long, value_delimiter = ',', default_value = "x-remote-extra-")]
+    pub requestheader_extra_headers_prefix: Vec<String>,
 
     /// Admission plugins to run beyond the defaults
     #[arg(long, value_delimiter = ',')]
@@ -230,7 +245,7 @@ pub async fn start(
             enable: args.enable_admission_plugins.clone(),
             disable: args.disable_admission_plugins.clone(),
         },
-        gate: gate_options(layout, args)?,
+        gate: gate_options(layout, args, &authority)?,
         services,
         facts: ClusterFacts {
             advertise,
@@ -360,10 +375,10 @@ fn serving_tls(
             (identity.certificate_pem, identity.key_pem)
         }
     };
-    let mut client_authorities = tls::roots(&authority.certificate_pem)?;
-    if let Some(path) = &args.client_ca_file {
-        let given = tls::roots(&read(path)?).with_context(|| format!("{} holds no certificate", path.display()))?;
-        client_authorities.extend(given.roots);
+    let mut client_authorities = client_authorities(args, authority)?;
+    // Which authority signed a certificate decides what it is good for: see `front_proxies`.
+    if let Some(path) = &args.requestheader_client_ca_file {
+        client_authorities.extend(roots_of(path)?.roots);
     }
     let serving = ServingTls {
         certificates: tls::certificates(&chain)?,
@@ -375,7 +390,37 @@ fn serving_tls(
         .map_err(|error| anyhow::anyhow!("the server's certificate cannot be used: {error}"))
 }
 
-fn gate_options(layout: &Layout, args: &ApiServerArgs) -> Result<GateOptions> {
+/// The authorities of users.
+fn client_authorities(args: &ApiServerArgs, authority: &Authority) -> Result<RootCertStore> {
+    let mut authorities = tls::roots(&authority.certificate_pem)?;
+    if let Some(path) = &args.client_ca_file {
+        authorities.extend(roots_of(path)?.roots);
+    }
+    Ok(authorities)
+}
+
+fn roots_of(path: &Path) -> Result<RootCertStore> {
+    tls::roots(&read(path)?).with_context(|| format!("{} holds no certificate", path.display()))
+}
+
+/// Proxies that may name the users of requests: those with a certificate of an authority that was given for them.
+fn front_proxies(args: &ApiServerArgs, authority: &Authority) -> Result<Option<FrontProxies>> {
+    let Some(path) = &args.requestheader_client_ca_file else {
+        return Ok(None);
+    };
+    let proxies = FrontProxies::new(FrontProxyOptions {
+        authorities: roots_of(path)?,
+        client_authorities: client_authorities(args, authority)?,
+        allowed_names: args.requestheader_allowed_names.clone(),
+        username_headers: args.requestheader_username_headers.clone(),
+        uid_headers: args.requestheader_uid_headers.clone(),
+        group_headers: args.requestheader_group_headers.clone(),
+        extra_prefixes: args.requestheader_extra_headers_prefix.clone(),
+    })?;
+    Ok(Some(proxies))
+}
+
+fn gate_options(layout: &Layout, args: &ApiServerArgs, authority: &Authority) -> Result<GateOptions> {
     let signing = match &args.service_account_signing_key_file {
         Some(path) => read(path)?,
         None => pki::service_account_key(layout)?,
@@ -392,6 +437,7 @@ fn gate_options(layout: &Layout, args: &ApiServerArgs) -> Result<GateOptions> {
     gate.key_set_address = args.service_account_jwks_uri.clone();
     args.authentication.apply(&mut gate, &args.service_account_issuer)?;
     args.authorization.apply(&mut gate)?;
+    gate.front_proxies = front_proxies(args, authority)?;
     Ok(gate)
 }
 
