@@ -18,6 +18,8 @@ pub fn store_error(error: StoreError) -> Error {
         StoreError::Unavailable(_) | StoreError::Unknown(_) | StoreError::ReadOnly(_) => {
             Error::new(Reason::ServiceUnavailable, error.to_string()).retry_after(1)
         }
+        // Upstream passes on what etcd says, without a reason.
+        StoreError::QuotaExceeded => Error::new(Reason::Unknown, error.to_string()),
         StoreError::Corrupt(_) | StoreError::Io(_) | StoreError::Invalid(_) => Error::internal(error),
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::sleep;
 
 use crate::shared::Shared;
-use crate::{Compare, Entry, Event, Revision, Store, StoreError, Transaction, Write};
+use crate::{Compare, Entry, Event, Revision, Store, Transaction, Write};
 
 /// Deletes under way at once; they share a batch where the engine has batches.
 const DELETES_AT_ONCE: usize = 128;
@@ -135,10 +135,7 @@ pub(crate) async fn run<S: Store>(store: Weak<S>, shared: Arc<Shared>) {
         let deletes = due.into_iter().map(|expiry| store.commit(delete(expiry)));
         let outcomes = join_all(deletes).await;
         if let Some(error) = outcomes.into_iter().find_map(Result::err) {
-            if matches!(error, StoreError::ReadOnly(_)) {
-                return tracing::warn!(%error, "keys no longer expire");
-            }
-            tracing::warn!(%error, "expired keys could not be deleted; trying again");
+            tracing::warn!(%error, "Failed to delete expired keys; trying again");
             sleep(RETRY).await;
         }
     }

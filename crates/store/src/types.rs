@@ -109,9 +109,12 @@ pub enum StoreError {
     /// It is not known whether the write happened.
     #[error("outcome of the write is unknown: {0}")]
     Unknown(String),
-    /// The store has stopped accepting writes; reads go on.
+    /// The store accepts no writes for now; reads go on. Nothing was written.
     #[error("store is read-only: {0}")]
     ReadOnly(String),
+    /// The write would make the store larger than its quota; deletes go on. In the words that clients of etcd know.
+    #[error("etcdserver: mvcc: database space exceeded")]
+    QuotaExceeded,
     /// The transaction can never be carried out as it is, for example because it writes a key twice.
     #[error("invalid transaction: {0}")]
     Invalid(String),
@@ -151,6 +154,11 @@ pub trait Store: Send + Sync {
     /// How much room the engine takes on its disk, if it has one and can tell.
     async fn disk_bytes(&self) -> Option<u64> {
         None
+    }
+
+    /// Why writes would be refused at present, from what earlier ones met. Asks neither a disk nor a peer.
+    fn check_writable(&self) -> Result<(), StoreError> {
+        Ok(())
     }
 
     /// Flushes and releases what the engine holds. Later calls fail.

@@ -150,13 +150,27 @@ impl Archive {
         if old_floor > 0 {
             names.push(Name::checkpoint(old_floor));
         }
-        for name in names {
-            // Superfluous files do no harm, and the next start removes them.
-            if let Err(error) = self.volume.disk.remove(&name) {
-                tracing::warn!(%error, name, "a superfluous file could not be removed");
-            }
-        }
+        names.iter().for_each(|name| self.remove(name));
         Ok(())
+    }
+
+    /// Removes segments that ended only after compaction had passed them.
+    pub fn remove_obsolete(&self) {
+        let obsolete = {
+            let mut files = self.files.write();
+            let floor = files.floor;
+            files.raise_floor(floor)
+        };
+        for segment in obsolete {
+            self.remove(&Name::segment(segment.first));
+        }
+    }
+
+    /// Superfluous files do no harm, and the next start removes them.
+    fn remove(&self, name: &str) {
+        if let Err(error) = self.volume.disk.remove(name) {
+            tracing::warn!(%error, name, "Failed to remove a superfluous file");
+        }
     }
 
     /// Applies one more frame. Everything up to `limit` is durable, so a frame that is not whole is damage.

@@ -2,9 +2,10 @@
 
 use std::io;
 
-use super::disk::DiskFile;
+use super::disk::{DiskFile, is_full};
 use super::frame::{self, HEADER, Kind};
 use super::record::{self, Reader};
+use super::reserve;
 use super::volume::{Name, Volume};
 use crate::state::State;
 use crate::{Revision, StoreError};
@@ -15,34 +16,44 @@ const FRAME_BYTES: usize = 256 << 10;
 /// A frame begins with the number of its entries; the last frame has none and tells how many there were in all.
 const COUNT: usize = 4;
 
-/// Writes the checkpoint of `state` and makes it durable.
+/// Writes the checkpoint of `state` and makes it durable; on a full disk, into the space that is set aside for it.
 pub fn write(volume: &Volume, state: &State) -> io::Result<()> {
     let name = Name::checkpoint(state.revision);
-    volume.replace(&name, |file| {
-        let mut output = Output {
-            volume,
-            file,
-            revision: state.revision,
-            offset: 0,
-            buffer: Vec::new(),
-            entries: 0,
-        };
-        output.begin();
-        for entry in state.entries.values() {
-            record::write_entry(&mut output.buffer, entry);
-            output.entries += 1;
-            if output.buffer.len() >= FRAME_BYTES {
-                output.finish()?;
-            }
-        }
-        if output.entries > 0 {
+    match volume.replace(&name, |file| write_to(volume, file, state)) {
+        Err(error) if is_full(&error) && reserve::is_kept(volume) => volume.replace_with(
+            &name,
+            |unfinished| reserve::take(volume, unfinished),
+            |file| write_to(volume, file, state),
+        ),
+        written => written,
+    }
+}
+
+fn write_to(volume: &Volume, file: &dyn DiskFile, state: &State) -> io::Result<()> {
+    let mut output = Output {
+        volume,
+        file,
+        revision: state.revision,
+        offset: 0,
+        buffer: Vec::new(),
+        entries: 0,
+    };
+    output.begin();
+    for entry in state.entries.values() {
+        record::write_entry(&mut output.buffer, entry);
+        output.entries += 1;
+        if output.buffer.len() >= FRAME_BYTES {
             output.finish()?;
         }
-        output
-            .buffer
-            .extend_from_slice(&(state.entries.len() as u64).to_le_bytes());
-        output.finish()
-    })
+    }
+    if output.entries > 0 {
+        output.finish()?;
+    }
+    let entries = state.entries.len() as u64;
+    output.buffer.extend_from_slice(&entries.to_le_bytes());
+    output.finish()?;
+    // The file may have been longer before.
+    file.truncate(output.offset)
 }
 
 struct Output<'a> {

@@ -6,6 +6,8 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::{Advice, FallocateFlags};
+
 use crate::StoreError;
 
 /// One directory of files. A file's content is durable after its `sync`, its name after `sync_names`.
@@ -19,6 +21,10 @@ pub trait Disk: Send + Sync {
     fn sync_names(&self) -> io::Result<()>;
     /// The file as a person would name it, for messages.
     fn path(&self, name: &str) -> String;
+    /// How much more fits, if that is known.
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
 }
 
 pub trait DiskFile: Send + Sync {
@@ -28,7 +34,13 @@ pub trait DiskFile: Send + Sync {
     /// Writes `data` completely; after an error any part of it may have been written.
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
     fn truncate(&self, length: u64) -> io::Result<()>;
+    /// Makes the file this long with space that is its own, so that writing into it cannot fail for want of space.
+    fn allocate(&self, length: u64) -> io::Result<()>;
     fn sync(&self) -> io::Result<()>;
+    /// Lets later reads come from the device rather than from a cache that a failed sync has left behind.
+    fn drop_cache(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A directory of the file system, readable by its owner only.
@@ -97,6 +109,11 @@ impl Disk for Directory {
     fn path(&self, name: &str) -> String {
         self.path.join(name).display().to_string()
     }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let stat = rustix::fs::fstatvfs(&self.handle).ok()?;
+        Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
 }
 
 impl DiskFile for File {
@@ -116,9 +133,25 @@ impl DiskFile for File {
         self.set_len(length)
     }
 
+    fn allocate(&self, length: u64) -> io::Result<()> {
+        Ok(rustix::fs::fallocate(self, FallocateFlags::empty(), 0, length)?)
+    }
+
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
     }
+
+    fn drop_cache(&self) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(self, 0, None, Advice::DontNeed)?)
+    }
+}
+
+/// Whether an operation failed because the disk, or what this process may use of it, is full.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
 }
 
 /// Keeps every other process out of the directory. The kernel lets go of it when this process ends, however it ends.

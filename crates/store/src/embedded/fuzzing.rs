@@ -173,6 +173,10 @@ impl DiskFile for Content {
         Ok(())
     }
 
+    fn allocate(&self, length: u64) -> io::Result<()> {
+        self.truncate(length)
+    }
+
     fn sync(&self) -> io::Result<()> {
         Ok(())
     }

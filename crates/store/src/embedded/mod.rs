@@ -11,30 +11,37 @@ mod files;
 mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
+mod housekeeping;
 mod log;
+mod log_thread;
+mod mark;
+mod quota;
 pub(crate) mod record;
 mod recovery;
 mod replay;
+mod reserve;
 mod volume;
 mod watch;
 mod writer;
 
-use std::collections::VecDeque;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+pub use self::disk::{Disk, DiskFile};
 use async_trait::async_trait;
 use parking_lot::Mutex;
-use tokio::sync::Notify;
-
-pub use self::disk::{Disk, DiskFile};
 
 use self::archive::Archive;
 use self::disk::{Directory, Lock};
 use self::files::Limits;
+use self::housekeeping::Housekeeping;
+use self::log_thread::LogThread;
+use self::mark::Mark;
+use self::quota::Quota;
 use self::recovery::recover;
 use self::volume::{Name, Volume};
 use self::watch::{Watch, blocking};
@@ -56,11 +63,14 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Superseded values that are kept in memory for watches and pages; what is older is read back from disk.
     pub memory_bytes: usize,
+    /// Writes that would make keys and values together larger than this are refused; 0 for no such bound.
+    pub quota_bytes: u64,
+    /// Opens a store whose log lacks acknowledged writes, if it is up to this revision that they were acknowledged.
+    pub accept_lost_to: Option<Revision>,
 }
 
-/// How often during [`Options::history_age`] it is noted which revision is the newest.
-const AGE_NOTES: usize = 5;
-const LEAST_PAUSE: Duration = Duration::from_millis(20);
+/// The quota unless told otherwise, as etcd has it.
+pub const DEFAULT_QUOTA_BYTES: u64 = 2 << 30;
 
 impl Default for Options {
     fn default() -> Self {
@@ -69,6 +79,8 @@ impl Default for Options {
             history_bytes: 256 << 20,
             segment_bytes: 4 << 20,
             memory_bytes: HISTORY_BYTES,
+            quota_bytes: DEFAULT_QUOTA_BYTES,
+            accept_lost_to: None,
         }
     }
 }
@@ -114,30 +126,46 @@ pub struct Embedded {
 /// What `close` gives back.
 struct Held {
     log_thread: JoinHandle<()>,
+    mark: Option<Arc<Mark>>,
     _lock: Option<Lock>,
 }
 
 async fn start(disk: Arc<dyn Disk>, lock: Option<Lock>, options: Options) -> Result<Arc<Embedded>, StoreError> {
     let (limits, age) = (options.limits(), options.history_age);
-    let (volume, recovered) = blocking(move || {
+    let quota = Quota {
+        bytes: options.quota_bytes,
+    };
+    let (volume, recovered, mark) = blocking(move || {
         let volume = Volume::open(disk)?;
         let recovered = recover(&volume, &options, now_ms())?;
-        Ok((volume, recovered))
+        let mark = open_mark(&volume, recovered.state.revision);
+        Ok((volume, recovered, mark))
     })
     .await?;
 
     let shared = Shared::new(recovered.state, recovered.history);
-    let writer = Writer::new(shared.clone());
+    let writer = Writer::new(shared.clone(), quota);
     let archive = Arc::new(Archive::new(volume.clone(), recovered.files, shared.clone()));
-    let rolled = Arc::new(Notify::new());
+    let housekeeping = Arc::new(Housekeeping {
+        archive: archive.clone(),
+        writer: writer.clone(),
+        mark: mark.clone(),
+        limits,
+        wake: tokio::sync::Notify::new(),
+        is_full: AtomicBool::new(false),
+        roll_request: recovered.log.roll_request(),
+    });
     let log_thread = {
-        let (writer, archive, rolled) = (writer.clone(), archive.clone(), rolled.clone());
+        let (writer, mark, housekeeping) = (writer.clone(), mark.clone(), housekeeping.clone());
         thread::Builder::new().name("store-log".into()).spawn(move || {
-            writer::run(&writer, recovered.log, volume.salt, |segment| {
-                if archive.files.write().note(segment) {
-                    rolled.notify_one();
-                }
-            });
+            let log_thread = LogThread {
+                writer: &writer,
+                log: recovered.log,
+                salt: volume.salt,
+                mark: mark.as_deref(),
+                has_failed: false,
+            };
+            log_thread.run(|event| housekeeping.hear(event));
         })?
     };
     let store = Arc::new(Embedded {
@@ -146,13 +174,25 @@ async fn start(disk: Arc<dyn Disk>, lock: Option<Lock>, options: Options) -> Res
         archive,
         held: Arc::new(Mutex::new(Some(Held {
             log_thread,
+            mark,
             _lock: lock,
         }))),
     });
     tokio::spawn(expiry::run(Arc::downgrade(&store), shared));
-    tokio::spawn(compact_when_due(store.archive.clone(), limits, rolled));
-    tokio::spawn(forget_when_old(store.archive.clone(), age));
+    tokio::spawn(housekeeping.run());
+    tokio::spawn(housekeeping::forget_when_old(store.archive.clone(), age));
     Ok(store)
+}
+
+/// Without a mark the store is no less durable; only a log that somebody truncates goes unnoticed.
+fn open_mark(volume: &Volume, revision: Revision) -> Option<Arc<Mark>> {
+    match Mark::open(volume, revision) {
+        Ok(mark) => Some(Arc::new(mark)),
+        Err(error) => {
+            tracing::warn!(%error, "Failed to create the record of acknowledged writes; trying again at the next start");
+            None
+        }
+    }
 }
 
 impl Options {
@@ -161,42 +201,6 @@ impl Options {
             age_ms: self.history_age.as_millis() as u64,
             least_bytes: 2 * self.segment_bytes,
             most_bytes: self.history_bytes,
-        }
-    }
-}
-
-/// The log grows by segments, so that is when to look.
-async fn compact_when_due(archive: Arc<Archive>, limits: Limits, rolled: Arc<Notify>) {
-    loop {
-        tokio::select! {
-            () = rolled.notified() => (),
-            () = archive.shared.ended() => return,
-        }
-        let live_bytes = archive.shared.state().bytes;
-        let due = archive.files.read().plan_compaction(live_bytes, now_ms(), limits);
-        let Some(revision) = due else { continue };
-        let archive = archive.clone();
-        if let Err(error) = blocking(move || archive.compact_to(revision)).await {
-            tracing::warn!(%error, revision, "the log could not be compacted; trying again when it has grown");
-        }
-    }
-}
-
-/// Clients are refused what is older than `age` even while it is still on the disk, so that what they can count on does
-/// not hang on how much others write.
-async fn forget_when_old(archive: Arc<Archive>, age: Duration) {
-    let pause = (age / AGE_NOTES as u32).max(LEAST_PAUSE);
-    let mut noted = VecDeque::with_capacity(AGE_NOTES + 1);
-    loop {
-        tokio::select! {
-            () = tokio::time::sleep(pause) => (),
-            () = archive.shared.ended() => return,
-        }
-        noted.push_back(archive.shared.state().revision);
-        if noted.len() > AGE_NOTES
-            && let Some(old) = noted.pop_front()
-        {
-            archive.forget_before(old);
         }
     }
 }
@@ -220,6 +224,9 @@ fn release(held: &Mutex<Option<Held>>, writer: &Writer, shared: &Shared) {
     if let Some(held) = held.lock().take() {
         // A panic in there has been reported where it happened.
         let _ = held.log_thread.join();
+        if let Some(Err(error)) = held.mark.map(|mark| mark.sync()) {
+            tracing::warn!(%error, "Failed to sync the record of acknowledged writes");
+        }
     }
     shared.close();
 }
@@ -277,6 +284,11 @@ impl Store for Embedded {
     async fn disk_bytes(&self) -> Option<u64> {
         let volume = self.archive.volume.clone();
         blocking(move || Ok(volume.bytes()?)).await.ok()
+    }
+
+    fn check_writable(&self) -> Result<(), StoreError> {
+        self.shared.check_open()?;
+        self.writer.check()
     }
 
     fn prolong(&self, entries: &[Arc<Entry>], ttl: Duration) -> bool {

@@ -11,6 +11,7 @@ use super::checkpoint;
 use super::files::{Files, Segment};
 use super::frame::{self, Kind, Parsed};
 use super::log::{Log, Tail};
+use super::mark;
 use super::replay;
 use super::volume::{Name, Volume, read_whole};
 use crate::history::{Commit, History};
@@ -43,6 +44,7 @@ pub(crate) fn recover(volume: &Volume, options: &Options, now_ms: u64) -> Result
         expected: firsts.first().copied().unwrap_or(floor + 1),
         segments: Vec::new(),
         tail: None,
+        is_torn: false,
         buffer: Vec::new(),
         now_ms,
     };
@@ -52,6 +54,19 @@ pub(crate) fn recover(volume: &Volume, options: &Options, now_ms: u64) -> Result
     for (index, first) in firsts.iter().enumerate() {
         recovery.segment(*first, index + 1 == firsts.len())?;
     }
+    let acknowledged = mark::read(volume)?.unwrap_or(0);
+    let mut floor = floor;
+    if acknowledged > recovery.state.revision {
+        if options.accept_lost_to != Some(acknowledged) {
+            return Err(recovery.lost(acknowledged));
+        }
+        floor = recovery.go_on_without(acknowledged, options)?;
+    }
+    if recovery.expected <= floor {
+        // The log ends before the checkpoint, so it adds nothing, and what comes next does not follow it.
+        recovery.remove_log()?;
+    }
+    recovery.cut_off()?;
     let log = Log::new(volume.clone(), options.segment_bytes, recovery.tail);
     let files = Files {
         floor,
@@ -101,6 +116,8 @@ struct Recovery<'a> {
     expected: Revision,
     segments: Vec<Segment>,
     tail: Option<Tail>,
+    /// Part of a batch lies behind the tail's end.
+    is_torn: bool,
     /// The last segment's bytes, for their memory.
     buffer: Vec<u8>,
     /// What is read back counts as just written, so that clients find the ring filled when they come back.
@@ -166,32 +183,70 @@ impl Recovery<'_> {
         }
     }
 
-    /// Cuts off the batch that was being written when the process or the machine went down.
+    /// Finds where the next batch goes; a part of one may lie there.
     fn finish(&mut self, first: Revision, data: &[u8], end: usize) -> Result<(), StoreError> {
         let name = &Name::segment(first);
         if let Some(later) = frame::find(data, end, Kind::Log, self.volume.salt, self.expected) {
             let why = format!("a batch is missing, while a later one at byte {later} is intact");
             return Err(self.volume.damaged(name, end, &why));
         }
-        let file = self.volume.disk.open(name)?;
-        let mut allocated = data.len() as u64;
-        if !frame::blank(&data[end..]) {
-            tracing::info!(
-                file = name,
-                at = end,
-                "cutting off a batch that was not completely written"
-            );
-            file.truncate(end as u64)?;
-            file.sync()?;
-            allocated = end as u64;
-        }
         self.tail = Some(Tail {
             first,
-            file,
+            file: self.volume.disk.open(name)?,
             end: end as u64,
-            allocated,
+            allocated: data.len() as u64,
         });
+        self.is_torn = !frame::blank(&data[end..]);
         Ok(())
+    }
+
+    /// Cuts off the batch that was being written when the process or the machine went down.
+    fn cut_off(&mut self) -> Result<(), StoreError> {
+        if let Some(tail) = &mut self.tail
+            && self.is_torn
+        {
+            let file = Name::segment(tail.first);
+            tracing::info!(
+                file,
+                at = tail.end,
+                "Cutting off a batch that was not completely written"
+            );
+            tail.file.truncate(tail.end)?;
+            tail.file.sync()?;
+            tail.allocated = tail.end;
+        }
+        Ok(())
+    }
+
+    /// Takes the state that is left as that of revision `acknowledged`, so that no revision that clients have seen comes
+    /// again. Returns the revision that history begins with from now on.
+    fn go_on_without(&mut self, acknowledged: Revision, options: &Options) -> Result<Revision, StoreError> {
+        let (from, to) = (self.state.revision + 1, acknowledged);
+        tracing::warn!(from, to, "Going on without acknowledged revisions, as asked for");
+        self.state.revision = acknowledged;
+        self.history = History::new(acknowledged, options.memory_bytes);
+        checkpoint::write(self.volume, &self.state)?;
+        Ok(acknowledged)
+    }
+
+    fn remove_log(&mut self) -> Result<(), StoreError> {
+        self.tail = None;
+        for segment in self.segments.drain(..) {
+            self.volume.disk.remove(&Name::segment(segment.first))?;
+        }
+        Ok(())
+    }
+
+    fn lost(&self, acknowledged: Revision) -> StoreError {
+        let last = self.segments.last().map_or(self.expected, |segment| segment.first);
+        let path = self.volume.disk.path(&Name::segment(last));
+        let found = self.state.revision;
+        StoreError::Corrupt(format!(
+            "writes up to revision {acknowledged} were acknowledged, but the log ends with revision {found}: {path} or a \
+             file after it was truncated, emptied or removed. Nothing was changed. Put the file back or restore the directory \
+             from a backup; to go on without the {} missing revisions, start once with --accept-lost-revisions={acknowledged}",
+            acknowledged - found
+        ))
     }
 
     fn gap(&self, found: Revision, expected: Revision) -> StoreError {

@@ -78,6 +78,19 @@ impl Volume {
         Ok(lengths.sum())
     }
 
+    /// Fails when the segment that is being written no longer has its name: what is written to it would be lost with the
+    /// next start.
+    pub fn check_in_place(&self, first: Revision) -> io::Result<()> {
+        let name = Name::segment(first);
+        let path = self.disk.path(&name);
+        let lost = |why: String| io::Error::new(io::ErrorKind::NotFound, format!("{path} is gone: {why}"));
+        let names = self.disk.names().map_err(|error| lost(error.to_string()))?;
+        match names.contains(&name) {
+            true => Ok(()),
+            false => Err(lost("somebody removed it while it was in use".into())),
+        }
+    }
+
     /// Damage in `name`, said so that a person knows what happened and what they can do.
     pub fn damaged(&self, name: &str, offset: usize, why: &str) -> StoreError {
         let path = self.disk.path(name);
@@ -88,13 +101,28 @@ impl Volume {
 
     /// Writes a whole file so that it appears under its name complete or not at all.
     pub fn replace(&self, name: &str, write: impl FnOnce(&dyn DiskFile) -> io::Result<()>) -> io::Result<()> {
-        replace(&*self.disk, name, write)
+        replace(&*self.disk, name, |unfinished| self.disk.create(unfinished), write)
+    }
+
+    /// As [`Self::replace`], but into a file that `create` makes under a name that it is given.
+    pub fn replace_with(
+        &self,
+        name: &str,
+        create: impl FnOnce(&str) -> io::Result<Arc<dyn DiskFile>>,
+        write: impl FnOnce(&dyn DiskFile) -> io::Result<()>,
+    ) -> io::Result<()> {
+        replace(&*self.disk, name, create, write)
     }
 }
 
-fn replace(disk: &dyn Disk, name: &str, write: impl FnOnce(&dyn DiskFile) -> io::Result<()>) -> io::Result<()> {
+fn replace(
+    disk: &dyn Disk,
+    name: &str,
+    create: impl FnOnce(&str) -> io::Result<Arc<dyn DiskFile>>,
+    write: impl FnOnce(&dyn DiskFile) -> io::Result<()>,
+) -> io::Result<()> {
     let unfinished = format!("{name}.tmp");
-    let finished = disk.create(&unfinished).and_then(|file| {
+    let finished = create(&unfinished).and_then(|file| {
         write(&*file)?;
         file.sync()?;
         disk.rename(&unfinished, name)?;
@@ -141,7 +169,8 @@ fn write_stamp(disk: &dyn Disk) -> io::Result<Salt> {
     let salt = RandomState::new().build_hasher().finish() as u32;
     let said = format!("{STAMP_WORD} {FORMAT} {salt:08x}");
     let text = format!("{said} {}\n", checksum(&said));
-    replace(disk, STAMP, |file| file.write_at(text.as_bytes(), 0))?;
+    let create = |unfinished: &str| disk.create(unfinished);
+    replace(disk, STAMP, create, |file| file.write_at(text.as_bytes(), 0))?;
     Ok(Salt(salt))
 }
 

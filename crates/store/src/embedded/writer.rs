@@ -1,22 +1,21 @@
-//! Group commit: transactions are evaluated as they arrive and collect in a batch while the log thread makes the
-//! batch before it durable. Only then are they published and answered.
+//! Group commit: transactions are evaluated as they arrive and collect in a batch while the log thread
+//! ([`super::log_thread`]) makes the batch before it durable. Only then are they published and answered.
 
-use std::io;
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use super::files::Segment;
-use super::frame::{self, Kind, Salt};
-use super::log::{AppendError, Log};
+use super::frame;
+use super::quota::Quota;
 use super::record;
 use crate::expiry::now_ms;
 use crate::history::Commit;
 use crate::shared::{Shared, closed};
 use crate::state::{Effect, State};
-use crate::{Outcome, Revision, StoreError, Transaction, Write};
+use crate::{Event, Outcome, StoreError, Transaction, Write};
 
 /// Writes that may wait to become durable; further ones wait before they are looked at.
 const PENDING_KIB: u32 = 64 << 10;
@@ -24,8 +23,8 @@ const PENDING_KIB: u32 = 64 << 10;
 /// The largest transaction. It fits into `PENDING_KIB`.
 const TRANSACTION_BYTES: usize = 32 << 20;
 
-/// A buffer that has grown beyond this is not kept for the next batch.
-const SPARE_BYTES: usize = 1 << 20;
+/// How long the log thread waits before it looks again whether a disk that failed works.
+const MEND_PAUSE: Duration = Duration::from_millis(500);
 
 type Answer = Result<Outcome, StoreError>;
 
@@ -34,11 +33,16 @@ pub(crate) struct Writer {
     forming: Mutex<Forming>,
     work: Condvar,
     room: Arc<Semaphore>,
+    quota: Quota,
 }
 
 /// The batch that the next sync will make durable.
 struct Forming {
     gate: Gate,
+    /// Why the last batch could not be written, until one can.
+    trouble: Option<String>,
+    /// What the quota refused last: so many bytes more than the state had.
+    refused_growth: Option<u64>,
     /// The state after all transactions so far, ahead of what is published.
     state: State,
     frame: Vec<u8>,
@@ -46,23 +50,32 @@ struct Forming {
     waiting: Vec<Waiting>,
 }
 
-enum Gate {
+pub(crate) enum Gate {
     Open,
     Closing,
+    /// Until the log is mended.
     ReadOnly(String),
 }
 
-struct Waiting {
-    outcome: Outcome,
-    reply: oneshot::Sender<Answer>,
+pub(crate) struct Waiting {
+    pub outcome: Outcome,
+    pub reply: oneshot::Sender<Answer>,
     _room: OwnedSemaphorePermit,
 }
 
-struct Batch {
-    state: State,
-    frame: Vec<u8>,
-    commits: Vec<Commit>,
-    waiting: Vec<Waiting>,
+pub(crate) struct Batch {
+    pub state: State,
+    pub frame: Vec<u8>,
+    pub commits: Vec<Commit>,
+    pub waiting: Vec<Waiting>,
+}
+
+/// What the log thread does next.
+pub(crate) enum Work {
+    Append(Batch),
+    /// The last batch failed a while ago.
+    Mend,
+    End,
 }
 
 /// An outcome that depends on nothing undecided is known at once.
@@ -72,12 +85,14 @@ enum Submitted {
 }
 
 impl Writer {
-    pub fn new(shared: Arc<Shared>) -> Arc<Self> {
+    pub fn new(shared: Arc<Shared>, quota: Quota) -> Arc<Self> {
         let mut frame = Vec::new();
         frame::begin(&mut frame);
         let state = State::clone(&shared.state());
         let forming = Forming {
             gate: Gate::Open,
+            trouble: None,
+            refused_growth: None,
             state,
             frame,
             commits: Vec::new(),
@@ -88,6 +103,7 @@ impl Writer {
             forming: Mutex::new(forming),
             work: Condvar::new(),
             room: Arc::new(Semaphore::new(PENDING_KIB as usize)),
+            quota,
         })
     }
 
@@ -105,7 +121,7 @@ impl Writer {
             .acquire_many_owned(1 + (bytes >> 10) as u32)
             .await
             .map_err(|_| closed())?;
-        match self.submit(&transaction, room)? {
+        match self.submit(&transaction, bytes, room)? {
             Submitted::Decided(outcome) => Ok(outcome),
             Submitted::Pending(reply) => {
                 // Whoever gives up waiting here changes nothing: the transaction is under way.
@@ -116,17 +132,44 @@ impl Writer {
         }
     }
 
+    /// Why writes are refused at present, from what the last ones met.
+    pub fn check(&self) -> Result<(), StoreError> {
+        let forming = self.forming.lock();
+        match (&forming.gate, &forming.trouble) {
+            (Gate::ReadOnly(why), _) | (_, Some(why)) => return Err(StoreError::ReadOnly(why.clone())),
+            _ => (),
+        }
+        let bytes = forming.state.bytes;
+        let refused = forming.refused_growth;
+        match refused.is_some_and(|growth| bytes + growth > self.quota.bytes) {
+            true => Err(StoreError::QuotaExceeded),
+            false => Ok(()),
+        }
+    }
+
+    /// Refuses writes until the log thread finds the log in order again.
+    pub fn suspend(&self, why: String) {
+        let mut forming = self.forming.lock();
+        if !matches!(forming.gate, Gate::Closing) {
+            forming.gate = Gate::ReadOnly(why.clone());
+            forming.trouble = Some(why);
+        }
+        self.work.notify_one();
+    }
+
     /// Lets the log thread finish what it has and end.
     pub fn close(&self) {
-        let mut forming = self.forming.lock();
-        if matches!(forming.gate, Gate::Open) {
-            forming.gate = Gate::Closing;
-        }
+        self.forming.lock().gate = Gate::Closing;
         self.room.close();
         self.work.notify_one();
     }
 
-    fn submit(&self, transaction: &Transaction, room: OwnedSemaphorePermit) -> Result<Submitted, StoreError> {
+    fn submit(
+        &self,
+        transaction: &Transaction,
+        bytes: usize,
+        room: OwnedSemaphorePermit,
+    ) -> Result<Submitted, StoreError> {
         let mut forming = self.forming.lock();
         match &forming.gate {
             Gate::Open => (),
@@ -134,7 +177,7 @@ impl Writer {
             Gate::ReadOnly(why) => return Err(StoreError::ReadOnly(why.clone())),
         }
         let now_ms = now_ms();
-        let outcome = match forming.state.transact(transaction, now_ms) {
+        let outcome = match forming.transact(transaction, bytes, self.quota, now_ms)? {
             Effect::Conflict(current) => Outcome::Conflict { current },
             Effect::Unchanged => Outcome::Committed {
                 revision: forming.state.revision,
@@ -164,16 +207,20 @@ impl Writer {
         Ok(Submitted::Pending(answer))
     }
 
-    /// Waits for work; `None` when there will be no more.
-    fn next_batch(&self, spare: Vec<u8>) -> Option<Batch> {
+    /// Waits for work. `spare` is an empty frame for the batch after it.
+    pub fn next_work(&self, spare: Vec<u8>) -> Work {
         let mut forming = self.forming.lock();
         while forming.waiting.is_empty() {
             if matches!(forming.gate, Gate::Closing) {
-                return None;
+                return Work::End;
             }
-            self.work.wait(&mut forming);
+            if forming.trouble.is_none() {
+                self.work.wait(&mut forming);
+            } else if self.work.wait_for(&mut forming, MEND_PAUSE).timed_out() {
+                return Work::Mend;
+            }
         }
-        Some(Batch {
+        Work::Append(Batch {
             state: forming.state.clone(),
             frame: mem::replace(&mut forming.frame, spare),
             commits: mem::take(&mut forming.commits),
@@ -181,9 +228,60 @@ impl Writer {
         })
     }
 
-    /// Takes back everything that is not published. What is forming was evaluated on top of it and fails with it.
-    fn reject(&self, batch: Batch, gate: Gate, error: impl Fn() -> StoreError, later: impl Fn() -> StoreError) {
+    /// Makes a batch that is durable visible, then answers; returns the buffer for another one.
+    pub fn publish(&self, batch: Batch) -> Vec<u8> {
+        let last_ms = batch.commits.last().map(|commit| commit.at_ms);
+        if let Some(now_ms) = last_ms {
+            self.shared.publish(batch.state, batch.commits, now_ms);
+        }
+        for waiting in batch.waiting {
+            let _ = waiting.reply.send(Ok(waiting.outcome));
+        }
+        batch.frame
+    }
+
+    pub fn published(&self) -> Arc<State> {
+        self.shared.state()
+    }
+
+    /// The log works: whatever was wrong is over. Returns what it was.
+    pub fn recovered(&self) -> Option<String> {
         let mut forming = self.forming.lock();
+        if matches!(forming.gate, Gate::ReadOnly(_)) {
+            forming.gate = Gate::Open;
+        }
+        forming.trouble.take()
+    }
+
+    /// The log does not work yet, by now for this reason.
+    pub fn still_failing(&self, why: String) {
+        let mut forming = self.forming.lock();
+        if let Gate::ReadOnly(known) = &mut forming.gate {
+            known.clone_from(&why);
+        }
+        forming.trouble = Some(why);
+    }
+
+    /// Refuses writes for good: nobody would answer them.
+    pub fn end(&self, why: &str) {
+        let mut forming = self.forming.lock();
+        if !matches!(forming.gate, Gate::Closing) {
+            forming.gate = Gate::ReadOnly(why.to_owned());
+        }
+        forming.waiting.clear();
+    }
+
+    /// Takes back everything that is not published. What is forming was evaluated on top of it and fails with it.
+    pub fn reject(
+        &self,
+        batch: Batch,
+        gate: Gate,
+        trouble: String,
+        error: impl Fn() -> StoreError,
+        later: impl Fn() -> StoreError,
+    ) {
+        let mut forming = self.forming.lock();
+        forming.trouble = Some(trouble);
         let dependent = mem::take(&mut forming.waiting);
         forming.state = State::clone(&self.shared.state());
         forming.commits.clear();
@@ -201,77 +299,30 @@ impl Writer {
     }
 }
 
-/// Makes batches durable one after the other until the store is closed. `stored` hears where each of them went.
-pub(crate) fn run(writer: &Writer, mut log: Log, salt: Salt, mut stored: impl FnMut(Segment)) {
-    let _ended = Ended(writer);
-    let mut spare = Vec::new();
-    loop {
-        frame::begin(&mut spare);
-        let Some(mut batch) = writer.next_batch(spare) else {
-            return;
-        };
-        match append(&mut log, &mut batch, salt) {
-            Ok(segment) => {
-                segment.into_iter().for_each(&mut stored);
-                spare = batch.publish(&writer.shared);
-            }
-            Err(AppendError::NothingWritten(error)) => {
-                spare = Vec::new();
-                tracing::error!(%error, "a batch could not be written");
-                let unavailable = || StoreError::Unavailable(format!("the log cannot be written: {error}"));
-                writer.reject(batch, Gate::Open, unavailable, unavailable);
-            }
-            Err(AppendError::Unknown(error)) => return stop(writer, batch, &error),
+impl Forming {
+    /// Evaluates a transaction that writes `bytes`, on top of all before it.
+    fn transact(
+        &mut self,
+        transaction: &Transaction,
+        bytes: usize,
+        quota: Quota,
+        now_ms: u64,
+    ) -> Result<Effect, StoreError> {
+        if !quota.concerns(self.state.bytes, bytes) {
+            return Ok(self.state.transact(transaction, now_ms));
         }
-    }
-}
-
-/// Refuses writes when the log thread ends, be it by a panic: nobody would answer them.
-struct Ended<'a>(&'a Writer);
-
-impl Drop for Ended<'_> {
-    fn drop(&mut self) {
-        let mut forming = self.0.forming.lock();
-        if matches!(forming.gate, Gate::Open) {
-            forming.gate = Gate::ReadOnly("the log thread has ended; restart".into());
+        // A clone of the state is one pointer; it is taken only here, where the state is close to its bound.
+        let before = self.state.clone();
+        let effect = self.state.transact(transaction, now_ms);
+        let refused = |events: &[Event]| quota.refuses(before.bytes, self.state.bytes, events);
+        if let Effect::Changed(events) = &effect
+            && refused(events)
+        {
+            self.refused_growth = Some(self.state.bytes - before.bytes);
+            self.state = before;
+            return Err(StoreError::QuotaExceeded);
         }
-        forming.waiting.clear();
-    }
-}
-
-/// After a failed sync nobody can tell what is on disk, so nothing more is written there.
-fn stop(writer: &Writer, batch: Batch, error: &io::Error) {
-    tracing::error!(%error, "the log could not be synced; the store is read-only until the next start");
-    let why = format!("the log could not be synced: {error}; restart when the disk works again");
-    let gate = Gate::ReadOnly(why.clone());
-    let unknown = || StoreError::Unknown(format!("the log could not be synced: {error}"));
-    writer.reject(batch, gate, unknown, || StoreError::ReadOnly(why.clone()));
-}
-
-fn append(log: &mut Log, batch: &mut Batch, salt: Salt) -> Result<Option<Segment>, AppendError> {
-    let Some(first) = batch.commits.first() else {
-        return Ok(None);
-    };
-    let (first_revision, at_ms): (Revision, u64) = (first.revision, first.at_ms);
-    frame::seal(&mut batch.frame, Kind::Log, first_revision, at_ms, salt);
-    log.append(&batch.frame, first_revision, at_ms).map(Some)
-}
-
-impl Batch {
-    /// Shows the batch to readers, then answers; returns the buffer for the next one.
-    fn publish(self, shared: &Shared) -> Vec<u8> {
-        let now_ms = self.commits.last().map(|commit| commit.at_ms);
-        if let Some(now_ms) = now_ms {
-            shared.publish(self.state, self.commits, now_ms);
-        }
-        for waiting in self.waiting {
-            let _ = waiting.reply.send(Ok(waiting.outcome));
-        }
-        if self.frame.capacity() > SPARE_BYTES {
-            Vec::new()
-        } else {
-            self.frame
-        }
+        Ok(effect)
     }
 }
 

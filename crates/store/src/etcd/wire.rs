@@ -183,6 +183,7 @@ pub(crate) fn write_error(status: &Status) -> StoreError {
     let never_sent = never_sent(status) || status.message().contains("no leader");
     match status.code() {
         Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition => StoreError::Invalid(message),
+        Code::ResourceExhausted if status.message().contains("database space exceeded") => StoreError::QuotaExceeded,
         Code::ResourceExhausted | Code::PermissionDenied | Code::Unauthenticated | Code::NotFound => {
             StoreError::Unavailable(message)
         }
@@ -199,7 +200,7 @@ pub(crate) fn is_lost_lease(status: &Status) -> bool {
     status.code() == Code::NotFound && status.message().contains("lease not found")
 }
 
-fn never_sent(status: &Status) -> bool {
+pub(crate) fn never_sent(status: &Status) -> bool {
     causes(status).any(|cause| cause.is::<NotConnected>())
 }
 
@@ -268,8 +269,10 @@ mod tests {
         let unavailable = |error| matches!(error, StoreError::Unavailable(_));
         let unknown = |error| matches!(error, StoreError::Unknown(_));
         assert!(unavailable(write_error(&Status::unavailable("etcdserver: no leader"))));
+        let exceeded = write_error(&Status::resource_exhausted("etcdserver: mvcc: database space exceeded"));
+        assert!(matches!(exceeded, StoreError::QuotaExceeded));
         assert!(unavailable(write_error(&Status::resource_exhausted(
-            "etcdserver: mvcc: database space exceeded"
+            "etcdserver: too many requests"
         ))));
         assert!(unknown(write_error(&Status::unavailable("etcdserver: leader changed"))));
         assert!(unknown(write_error(&Status::unavailable(

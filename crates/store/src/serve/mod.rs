@@ -154,6 +154,7 @@ fn status(error: &StoreError) -> Status {
         StoreError::Unavailable(_) | StoreError::Unknown(_) | StoreError::ReadOnly(_) => {
             Status::unavailable(error.to_string())
         }
+        StoreError::QuotaExceeded => Status::resource_exhausted(error.to_string()),
         StoreError::Invalid(_) => Status::invalid_argument(error.to_string()),
         StoreError::Corrupt(_) | StoreError::Io(_) => Status::internal(error.to_string()),
     }

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
-use store::embedded::{Embedded, Options, open_on};
+use store::embedded::{Disk, Embedded, Options, open_on};
 use store::{Outcome, Revision, Store, StoreError, Transaction, Write};
 
 use crate::faulty::{Crash, Faults, FaultyDisk, Random};
@@ -184,6 +185,14 @@ async fn reopen_and_check(disk: FaultyDisk, promises: &Promises, story: &str) {
     promises.check(&store, 0, story).await;
 }
 
+/// Where history begins after compactions that nobody asked for.
+async fn oldest(store: &Arc<Embedded>) -> Revision {
+    match store.snapshot_at(0).await {
+        Err(StoreError::Compacted { oldest, .. }) => oldest,
+        _ => 0,
+    }
+}
+
 #[test]
 fn nothing_is_lost_whenever_the_machine_goes_down() {
     block_on(async {
@@ -242,7 +251,7 @@ fn nothing_is_lost_over_many_crashes_of_one_store() {
 }
 
 #[test]
-fn after_a_failed_sync_the_store_is_read_only_and_keeps_its_promises() {
+fn after_a_failed_sync_the_store_takes_the_batch_back_and_goes_on() {
     block_on(async {
         for seed in 0..40 {
             let story = format!("seed {seed}");
@@ -255,6 +264,57 @@ fn after_a_failed_sync_the_store_is_read_only_and_keeps_its_promises() {
                 fail_sync_at,
                 ..Faults::default()
             });
+            while promises.refused.is_empty() {
+                assert!(promises.write(&store, &mut random).await, "{story}");
+            }
+            let last = promises.committed.keys().next_back().copied().unwrap_or(0);
+            assert_eq!(
+                store.snapshot().revision(),
+                last,
+                "{story}: only durable writes are served"
+            );
+            for _ in 0..10 {
+                assert!(promises.write(&store, &mut random).await, "{story}: writes go on");
+            }
+            let crash = if random.chance(2) {
+                Crash::Killed
+            } else {
+                Crash::PowerLoss
+            };
+            reopen_and_check(disk.after(crash), &promises, &story).await;
+        }
+    });
+}
+
+/// Waits until the store says that it takes writes.
+async fn recovered(store: &Arc<Embedded>, story: &str) {
+    let writable = tokio::time::timeout(PATIENCE, async {
+        while store.check_writable().is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    });
+    writable
+        .await
+        .unwrap_or_else(|_| panic!("{story}: {:?}", store.check_writable()));
+}
+
+#[test]
+fn while_syncs_fail_the_store_is_read_only_and_it_goes_on_when_they_work() {
+    block_on(async {
+        for seed in 0..10 {
+            let story = format!("seed {seed}");
+            let mut random = Random(seed);
+            let mut promises = Promises::default();
+            let disk = FaultyDisk::new(seed);
+            let store = open_on(Arc::new(disk.clone()), options()).await.unwrap();
+            for _ in 0..random.below(20) {
+                assert!(promises.write(&store, &mut random).await, "{story}");
+            }
+            assert!(store.check_writable().is_ok(), "{story}");
+            disk.set_faults(Faults {
+                fail_syncs: true,
+                ..Faults::default()
+            });
             while promises.write(&store, &mut random).await {}
             let last = promises.committed.keys().next_back().copied().unwrap_or(0);
             assert_eq!(
@@ -264,14 +324,115 @@ fn after_a_failed_sync_the_store_is_read_only_and_keeps_its_promises() {
             );
             let more = store.commit(transaction([], [put("/k/more", "x")])).await;
             assert!(matches!(more, Err(StoreError::ReadOnly(_))), "{story}: {more:?}");
+            let why = refused(store.check_writable()).to_string();
+            assert!(why.contains("the sync failed"), "{story}: {why}");
             store.latest().await.expect("reads go on");
-            drop(store);
+
+            disk.set_faults(Faults::default());
+            recovered(&store, &story).await;
+            for _ in 0..10 {
+                assert!(promises.write(&store, &mut random).await, "{story}: writes go on");
+            }
             let crash = if random.chance(2) {
                 Crash::Killed
             } else {
                 Crash::PowerLoss
             };
             reopen_and_check(disk.after(crash), &promises, &story).await;
+        }
+    });
+}
+
+#[test]
+fn history_that_fills_the_disk_is_compacted_into_the_space_set_aside() {
+    block_on(async {
+        let disk = FaultyDisk::new(1);
+        let store = open_on(Arc::new(disk.clone()), options()).await.unwrap();
+        let reserved = tokio::time::timeout(PATIENCE, async {
+            while !disk.lengths().contains_key("reserve") {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        reserved.await.expect("space is set aside at start");
+        let capacity = Some(disk.lengths().values().sum::<usize>() + 800_000);
+        disk.set_faults(Faults {
+            capacity,
+            ..Faults::default()
+        });
+        // Far more than fits, of which a single value is alive.
+        let (mut written, mut refusals) = (0, 0);
+        let everything = tokio::time::timeout(PATIENCE, async {
+            while written < 300 {
+                match store.commit(transaction([], [put("/k", text(written, 20_000))])).await {
+                    Ok(_) => written += 1,
+                    Err(StoreError::Unavailable(_)) => {
+                        refusals += 1;
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        });
+        everything.await.expect("the store goes on");
+        assert!(refusals > 0, "the disk was never full");
+        recovered(&store, "after the last write").await;
+        let disk = disk.after(Crash::Killed);
+        let store = open_on(Arc::new(disk), options()).await.unwrap();
+        assert_eq!(value(&*store.snapshot(), "/k"), Some(text(299, 20_000)));
+    });
+}
+
+#[test]
+fn a_log_that_lost_acknowledged_writes_is_refused_until_somebody_accepts_the_loss() {
+    block_on(async {
+        for how in ["truncated", "emptied", "removed"] {
+            let mut random = Random(3);
+            let mut promises = Promises::default();
+            let disk = FaultyDisk::new(3);
+            live(&disk, &mut promises, 20, &mut random, how).await;
+            let disk = disk.after(Crash::Killed);
+            let last_log = disk
+                .lengths()
+                .into_keys()
+                .rfind(|name| name.starts_with("log-"))
+                .unwrap();
+            let file = disk.open(&last_log).unwrap();
+            match how {
+                "truncated" => file.truncate(file.length().unwrap() / 64).unwrap(),
+                "emptied" => file.truncate(0).unwrap(),
+                _ => disk.remove(&last_log).unwrap(),
+            }
+            let before = disk.lengths();
+            let last = *promises.committed.keys().next_back().unwrap();
+            let message = refused(open_on(Arc::new(disk.clone()), options()).await).to_string();
+            let acknowledged = format!("writes up to revision {last} were acknowledged");
+            assert!(message.contains(&acknowledged), "{how}: {message}");
+            assert!(
+                message.contains(&format!("--accept-lost-revisions={last}")),
+                "{how}: {message}"
+            );
+            assert_eq!(disk.lengths(), before, "{how}: nothing is changed");
+
+            let accepting = |revision| Options {
+                accept_lost_to: Some(revision),
+                ..options()
+            };
+            let other = open_on(Arc::new(disk.clone()), accepting(last - 1)).await;
+            assert!(
+                matches!(other, Err(StoreError::Corrupt(_))),
+                "{how}: another loss was accepted"
+            );
+            let store = open_on(Arc::new(disk.clone()), accepting(last)).await.unwrap();
+            let next = store.commit(transaction([], [put("/k/next", "x")])).await.unwrap();
+            assert_eq!(
+                next,
+                Outcome::Committed { revision: last + 1 },
+                "{how}: no revision comes twice"
+            );
+            drop(store);
+            let store = open_on(Arc::new(disk.after(Crash::Killed)), options()).await.unwrap();
+            assert_eq!(store.snapshot().revision(), last + 1, "{how}");
+            assert_eq!(value(&*store.snapshot(), "/k/next").as_deref(), Some("x"), "{how}");
         }
     });
 }
@@ -293,8 +454,11 @@ fn a_full_disk_refuses_writes_until_there_is_room_again() {
             while promises.refused.len() < 5 {
                 assert!(promises.write(&store, &mut random).await, "{story}");
             }
+            let why = refused(store.check_writable()).to_string();
+            assert!(why.contains("no storage space"), "{story}: {why}");
             let before = promises.committed.len();
             disk.set_faults(Faults::default());
+            recovered(&store, &story).await;
             for _ in 0..10 {
                 assert!(promises.write(&store, &mut random).await, "{story}");
             }
@@ -308,7 +472,10 @@ fn a_full_disk_refuses_writes_until_there_is_room_again() {
             } else {
                 Crash::PowerLoss
             };
-            reopen_and_check(disk.after(crash), &promises, &story).await;
+            let store = open_on(Arc::new(disk.after(crash)), options())
+                .await
+                .unwrap_or_else(|error| panic!("{story}: {error}"));
+            promises.check(&store, oldest(&store).await, &story).await;
         }
     });
 }

@@ -37,8 +37,10 @@ impl Random {
 pub struct Faults {
     /// From this operation on nothing works; a write at that point is cut somewhere.
     pub crash_at: Option<usize>,
-    /// The first sync at or after this operation fails.
+    /// The first sync of a log at or after this operation fails.
     pub fail_sync_at: Option<usize>,
+    /// Every sync of a log fails.
+    pub fail_syncs: bool,
     /// No more bytes than this fit.
     pub capacity: Option<usize>,
 }
@@ -112,6 +114,13 @@ impl FaultyDisk {
             }
         };
         Self::with_files(random, files, names)
+    }
+
+    /// The names of the files and how long they are.
+    pub fn lengths(&self) -> BTreeMap<String, usize> {
+        let inner = self.0.lock();
+        let length = |(name, index): (&String, &usize)| (name.clone(), inner.files[*index].data.len());
+        inner.names.iter().map(length).collect()
     }
 
     /// Flips one bit of a file that `choose` picks by name; returns which.
@@ -192,6 +201,16 @@ impl Inner {
         } else {
             Ok(())
         }
+    }
+
+    fn is_log(&self, index: usize) -> bool {
+        let mut names = self.names.iter();
+        names.any(|(name, file)| *file == index && name.starts_with("log-"))
+    }
+
+    fn is_full(&self, growth: usize) -> bool {
+        let capacity = self.faults.capacity;
+        capacity.is_some_and(|capacity| self.used() + growth > capacity)
     }
 
     fn used(&self) -> usize {
@@ -279,10 +298,7 @@ impl DiskFile for FaultyFile {
         let crashes = inner.begin()?;
         let end = offset as usize + data.len();
         let growth = end.saturating_sub(inner.files[self.index].data.len());
-        let full = inner
-            .faults
-            .capacity
-            .is_some_and(|capacity| inner.used() + growth > capacity);
+        let full = growth > 0 && inner.is_full(growth);
         let written = if crashes || full {
             inner.random.below(data.len() + 1)
         } else {
@@ -309,10 +325,24 @@ impl DiskFile for FaultyFile {
         Ok(())
     }
 
+    fn allocate(&self, length: u64) -> io::Result<()> {
+        let mut inner = self.disk.0.lock();
+        if inner.begin()? {
+            return Err(io::Error::other("the machine went down"));
+        }
+        let growth = (length as usize).saturating_sub(inner.files[self.index].data.len());
+        if inner.is_full(growth) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        inner.files[self.index].data.resize(length as usize, 0);
+        Ok(())
+    }
+
     fn sync(&self) -> io::Result<()> {
         let mut inner = self.disk.0.lock();
         let crashes = inner.begin()?;
-        let fails = inner.faults.fail_sync_at.is_some_and(|at| inner.operations > at);
+        let fails = inner.is_log(self.index)
+            && (inner.faults.fail_syncs || inner.faults.fail_sync_at.is_some_and(|at| inner.operations > at));
         if crashes || fails {
             inner.faults.fail_sync_at = None;
             let mut random = inner.random.clone();

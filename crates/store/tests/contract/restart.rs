@@ -117,12 +117,7 @@ async fn old_history_is_compacted_by_itself() {
         last = write(&store, [put(&format!("/{}", round % 5), value.clone())]).await;
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let used = || {
-        fs::read_dir(directory.path())
-            .unwrap()
-            .map(|file| file.unwrap().metadata().unwrap().len())
-            .sum::<u64>()
-    };
+    let used = || log_bytes(directory.path());
     let settled = tokio::time::timeout(PATIENCE, async {
         while used() > 100_000 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -184,6 +179,100 @@ async fn a_missing_file_is_noticed() {
     let error = refused(open(directory.path(), options()).await).to_string();
     assert!(error.contains("a file is missing or damaged"), "{error}");
     assert!(error.contains(&logs[2].display().to_string()), "{error}");
+}
+
+#[tokio::test]
+async fn old_history_is_compacted_at_start_without_a_write() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = |history_age| Options {
+        history_age,
+        segment_bytes: 10_000,
+        ..Options::default()
+    };
+    let store: Arc<dyn Store> = open(directory.path(), options(Duration::from_secs(3600)))
+        .await
+        .unwrap();
+    for _ in 0..100 {
+        write(&store, [put("/a", "x".repeat(1000))]).await;
+    }
+    store.close().await;
+    assert!(log_bytes(directory.path()) > 90_000);
+    let store: Arc<dyn Store> = open(directory.path(), options(Duration::ZERO)).await.unwrap();
+    let settled = tokio::time::timeout(PATIENCE, async {
+        while log_bytes(directory.path()) > 20_000 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    settled.await.expect("nothing was compacted");
+    assert_eq!(store.snapshot().revision(), 100);
+}
+
+fn log_bytes(directory: &Path) -> u64 {
+    let files = fs::read_dir(directory).unwrap().map(Result::unwrap);
+    files
+        .filter(|file| file.file_name().to_string_lossy().starts_with("log-"))
+        .map(|file| file.metadata().unwrap().len())
+        .sum()
+}
+
+#[tokio::test]
+async fn a_log_that_is_removed_while_in_use_takes_no_more_writes() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = reopen(directory.path()).await;
+    write(&store, [put("/a", "1")]).await;
+    let log = directory.path().join("log-00000000000000000001");
+    let aside = directory.path().join("aside");
+    fs::rename(&log, &aside).unwrap();
+    let noticed = tokio::time::timeout(PATIENCE, async {
+        while store.check_writable().is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    noticed.await.expect("nobody noticed");
+    let why = refused(store.commit(transaction([], [put("/b", "1")])).await).to_string();
+    assert!(why.contains("is gone"), "{why}");
+
+    fs::rename(&aside, &log).unwrap();
+    let back = tokio::time::timeout(PATIENCE, async {
+        while store.check_writable().is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    back.await.expect("the store goes on when the file is back");
+    write(&store, [put("/b", "1")]).await;
+    store.close().await;
+    assert_eq!(keys(&*reopen(directory.path()).await.snapshot(), "/", ""), ["/a", "/b"]);
+}
+
+#[tokio::test]
+async fn beyond_the_quota_only_what_frees_space_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options {
+        quota_bytes: 10_000,
+        ..Options::default()
+    };
+    let store: Arc<dyn Store> = open(directory.path(), options).await.unwrap();
+    for number in 0..9 {
+        write(&store, [put(&format!("/{number}"), "x".repeat(1000))]).await;
+    }
+    assert!(store.check_writable().is_ok());
+    let revision = store.snapshot().revision();
+    let creates = transaction([], [put("/more", "x".repeat(1000))]);
+    let error = refused(store.commit(creates.clone()).await);
+    assert!(matches!(error, StoreError::QuotaExceeded), "{error}");
+    assert_eq!(error.to_string(), "etcdserver: mvcc: database space exceeded");
+    assert!(matches!(refused(store.check_writable()), StoreError::QuotaExceeded));
+    assert_eq!(store.snapshot().revision(), revision, "nothing was written");
+
+    write(&store, [put("/0", "y".repeat(1000))]).await;
+    store.compact(revision).await.unwrap();
+    write(&store, [delete("/1")]).await;
+    assert!(
+        store.check_writable().is_ok(),
+        "the write that was refused would fit now"
+    );
+    store.commit(creates).await.unwrap();
+    store.close().await;
 }
 
 #[tokio::test]
