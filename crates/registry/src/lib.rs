@@ -18,6 +18,7 @@ mod definitions;
 mod delete;
 mod errors;
 mod filter;
+mod health;
 mod labels;
 mod list;
 mod lookup;

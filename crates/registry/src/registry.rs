@@ -15,6 +15,7 @@ use crate::allocate::Services;
 use crate::customs::Customs;
 use crate::decoded::Decoded;
 use crate::errors::{not_served, store_error};
+use crate::health;
 use crate::metrics::StoreMetrics;
 use crate::served::{Address, Served, Stored, row_address};
 use crate::turns::Turns;
@@ -163,6 +164,16 @@ impl Registry {
     /// A state at least as new as every write acknowledged before the call.
     pub async fn latest(&self) -> Result<Arc<dyn Snapshot>, Error> {
         self.store.latest().await.map_err(store_error)
+    }
+
+    /// Why the store cannot be used at present, if it cannot.
+    pub async fn check_store(&self) -> Result<(), String> {
+        health::check_store(&*self.store).await
+    }
+
+    /// Why the store takes no larger state, if it is full.
+    pub fn check_quota(&self) -> Result<(), String> {
+        health::check_quota(&*self.store)
     }
 
     /// How much of its disk the store takes, if it knows.
