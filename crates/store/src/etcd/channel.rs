@@ -1,10 +1,9 @@
-//! The connection to the cluster: one HTTP/2 channel that moves on to the next member when one is lost.
+//! Connections to the members of the cluster: one HTTP/2 channel for each.
 
 use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -18,8 +17,8 @@ use tonic::transport::{Channel, Endpoint};
 
 use crate::StoreError;
 
-/// A member that does not answer within this is skipped.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// A member that does not answer within this counts as away.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long a silent connection is trusted.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -37,9 +36,9 @@ pub struct Tls {
     pub key: Option<PathBuf>,
 }
 
-/// No member could be reached, so the request was never sent.
+/// The member could not be reached, so the request was never sent.
 #[derive(Debug, thiserror::Error)]
-#[error("no member of etcd can be reached: {0}")]
+#[error("etcd cannot be reached: {0}")]
 pub(crate) struct NotConnected(String);
 
 /// One member's address.
@@ -69,27 +68,31 @@ impl Member {
     }
 }
 
-/// A channel to whichever member can be reached. Connects with the first request.
-pub(crate) fn channel(endpoints: &[String], tls: Option<Tls>) -> Result<Channel, StoreError> {
+/// A channel to each member, which connects with its first request.
+pub(crate) fn channels(endpoints: &[String], tls: Option<Tls>) -> Result<Vec<Channel>, StoreError> {
     let members = endpoints
         .iter()
         .map(|endpoint| Member::parse(endpoint))
         .collect::<Result<Vec<_>, _>>()?;
-    let Some(first) = members.first() else {
+    if members.is_empty() {
         return Err(StoreError::Invalid("no etcd endpoint is given".into()));
-    };
+    }
     if tls.is_none() && members.iter().any(|member| member.secure) {
         return Err(StoreError::Invalid(
             "an https endpoint of etcd needs a certificate authority".into(),
         ));
     }
-    let host = if first.host.contains(':') {
-        format!("[{}]", first.host)
+    members.into_iter().map(|member| channel(member, tls.clone())).collect()
+}
+
+fn channel(member: Member, tls: Option<Tls>) -> Result<Channel, StoreError> {
+    let host = if member.host.contains(':') {
+        format!("[{}]", member.host)
     } else {
-        first.host.clone()
+        member.host.clone()
     };
     // The scheme is always http for tonic: encryption is the connector's business.
-    let endpoint = Endpoint::from_shared(format!("http://{host}:{}", first.port))
+    let endpoint = Endpoint::from_shared(format!("http://{host}:{}", member.port))
         .map_err(|error| StoreError::Invalid(error.to_string()))?
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
@@ -97,38 +100,20 @@ pub(crate) fn channel(endpoints: &[String], tls: Option<Tls>) -> Result<Channel,
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
         .tcp_nodelay(true);
-    let members = Arc::new(Members {
-        list: members,
-        tls,
-        next: AtomicUsize::new(0),
-    });
+    let place = Arc::new((member, tls));
     let connector = tower::service_fn(move |_| {
-        let members = members.clone();
-        async move { members.connect().await.map(TokioIo::new) }
+        let place = place.clone();
+        async move { connect(&place.0, place.1.as_ref()).await.map(TokioIo::new) }
     });
     Ok(endpoint.connect_with_connector_lazy(connector))
 }
 
-struct Members {
-    list: Vec<Member>,
-    tls: Option<Tls>,
-    /// The member to try first; moves on with every connection, so a lost or leaderless member is left.
-    next: AtomicUsize,
-}
-
-impl Members {
-    async fn connect(&self) -> Result<Box<dyn Connection>, NotConnected> {
-        let mut errors = Vec::new();
-        for _ in 0..self.list.len() {
-            let index = self.next.fetch_add(1, Ordering::Relaxed) % self.list.len();
-            let member = &self.list[index];
-            match tokio::time::timeout(CONNECT_TIMEOUT, member.connect(self.tls.as_ref())).await {
-                Ok(Ok(connection)) => return Ok(connection),
-                Ok(Err(error)) => errors.push(format!("{}:{}: {error}", member.host, member.port)),
-                Err(_) => errors.push(format!("{}:{}: no answer", member.host, member.port)),
-            }
-        }
-        Err(NotConnected(errors.join("; ")))
+async fn connect(member: &Member, tls: Option<&Tls>) -> Result<Box<dyn Connection>, NotConnected> {
+    let failed = |why: &dyn std::fmt::Display| NotConnected(format!("{}:{}: {why}", member.host, member.port));
+    match tokio::time::timeout(CONNECT_TIMEOUT, member.connect(tls)).await {
+        Ok(Ok(connection)) => Ok(connection),
+        Ok(Err(error)) => Err(failed(&error)),
+        Err(_) => Err(failed(&"no answer")),
     }
 }
 

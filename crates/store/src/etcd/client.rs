@@ -1,18 +1,15 @@
 //! Requests to etcd, each with a deadline, all of them only to a member that has a leader.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::stream;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
 use tonic::metadata::MetadataValue;
 use tonic::service::Interceptor;
-use tonic::service::interceptor::InterceptedService;
-use tonic::transport::Channel;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Request, Status, Streaming};
 
 use super::codec::Codec;
+use super::members::{MemberChannel, Members, within};
 use super::proto::kv_client::KvClient;
 use super::proto::lease_client::LeaseClient;
 use super::proto::maintenance_client::MaintenanceClient;
@@ -27,8 +24,6 @@ use super::wire::{self, Scope};
 use crate::state::State;
 use crate::{Revision, StoreError};
 
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-
 /// Keys per page of a load.
 const PAGE: i64 = 500;
 
@@ -37,14 +32,14 @@ const WATCH_REQUESTS: usize = 8;
 
 #[derive(Clone)]
 pub(crate) struct Client {
-    channel: InterceptedService<Channel, RequireLeader>,
+    pub members: Members,
     pub scope: Scope,
     pub codec: Arc<dyn Codec>,
 }
 
 /// A member that has lost its cluster fails at once instead of leaving its clients in the past.
 #[derive(Clone)]
-struct RequireLeader;
+pub(crate) struct RequireLeader;
 
 impl Interceptor for RequireLeader {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
@@ -78,16 +73,16 @@ pub(crate) struct Fingerprint {
 }
 
 impl Client {
-    pub fn new(channel: Channel, scope: Scope, codec: Arc<dyn Codec>) -> Self {
-        Client {
-            channel: InterceptedService::new(channel, RequireLeader),
-            scope,
-            codec,
-        }
+    pub fn new(members: Members, scope: Scope, codec: Arc<dyn Codec>) -> Self {
+        Client { members, scope, codec }
     }
 
     pub async fn txn(&self, request: TxnRequest) -> Result<TxnResponse, Status> {
-        within(self.kv().txn(request)).await
+        let txn = |channel| {
+            let request = request.clone();
+            async move { kv(channel).txn(request).await }
+        };
+        self.members.write(txn).await
     }
 
     /// The cluster's revision, agreed on by a quorum. Asks for a key that is never there.
@@ -167,7 +162,8 @@ impl Client {
         let request = CompactionRequest {
             revision: revision as i64,
         };
-        within(self.kv().compact(request)).await.map(drop)
+        let compact = |channel| async move { kv(channel).compact(request).await };
+        self.members.read(compact).await.map(drop)
     }
 
     /// A new lease; returns its ID.
@@ -176,7 +172,9 @@ impl Client {
             ttl: ttl_seconds as i64,
             ..LeaseGrantRequest::default()
         };
-        let granted = within(LeaseClient::new(self.channel.clone()).lease_grant(request)).await?;
+        // A lease that is granted twice only expires unused.
+        let grant = |channel| async move { LeaseClient::new(channel).lease_grant(request).await };
+        let granted = self.members.read(grant).await?;
         if granted.error.is_empty() {
             Ok(granted.id)
         } else {
@@ -184,21 +182,18 @@ impl Client {
         }
     }
 
-    pub async fn version(&self) -> Result<String, Status> {
-        Ok(self.status().await?.version)
+    pub async fn version(&self, member: usize) -> Result<String, Status> {
+        Ok(status(self.members.channel(member)).await?.version)
     }
 
     /// What the database of the member takes that is asked.
     pub async fn disk_bytes(&self) -> Result<u64, Status> {
-        Ok(self.status().await?.db_size.max(0) as u64)
+        let member = self.members.channel(self.members.current());
+        Ok(status(member).await?.db_size.max(0) as u64)
     }
 
-    async fn status(&self) -> Result<StatusResponse, Status> {
-        within(MaintenanceClient::new(self.channel.clone()).status(StatusRequest {})).await
-    }
-
-    /// Watches the scope from `start` on, with the states before each change if `previous`.
-    pub async fn watch(&self, start: Revision, previous: bool) -> Result<Watching, Status> {
+    /// Watches the scope from `start` on by one member, with the states before each change if `previous`.
+    pub async fn watch(&self, member: usize, start: Revision, previous: bool) -> Result<Watching, Status> {
         let (requests, queue) = mpsc::channel(WATCH_REQUESTS);
         let create = WatchCreateRequest {
             key: self.scope.start.clone().into(),
@@ -217,20 +212,28 @@ impl Client {
         let outgoing = stream::unfold(queue, |mut queue| async {
             queue.recv().await.map(|request| (request, queue))
         });
-        let mut client = WatchClient::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
+        let mut client = WatchClient::new(self.members.channel(member)).max_decoding_message_size(usize::MAX);
         let responses = within(client.watch(outgoing)).await?;
         Ok(Watching { responses, requests })
     }
 
     async fn range(&self, request: RangeRequest) -> Result<RangeResponse, Status> {
-        within(self.kv().range(request)).await
+        let range = |channel| {
+            let request = request.clone();
+            async move { kv(channel).range(request).await }
+        };
+        self.members.read(range).await
     }
+}
 
-    fn kv(&self) -> KvClient<InterceptedService<Channel, RequireLeader>> {
-        KvClient::new(self.channel.clone())
-            .max_decoding_message_size(usize::MAX)
-            .max_encoding_message_size(usize::MAX)
-    }
+fn kv(channel: MemberChannel) -> KvClient<MemberChannel> {
+    KvClient::new(channel)
+        .max_decoding_message_size(usize::MAX)
+        .max_encoding_message_size(usize::MAX)
+}
+
+async fn status(channel: MemberChannel) -> Result<StatusResponse, Status> {
+    within(MaintenanceClient::new(channel).status(StatusRequest {})).await
 }
 
 pub(crate) enum LoadError {
@@ -244,15 +247,5 @@ impl LoadError {
             LoadError::Status(status) => wire::read_error(&status),
             LoadError::Store(error) => error,
         }
-    }
-}
-
-async fn within<T>(call: impl Future<Output = Result<Response<T>, Status>>) -> Result<T, Status> {
-    match timeout(REQUEST_TIMEOUT, call).await {
-        Ok(answer) => answer.map(Response::into_inner),
-        Err(_) => Err(Status::deadline_exceeded(format!(
-            "no answer within {} s",
-            REQUEST_TIMEOUT.as_secs()
-        ))),
     }
 }

@@ -62,7 +62,16 @@ impl Feed {
         let mut pause = FIRST_PAUSE;
         loop {
             let before = self.shared.state().revision;
-            match self.session().await {
+            let member = self.client.members.current();
+            let end = tokio::select! {
+                end = self.session(member) => end,
+                () = self.client.members.left(member) => {
+                    // Others found out that it no longer answers. The next one is there.
+                    pause = FIRST_PAUSE;
+                    continue;
+                }
+            };
+            match end {
                 End::Compacted => self.reload().await,
                 End::Lost(why) => tracing::warn!(why, "the watch of etcd was lost; connecting again"),
             }
@@ -77,15 +86,18 @@ impl Feed {
     }
 
     /// One watch from its creation to its end.
-    async fn session(&self) -> End {
+    async fn session(&self, member: usize) -> End {
         // Where the version is not told, nothing depends on it.
-        let version = self.client.version().await.unwrap_or_default();
+        let version = self.client.version(member).await.unwrap_or_default();
         self.progress
             .reliable
             .store(progress_is_reliable(&version), Ordering::Relaxed);
-        match self.client.watch(self.shared.state().revision + 1, false).await {
+        match self.client.watch(member, self.shared.state().revision + 1, false).await {
             Ok(watching) => self.read(watching).await,
-            Err(status) => status.into(),
+            Err(status) => {
+                self.client.members.leave(member);
+                status.into()
+            }
         }
     }
 

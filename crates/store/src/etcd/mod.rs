@@ -9,6 +9,7 @@ mod codec;
 mod feed;
 mod head;
 mod lease;
+mod members;
 mod watch;
 mod wire;
 
@@ -18,7 +19,7 @@ pub(crate) mod proto {
 }
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -32,12 +33,13 @@ use self::client::{Client, LoadError};
 use self::feed::{Feed, Progress};
 use self::head::Head;
 use self::lease::Leases;
+use self::members::Members;
 use self::watch::Watch;
 use self::wire::Scope;
 use crate::history::{HISTORY_BYTES, History};
 use crate::shared::{Missing, Shared};
 use crate::state::State;
-use crate::{EventStream, Outcome, Revision, Snapshot, Store, StoreError, Transaction};
+use crate::{EventStream, Outcome, Revision, Snapshot, Store, StoreError, Transaction, Write};
 
 /// How long `connect` waits for etcd to come up.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
@@ -79,8 +81,8 @@ impl EtcdOptions {
 
 /// Connects, reads everything below the prefix and begins to follow it.
 pub async fn connect(options: EtcdOptions) -> Result<Arc<Etcd>, StoreError> {
-    let channel = channel::channel(&options.endpoints, options.tls)?;
-    let client = Client::new(channel, Scope::new(&options.prefix), options.codec);
+    let members = Members::new(channel::channels(&options.endpoints, options.tls)?);
+    let client = Client::new(members, Scope::new(&options.prefix), options.codec);
     let state = first_load(&client).await?;
     let history = History::new(state.revision, HISTORY_BYTES);
     let shared = Shared::new(state, history);
@@ -100,6 +102,7 @@ pub async fn connect(options: EtcdOptions) -> Result<Arc<Etcd>, StoreError> {
         progress,
         leases: Leases::default(),
         head: Head::default(),
+        is_over_quota: AtomicBool::new(false),
     }))
 }
 
@@ -109,6 +112,8 @@ pub struct Etcd {
     progress: Arc<Progress>,
     leases: Leases,
     head: Head,
+    /// The last write that failed, failed because etcd is full.
+    is_over_quota: AtomicBool,
 }
 
 async fn first_load(client: &Client) -> Result<State, StoreError> {
@@ -259,7 +264,17 @@ impl Store for Etcd {
         self.shared.check_open()?;
         transaction.check()?;
         self.client.scope.check(&transaction)?;
-        let (outcome, changed) = self.transact(&transaction).await?;
+        let transacted = self.transact(&transaction).await;
+        let puts = transaction
+            .writes
+            .iter()
+            .any(|write| matches!(write, Write::Put { .. }));
+        match &transacted {
+            Err(StoreError::QuotaExceeded) => self.is_over_quota.store(true, Ordering::Relaxed),
+            Ok((Outcome::Committed { .. }, _)) if puts => self.is_over_quota.store(false, Ordering::Relaxed),
+            _ => (),
+        }
+        let (outcome, changed) = transacted?;
         if let Outcome::Committed { revision } = outcome
             && changed
             && !self.shared.reaches(revision, FEED_PATIENCE).await?
@@ -288,6 +303,14 @@ impl Store for Etcd {
                 self.shared.forget(revision);
                 Ok(())
             }
+        }
+    }
+
+    fn check_writable(&self) -> Result<(), StoreError> {
+        self.shared.check_open()?;
+        match self.is_over_quota.load(Ordering::Relaxed) {
+            true => Err(StoreError::QuotaExceeded),
+            false => Ok(()),
         }
     }
 

@@ -47,7 +47,10 @@ impl Watch {
         let opened = async {
             // A watch alone would not tell that the deletion of a key is missing from history.
             self.client.check_history(self.after).await?;
-            self.client.watch(self.after + 1, true).await.map(Box::new)
+            self.client
+                .watch(self.client.members.current(), self.after + 1, true)
+                .await
+                .map(Box::new)
         };
         opened.await.map_err(|status| match wire::is_compacted(&status) {
             true => self.compacted(0),

@@ -454,8 +454,15 @@ fn a_full_disk_refuses_writes_until_there_is_room_again() {
             while promises.refused.len() < 5 {
                 assert!(promises.write(&store, &mut random).await, "{story}");
             }
+            // From here on nothing may grow, so that only more room helps.
+            disk.set_faults(Faults {
+                capacity: Some(0),
+                ..Faults::default()
+            });
+            let large = store.commit(transaction([], [put("/large", "x".repeat(40_000))])).await;
+            assert!(matches!(large, Err(StoreError::Unavailable(_))), "{story}: {large:?}");
             let why = refused(store.check_writable()).to_string();
-            assert!(why.contains("no storage space"), "{story}: {why}");
+            assert!(why.contains("the log cannot be written"), "{story}: {why}");
             let before = promises.committed.len();
             disk.set_faults(Faults::default());
             recovered(&store, &story).await;

@@ -7,6 +7,7 @@ mod durability;
 mod engines;
 mod etcd_cluster;
 mod etcd_server;
+mod failover;
 mod faulty;
 mod kit;
 mod model;
