@@ -3,6 +3,10 @@
 //! [`lead`] runs a component while this process holds the lease and drops it when the lease is lost; the process goes
 //! on and competes again. The component writes with a client that refuses to write from the moment the lease can no
 //! longer be relied upon, even before the component has noticed.
+//!
+//! Times and records are upstream's, so that upstream's candidates and ours compete for the same leases. A leader that is
+//! stopped in order gives its lease up, and the next one leads after its retry period; the lease of one that was killed has to
+//! expire, because nobody can tell a dead leader from one that is cut off.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -61,13 +65,25 @@ enum Step {
     Wait,
 }
 
+/// How long giving up the lease may hold up the end of a process.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Runs `component` whenever this candidate leads, and drops it when it no longer does. Never returns.
 pub async fn lead<F, C>(election: Election, component: F)
 where
     F: Fn(Client) -> C,
     C: Future<Output = ()>,
 {
-    let leading = Arc::new(AtomicBool::new(false));
+    lead_until(election, std::future::pending(), component).await;
+}
+
+/// As [`lead`], but ends with `stop`: first the component, then the hold on the lease, so that the next candidate need not
+/// wait until it expires.
+pub async fn lead_until<F, C>(election: Election, stop: impl Future<Output = ()>, component: F)
+where
+    F: Fn(Client) -> C,
+    C: Future<Output = ()>,
+{
     let mut candidate = Candidate {
         leases: election
             .client
@@ -76,19 +92,14 @@ where
         seen: None,
         election,
     };
-    loop {
-        candidate.acquire().await;
-        tracing::info!(lease = candidate.election.name, "leading");
-        leading.store(true, Ordering::Release);
-        let client = candidate.election.client.while_leading(leading.clone());
-        tokio::select! {
-            // Renewal is polled first, so that a busy component cannot delay it within this task.
-            biased;
-            () = candidate.hold() => {}
-            () = component(client) => {}
-        }
-        leading.store(false, Ordering::Release);
-        tracing::warn!(lease = candidate.election.name, "no longer leading");
+    tokio::select! {
+        () = candidate.compete(&component) => {}
+        () = stop => {}
+    }
+    match tokio::time::timeout(RELEASE_TIMEOUT, candidate.release()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(lease = candidate.election.name, %error, "Failed to give up the lease"),
+        Err(_) => tracing::warn!(lease = candidate.election.name, "Failed to give up the lease in time"),
     }
 }
 
@@ -99,6 +110,41 @@ struct Candidate {
 }
 
 impl Candidate {
+    /// Leads whenever it can.
+    async fn compete<F, C>(&mut self, component: &F)
+    where
+        F: Fn(Client) -> C,
+        C: Future<Output = ()>,
+    {
+        loop {
+            self.acquire().await;
+            tracing::info!(lease = self.election.name, "leading");
+            let leading = Leading::default();
+            let client = self.election.client.while_leading(leading.0.clone());
+            tokio::select! {
+                // Renewal is polled first, so that a busy component cannot delay it within this task.
+                biased;
+                () = self.hold() => {}
+                () = component(client) => {}
+            }
+            drop(leading);
+            tracing::warn!(lease = self.election.name, "no longer leading");
+        }
+    }
+
+    /// Gives the lease up if it is ours. It is read again: a renewal may have been under way.
+    async fn release(&self) -> Result<()> {
+        let mut lease = match self.leases.get::<Value>(&self.election.name).await {
+            Err(error) if error.is_not_found() => return Ok(()),
+            found => found?,
+        };
+        if lease["spec"]["holderIdentity"] != self.election.identity.as_str() {
+            return Ok(());
+        }
+        vacate(&mut lease, Moment::now());
+        self.leases.update::<Value>(&self.election.name, &lease).await.map(drop)
+    }
+
     async fn acquire(&mut self) {
         while !self.attempt_logged().await {
             tokio::time::sleep(jitter(RETRY_PERIOD)).await;
@@ -190,6 +236,33 @@ impl Candidate {
     }
 }
 
+/// Says to the clients of a component whether it leads; no longer once this is dropped.
+struct Leading(Arc<AtomicBool>);
+
+impl Default for Leading {
+    fn default() -> Leading {
+        Leading(Arc::new(AtomicBool::new(true)))
+    }
+}
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// Makes a lease one that nobody holds, as upstream's leaders leave it.
+fn vacate(lease: &mut Value, now: Moment) {
+    let now = now.to_micro_time();
+    let spec = &mut lease["spec"];
+    if let Some(spec) = spec.as_object_mut() {
+        spec.remove("holderIdentity");
+    }
+    spec["leaseDurationSeconds"] = 1.into();
+    spec["renewTime"] = now.as_str().into();
+    spec["acquireTime"] = now.into();
+}
+
 /// Remembers a lease; the time only moves when the holder or its renewal does.
 fn observe(seen: &mut Option<Observed>, object: Option<Value>, now: Instant) -> Option<&Observed> {
     let before = seen.take();
@@ -244,6 +317,16 @@ mod tests {
         );
         assert_eq!(step(Some(&seen("", start)), "me", start), Step::Take { transitions: 5 });
         assert_eq!(step(Some(&seen("me", start)), "me", start), Step::Renew);
+    }
+
+    #[test]
+    fn a_lease_that_was_given_up_is_free_at_once() {
+        let start = Instant::now();
+        let mut object = seen("other", start).object;
+        vacate(&mut object, Moment::now());
+        let mut remembered = None;
+        let found = observe(&mut remembered, Some(object), start);
+        assert_eq!(step(found, "me", start), Step::Take { transitions: 5 });
     }
 
     #[test]

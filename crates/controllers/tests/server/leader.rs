@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use api::kinds::config_map::CONFIG_MAP;
 use api::kinds::lease::LEASE;
 use client::Client;
-use client::leader::{Election, lead};
+use client::leader::{Election, lead_until};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -14,6 +14,15 @@ use crate::cluster::Cluster;
 
 /// A candidate whose component writes one object, counts itself and then waits.
 fn candidate(cluster: &Cluster, identity: &str, leading: &Arc<AtomicUsize>) -> JoinHandle<()> {
+    candidate_until(cluster, identity, leading, std::future::pending())
+}
+
+fn candidate_until(
+    cluster: &Cluster,
+    identity: &str,
+    leading: &Arc<AtomicUsize>,
+    stop: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
     let election = Election {
         client: cluster.client.clone(),
         namespace: "kube-system".to_owned(),
@@ -22,7 +31,7 @@ fn candidate(cluster: &Cluster, identity: &str, leading: &Arc<AtomicUsize>) -> J
     };
     let (leading, name) = (leading.clone(), identity.to_owned());
     tokio::spawn(async move {
-        lead(election, |client: Client| {
+        lead_until(election, stop, |client: Client| {
             let (leading, name) = (leading.clone(), name.clone());
             async move {
                 let maps = client.resource(&CONFIG_MAP).in_namespace("default");
@@ -55,6 +64,28 @@ async fn one_of_two_candidates_leads_and_may_write() {
     assert_eq!(spec["leaseTransitions"], 0);
     assert_ne!(spec["renewTime"], spec["acquireTime"]);
     first.abort();
+    second.abort();
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_leader_that_is_stopped_lets_the_next_one_lead_before_its_lease_expires() {
+    let cluster = Cluster::start().await;
+    let leading = Arc::new(AtomicUsize::new(0));
+    let stop = Arc::new(tokio::sync::Notify::new());
+    let stopped = stop.clone();
+    let first = candidate_until(&cluster, "first", &leading, async move { stopped.notified().await });
+    cluster
+        .until("a leader", async || leading.load(Ordering::Relaxed) == 1)
+        .await;
+    let second = candidate(&cluster, "second", &leading);
+    stop.notify_one();
+    first.await.unwrap();
+    let lease = cluster.get(&LEASE, "kube-system", "test").await.unwrap();
+    assert_ne!(lease["spec"]["holderIdentity"], "first", "{lease}");
+    cluster
+        .until("the next leader", async || leading.load(Ordering::Relaxed) == 2)
+        .await;
     second.abort();
     cluster.stop().await;
 }

@@ -5,6 +5,7 @@ mod audit;
 mod authentication;
 mod authorization;
 pub mod controllers;
+pub mod embedded_store;
 pub mod etcd;
 pub mod kubelet;
 mod marks;
@@ -23,6 +24,8 @@ use clap::Args;
 use client::leader::{self, Election};
 use client::{Client, Config};
 
+use crate::stop;
+
 /// Who of several replicas acts.
 #[derive(Args, Clone, Debug)]
 pub struct LeaderElectionArgs {
@@ -34,15 +37,21 @@ pub struct LeaderElectionArgs {
     leader_elect_resource_namespace: String,
 }
 
-/// Runs a component while it leads, or always when there is no election.
+/// Runs a component while it leads, or always when there is no election, until a signal ends it.
 async fn lead<C: Future<Output = ()>>(
     client: &Client,
     name: &str,
     args: &LeaderElectionArgs,
     component: impl Fn(Client) -> C,
 ) {
+    let mut stop = stop::on_signal();
+    let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
     if !args.leader_elect {
-        return component(client.clone()).await;
+        tokio::select! {
+            () = component(client.clone()) => {}
+            () = stopped => {}
+        }
+        return;
     }
     let election = Election {
         client: client.clone(),
@@ -50,7 +59,7 @@ async fn lead<C: Future<Output = ()>>(
         name: name.to_owned(),
         identity: format!("{}_{}", host_name(), uuid::Uuid::new_v4()),
     };
-    leader::lead(election, component).await;
+    leader::lead_until(election, stopped, component).await;
 }
 
 /// A client by kubeconfig.
