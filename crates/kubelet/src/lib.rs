@@ -41,6 +41,7 @@ mod serving_certificate;
 mod shared;
 mod spdy;
 mod status;
+mod sweep;
 #[cfg(test)]
 mod testing;
 mod text;

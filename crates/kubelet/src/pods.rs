@@ -1,6 +1,6 @@
 //! The workers of all pods: who they are, and how news reaches them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 use crate::inventory::Inventory;
 use crate::pod::Pod;
 use crate::shared::Shared;
-use crate::volumes;
 use crate::worker::{self, Handle, Input, Message, Place, PodObject};
 
 pub struct Pods {
@@ -92,28 +91,6 @@ impl Pods {
             let input = Input { object, gone: true };
             self.start(uid, input, inventory.observed);
         }
-        self.remove_orphaned_files();
-    }
-
-    /// Unmounts and removes what a kubelet before this one left of pods that neither the API nor the runtime knows.
-    fn remove_orphaned_files(self: &Arc<Self>) {
-        let pods = self.clone();
-        tokio::task::spawn_blocking(move || {
-            let paths = &pods.shared.paths;
-            let on_disk = match volumes::pods_on_disk(paths) {
-                Ok(on_disk) => on_disk,
-                Err(error) => return tracing::warn!(%error, "cannot look for files of pods that are gone"),
-            };
-            // A pod has a worker before it has files.
-            let workers: HashSet<String> = pods.workers.lock().keys().cloned().collect();
-            for uid in on_disk.into_iter().filter(|uid| !workers.contains(uid)) {
-                let removed = volumes::tear_down(paths, &uid).and_then(|()| volumes::remove_pod(paths, &uid));
-                match removed {
-                    Ok(()) => tracing::info!(uid, "removed the files of a pod that is gone"),
-                    Err(error) => tracing::warn!(uid, %error, "cannot remove the files of a pod that is gone"),
-                }
-            }
-        });
     }
 
     /// Hands a message to a pod's worker, if it has one.
@@ -130,6 +107,11 @@ impl Pods {
         if let Some(handle) = self.workers.lock().get(uid) {
             let _ = handle.mailbox.try_send(Message::ObjectsChanged);
         }
+    }
+
+    /// Whether the pod has a worker, or the runtime has something of it that a worker will claim.
+    pub fn knows(&self, uid: &str) -> bool {
+        self.workers.lock().contains_key(uid) || self.unclaimed.lock().contains_key(uid)
     }
 
     pub fn count(&self) -> usize {

@@ -30,7 +30,7 @@ use crate::shared::Shared;
 use crate::status::Surroundings;
 use crate::volumes::VolumeFigures;
 use crate::worker::PodObject;
-use crate::{cgroup, eviction, images, inventory, news, rotation, volumes};
+use crate::{cgroup, eviction, images, inventory, news, rotation, sweep, volumes};
 
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletError {
@@ -263,6 +263,7 @@ fn reflect_pods(options: &KubeletOptions, pods: &Arc<Pods>, tasks: &mut JoinSet<
     tasks.spawn(async move {
         listed.synced().await;
         pods.remove_orphans();
+        sweep::run(listed, pods).await;
     });
     cache
 }

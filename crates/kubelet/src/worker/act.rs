@@ -1,6 +1,6 @@
 //! Carrying out what was planned: each action becomes a task that reports its end to the worker.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use client::DeleteOptions;
@@ -335,15 +335,18 @@ fn clean_up(shared: &Shared, pod: &Pod) -> Result<(), String> {
     let uid = &pod.metadata.uid;
     crate::volumes::tear_down(&shared.paths, uid).map_err(|error| error.to_string())?;
     let paths = &shared.paths;
-    for (root, directory) in [(paths.root(), paths.pod(uid)), (paths.logs(), paths.pod_logs(pod))] {
+    let remove = |root: &Path, directory: PathBuf| {
         beneath::remove_below(root, &directory)
-            .map_err(|error| format!("cannot remove {}: {error}", directory.display()))?;
-    }
+            .map_err(|error| format!("cannot remove {}: {error}", directory.display()))
+    };
+    remove(paths.logs(), paths.pod_logs(pod))?;
     shared.owners.forget_pod(uid);
     shared
         .cgroups
         .remove(uid)
-        .map_err(|error| format!("cannot remove the pod's cgroup: {error}"))
+        .map_err(|error| format!("cannot remove the pod's cgroup: {error}"))?;
+    // The last one, so that a sweep finds all of the others by it.
+    remove(paths.root(), paths.pod(uid))
 }
 
 /// Removes a container's log and what was put aside of it: without the container they are of no use. That there are none
