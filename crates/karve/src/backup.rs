@@ -13,6 +13,7 @@ use http_body_util::BodyExt;
 use crate::component;
 use crate::layout::Layout;
 use crate::run_file::RunFile;
+use crate::say;
 
 const PATH: &str = "/debug/karve/backup";
 
@@ -52,7 +53,7 @@ pub async fn save(layout: &Layout, args: &BackupArgs) -> Result<()> {
     }
     file.sync_all()?;
     std::fs::rename(&unfinished, &args.file)?;
-    println!("{}: {bytes} bytes", args.file.display());
+    say::result(format_args!("{}: {bytes} bytes", args.file.display()))?;
     Ok(())
 }
 
@@ -67,13 +68,13 @@ pub fn restore(layout: &Layout, args: &RestoreArgs) -> Result<()> {
     let file = File::open(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
     std::fs::create_dir_all(&layout.root)?;
     let revision = store::embedded::restore(&mut BufReader::new(file), &layout.store())?;
-    println!(
+    say::result(format_args!(
         "cluster {} is at revision {revision}; start it with `karve up`",
         layout.name
-    );
-    println!(
+    ))?;
+    say::result(format_args!(
         "certificates and keys are not part of a backup; for tokens that stay valid, copy the old cluster's pki folder"
-    );
+    ))?;
     Ok(())
 }
 

@@ -7,6 +7,8 @@ use clap::Args;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::say;
+
 /// Requests larger than this are not read further.
 const MAX_REQUEST: usize = 8 * 1024;
 
@@ -34,7 +36,7 @@ pub async fn serve(args: ServeArgs) -> Result<()> {
         .await
         .with_context(|| format!("cannot listen on port {}", args.port))?;
     let name = crate::component::host_name();
-    println!("{name} listens on port {}", args.port);
+    say::result(format_args!("{name} listens on port {}", args.port))?;
     let mut stop = crate::stop::on_signal();
     loop {
         tokio::select! {
@@ -59,7 +61,7 @@ async fn answer(mut stream: TcpStream, name: &str) -> io::Result<()> {
         }
     }
     let line = String::from_utf8_lossy(&request);
-    println!("{}", line.lines().next().unwrap_or_default());
+    say::result(line.lines().next().unwrap_or_default())?;
     let body = format!("{name}\n");
     let head = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",

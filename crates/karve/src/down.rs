@@ -9,6 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::layout::Layout;
 use crate::run_file::RunFile;
+use crate::say;
 
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(20);
@@ -16,7 +17,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// Stops the cluster and everything that runs on its node. Its objects stay.
 pub async fn down(layout: &Layout) -> Result<()> {
     let Some(run) = RunFile::read(layout)? else {
-        println!("no cluster runs in {}", layout.root.display());
+        say::result(format_args!("no cluster runs in {}", layout.root.display()))?;
         return Ok(());
     };
     if run.is_running() {
@@ -28,7 +29,10 @@ pub async fn down(layout: &Layout) -> Result<()> {
             .context("the node could not be cleaned up; run `karve down` again")?;
     }
     remove_if_there(fs::remove_file(layout.run_file()))?;
-    println!("the cluster is down; its objects are kept in {}", layout.root.display());
+    say::result(format_args!(
+        "the cluster is down; its objects are kept in {}",
+        layout.root.display()
+    ))?;
     Ok(())
 }
 
@@ -53,9 +57,9 @@ pub async fn reset(layout: &Layout) -> Result<()> {
     }
     // Whatever else stands there was not made by us and keeps the directory.
     if let Err(error) = fs::remove_dir(&layout.root) {
-        println!("{} stays: {error}", layout.root.display());
+        say::result(format_args!("{} stays: {error}", layout.root.display()))?;
     }
-    println!("the cluster in {} is removed", layout.root.display());
+    say::result(format_args!("the cluster in {} is removed", layout.root.display()))?;
     Ok(())
 }
 

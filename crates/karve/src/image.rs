@@ -8,6 +8,7 @@ use clap::Subcommand;
 use crate::control::{self, ImageRow};
 use crate::layout::Layout;
 use crate::run_file::RunFile;
+use crate::say;
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum ImageCommand {
@@ -43,7 +44,7 @@ pub async fn run(layout: &Layout, command: &ImageCommand) -> Result<()> {
         ImageCommand::Import { archives } => {
             for archive in archives {
                 for name in control::import_file(&state_dir, archive).await? {
-                    println!("{name}");
+                    say::result(name)?;
                 }
             }
             Ok(())
@@ -61,13 +62,10 @@ fn builtin() -> Vec<ImageRow> {
 
 fn print(rows: &[ImageRow], output: Option<&str>) -> Result<()> {
     match output {
-        Some("json") => println!("{}", serde_json::to_string_pretty(rows)?),
-        Some(_) => rows
-            .iter()
-            .flat_map(|row| &row.names)
-            .for_each(|name| println!("{name}")),
+        Some("json") => say::result(serde_json::to_string_pretty(rows)?)?,
+        Some(_) => rows.iter().flat_map(|row| &row.names).try_for_each(say::result)?,
         None => {
-            println!("{:<64} {:<20} {:>10}", "NAME", "ID", "SIZE");
+            say::result(format_args!("{:<64} {:<20} {:>10}", "NAME", "ID", "SIZE"))?;
             for row in rows {
                 let id = row
                     .id
@@ -76,7 +74,7 @@ fn print(rows: &[ImageRow], output: Option<&str>) -> Result<()> {
                     .take(16)
                     .collect::<String>();
                 for name in &row.names {
-                    println!("{name:<64} {id:<20} {:>7.1} MB", row.size as f64 / 1e6);
+                    say::result(format_args!("{name:<64} {id:<20} {:>7.1} MB", row.size as f64 / 1e6))?;
                 }
             }
         }

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use api::kinds::node::NODE;
 use clap::Args;
 use client::Client;
+use client::when::Moment;
 use kubelet::ServingCertificate;
 use network::Cidr;
 use serde_json::Value;
@@ -17,7 +18,7 @@ use crate::layout::{Layout, read, write_private};
 use crate::node::{NodeArgs, NodeClients, NodeFootprint, NodeSetup};
 use crate::run_file::RunFile;
 use crate::token::Token;
-use crate::{component, kubeconfig, stop, up};
+use crate::{component, kubeconfig, readiness, say, stop};
 
 /// How often a server that cannot be reached is asked again, and how often that is told.
 const ASK_EVERY: Duration = Duration::from_millis(500);
@@ -33,8 +34,8 @@ pub struct JoinArgs {
 }
 
 pub async fn run(layout: &Layout, args: JoinArgs) -> Result<()> {
-    let begun = Instant::now();
-    RunFile::ensure_stopped(layout)?;
+    let (begun, since) = (Instant::now(), Moment::now());
+    RunFile::ensure_stopped(layout).await?;
     let token = read_token(&args)?;
     layout.create()?;
     let client = Client::connect(token.config())?;
@@ -84,7 +85,7 @@ pub async fn run(layout: &Layout, args: JoinArgs) -> Result<()> {
     let tasks = setup.start(&runtime, clients)?;
     let mut stop = stop::on_signal();
     tokio::select! {
-        () = announce(&client, &token, begun) => {}
+        () = announce(&client, &token, begun, since) => {}
         _ = stop.wait_for(|stop| *stop) => {}
     }
     // The sender of a closed channel is gone with its process.
@@ -119,7 +120,7 @@ async fn known_block(client: &Client, name: &str, server: &str) -> Result<Option
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) if error.is_temporary() => {
                 if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
-                    eprintln!("waiting for the server at {server}: {error}");
+                    say::remark(format_args!("waiting for the server at {server}: {error}"));
                     told = Some(Instant::now());
                 }
                 tokio::time::sleep(ASK_EVERY).await;
@@ -129,20 +130,18 @@ async fn known_block(client: &Client, name: &str, server: &str) -> Result<Option
     }
 }
 
-async fn announce(client: &Client, token: &Token, begun: Instant) {
+async fn announce(client: &Client, token: &Token, begun: Instant, since: Moment) {
     loop {
-        if let Ok(node) = client.resource(&NODE).get::<Value>(&token.node).await
-            && up::is_ready(&node)
-        {
-            eprintln!(
+        if readiness::is_node_ready(client, &token.node, since).await {
+            say::remark(format_args!(
                 "node {} is ready after {} ms at {}",
                 token.node,
                 begun.elapsed().as_millis(),
                 token.server
-            );
+            ));
             return;
         }
-        tokio::time::sleep(up::POLL).await;
+        tokio::time::sleep(readiness::POLL).await;
     }
 }
 

@@ -16,8 +16,10 @@ mod log;
 mod memory;
 mod node;
 mod pki;
+mod readiness;
 mod routes;
 mod run_file;
+mod say;
 mod stop;
 mod supervise;
 mod tls;
@@ -185,7 +187,7 @@ fn main() -> ExitCode {
     match run(karve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("karve: {error:#}");
+            say::remark(format_args!("karve: {error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -242,8 +244,8 @@ async fn trace(layout: &Layout, args: &TraceArgs) -> Result<()> {
     let client = component::connect(&path)?;
     let trace = cli::trace::collect(&client, &args.namespace, &args.target).await?;
     match args.output {
-        Some(_) => println!("{}", cli::trace::render_json(&args.target, &trace)),
-        None => print!("{}", cli::trace::render(&args.target, &trace)),
+        Some(_) => say::result(cli::trace::render_json(&args.target, &trace))?,
+        None => say::result(cli::trace::render(&args.target, &trace).trim_end_matches('\n'))?,
     }
     Ok(())
 }

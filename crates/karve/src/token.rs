@@ -21,6 +21,7 @@ use crate::layout::Layout;
 use crate::node::ClusterNetwork;
 use crate::pki::{Authority, Identity};
 use crate::run_file::RunFile;
+use crate::say;
 
 const PREFIX: &str = "karve1.";
 
@@ -73,7 +74,7 @@ pub async fn run(layout: &Layout, command: &TokenCommand) -> Result<()> {
         key_pem: identity.key_pem,
         network: facts.network,
     };
-    println!("{}", token.encode()?);
+    say::result(token.encode()?)?;
     Ok(())
 }
 

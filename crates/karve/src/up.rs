@@ -15,6 +15,7 @@ use anyhow::{Context, Result, bail, ensure};
 use api::kinds::node::NODE;
 use auth::User;
 use clap::Args;
+use client::when::Moment;
 use client::{Client, QueueMetrics, Transport};
 use metrics::Page;
 use network::{Cidr, Protocol};
@@ -26,14 +27,14 @@ use crate::component::apiserver::{self, ApiServerArgs, Running, Surroundings};
 use crate::component::{self, controllers, scheduler};
 use crate::layout::Layout;
 use crate::node::{self, ClusterNetwork, NodeArgs, NodeClients, NodeFootprint, NodeRuntime, NodeSetup};
+use crate::readiness::{POLL, is_node_ready, wait_for_node};
 use crate::run_file::{JoinFacts, RunFile};
-use crate::stop;
 use crate::supervise::supervise;
+use crate::{say, stop};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Where in the Services' network the name server is, as everywhere.
 const DNS_OFFSET: u32 = 10;
-pub const POLL: Duration = Duration::from_millis(5);
 
 /// Flags of `karve up`: those of the API server and of the node.
 #[derive(Args, Clone, Debug)]
@@ -66,6 +67,22 @@ struct NetworkArgs {
     cluster_domain: String,
 }
 
+/// When this command was given, by the clock that durations are measured with and by that of the cluster's objects.
+#[derive(Clone, Copy)]
+struct Begun {
+    instant: Instant,
+    moment: Moment,
+}
+
+impl Begun {
+    fn now() -> Begun {
+        Begun {
+            instant: Instant::now(),
+            moment: Moment::now(),
+        }
+    }
+}
+
 /// What runs beside the API server; ends with it.
 #[derive(Default)]
 struct Components {
@@ -90,8 +107,8 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
     if args.detach {
         return detach(&layout, &args).await;
     }
-    let begun = Instant::now();
-    RunFile::ensure_stopped(&layout)?;
+    let begun = Begun::now();
+    RunFile::ensure_stopped(&layout).await?;
     ensure!(
         args.network.cluster_cidr.contains_block(&args.block()),
         "--pod-cidr {} is not inside of --cluster-cidr {}: other nodes would not find its pods",
@@ -277,12 +294,12 @@ async fn start_node(
 }
 
 /// Says where the cluster is as soon as it can take pods.
-async fn announce(layout: &Layout, running: &Running, begun: Instant, args: &UpArgs, mut stop: watch::Receiver<bool>) {
+async fn announce(layout: &Layout, running: &Running, begun: Begun, args: &UpArgs, mut stop: watch::Receiver<bool>) {
     let client = in_process(running, "system:apiserver", &["system:masters"]);
     let ready = async {
         match args.no_node {
             true => true,
-            false => wait_for_node(&client).await,
+            false => wait_for_node(&client, &args.node.node_name(), begun.moment, READY_TIMEOUT).await,
         }
     };
     let ready = tokio::select! {
@@ -294,19 +311,19 @@ async fn announce(layout: &Layout, running: &Running, begun: Instant, args: &UpA
     } else {
         "serving, but the node is not Ready: look at the log"
     };
-    eprintln!(
+    say::remark(format_args!(
         "cluster {} is {state} after {} ms at {}",
         layout.name,
-        begun.elapsed().as_millis(),
+        begun.instant.elapsed().as_millis(),
         running.url
-    );
+    ));
     if let Some(warning) = pressure_warning(layout, args) {
-        eprintln!("{warning}");
+        say::remark(&warning);
     }
-    eprintln!(
+    say::remark(format_args!(
         "try: kubectl --kubeconfig {} get pods -A",
         layout.kubeconfig().display()
-    );
+    ));
 }
 
 /// Why the node would take no pods although it is Ready, and what to do about it.
@@ -324,30 +341,6 @@ fn pressure_warning(layout: &Layout, args: &UpArgs) -> Option<String> {
             layout.node().display()
         )
     })
-}
-
-async fn wait_for_node(client: &Client) -> bool {
-    let deadline = Instant::now() + READY_TIMEOUT;
-    while Instant::now() < deadline {
-        if let Ok(nodes) = client
-            .resource(&NODE)
-            .list::<Value>(&client::ListOptions::default())
-            .await
-            && nodes.items.iter().any(is_ready)
-        {
-            return true;
-        }
-        tokio::time::sleep(POLL).await;
-    }
-    false
-}
-
-pub fn is_ready(node: &Value) -> bool {
-    let conditions = node["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
 /// Starts the same command in the background and waits until its node is Ready.
@@ -369,9 +362,9 @@ async fn detach(layout: &Layout, args: &UpArgs) -> Result<()> {
         .stdout(log.try_clone()?)
         .stderr(log)
         .process_group(0);
-    let begun = Instant::now();
+    let begun = Begun::now();
     let mut child = command.spawn().context("cannot start in the background")?;
-    let deadline = begun + READY_TIMEOUT;
+    let deadline = begun.instant + READY_TIMEOUT;
     while Instant::now() < deadline {
         if let Some(status) = child.try_wait()? {
             bail!(
@@ -379,16 +372,16 @@ async fn detach(layout: &Layout, args: &UpArgs) -> Result<()> {
                 layout.log_file().display()
             );
         }
-        if is_up(layout, child.id()).await {
-            println!(
+        if is_up(layout, child.id(), begun).await {
+            say::result(format_args!(
                 "cluster {} is ready after {} ms",
                 layout.name,
-                begun.elapsed().as_millis()
-            );
+                begun.instant.elapsed().as_millis()
+            ))?;
             if let Some(warning) = pressure_warning(layout, args) {
-                eprintln!("{warning}");
+                say::remark(&warning);
             }
-            println!("export KUBECONFIG={}", layout.kubeconfig().display());
+            say::result(format_args!("export KUBECONFIG={}", layout.kubeconfig().display()))?;
             return Ok(());
         }
         tokio::time::sleep(POLL).await;
@@ -400,7 +393,7 @@ async fn detach(layout: &Layout, args: &UpArgs) -> Result<()> {
     )
 }
 
-async fn is_up(layout: &Layout, pid: u32) -> bool {
+async fn is_up(layout: &Layout, pid: u32, begun: Begun) -> bool {
     let Ok(Some(run)) = RunFile::read(layout) else {
         return false;
     };
@@ -410,14 +403,14 @@ async fn is_up(layout: &Layout, pid: u32) -> bool {
     let Ok(client) = component::connect(&layout.kubeconfig()) else {
         return false;
     };
-    if run.node.is_none() {
-        return client
+    match &run.node {
+        Some(node) => is_node_ready(&client, &node.node_name, begun.moment).await,
+        None => client
             .resource(&NODE)
             .list::<Value>(&client::ListOptions::default())
             .await
-            .is_ok();
+            .is_ok(),
     }
-    wait_for_node(&client).await
 }
 
 /// A client of a component in this process, with that component's own rights.

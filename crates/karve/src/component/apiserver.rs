@@ -23,10 +23,11 @@ use tokio::task::JoinHandle;
 use super::audit::AuditArgs;
 use super::authentication::AuthenticationArgs;
 use super::authorization::AuthorizationArgs;
+use crate::component::embedded_store::EmbeddedStoreArgs;
 use crate::kubeconfig;
 use crate::layout::{Layout, read, write_private};
 use crate::pki::{self, Authority};
-use crate::{stop, tls};
+use crate::{say, stop, tls};
 
 /// Upstream's flags of kube-apiserver, as far as they are supported. Certificates, keys and an administrator's
 /// kubeconfig are made in the data directory when they are not given.
@@ -75,6 +76,8 @@ pub struct ApiServerArgs {
     /// The key of --etcd-certfile, PEM
     #[arg(long, requires = "etcd_certfile")]
     pub etcd_keyfile: Option<PathBuf>,
+    #[command(flatten)]
+    pub embedded_store: EmbeddedStoreArgs,
 
     /// The issuer of service account tokens; the first one issues, the others are accepted
     #[arg(long, default_value = "https://kubernetes.default.svc.cluster.local")]
@@ -290,11 +293,11 @@ pub async fn start(
 pub async fn run(layout: &Layout, args: &ApiServerArgs) -> Result<()> {
     let (running, listener, kubeconfig) = start(layout, args, Surroundings::default()).await?;
     kubeconfig.await??;
-    eprintln!(
+    say::remark(format_args!(
         "serving {}; kubeconfig in {}",
         running.url,
         layout.kubeconfig().display()
-    );
+    ));
     apiserver::serve(running.server.clone(), listener, running.tls, stop::on_signal()).await?;
     running.server.stop().await;
     Ok(())
@@ -302,9 +305,9 @@ pub async fn run(layout: &Layout, args: &ApiServerArgs) -> Result<()> {
 
 async fn open_store(layout: &Layout, args: &ApiServerArgs) -> Result<Arc<dyn Store>> {
     if args.etcd_servers.is_empty() {
-        let opened = store::embedded::open(&layout.store(), store::embedded::Options::default()).await;
-        return Ok(opened.with_context(|| format!("cannot open the store in {}", layout.store().display()))?);
+        return Ok(args.embedded_store.open(layout).await?);
     }
+    args.embedded_store.ensure_unused()?;
     let tls = args.etcd_cafile.clone().map(|ca| store::etcd::Tls {
         ca,
         cert: args.etcd_certfile.clone(),
@@ -498,8 +501,12 @@ fn front_proxy(layout: &Layout, args: &ApiServerArgs) -> Result<FrontProxy> {
     })
 }
 
-/// Writes the kubeconfig while other things start: a disk takes its time to keep a file.
+/// Writes the kubeconfig while other things start: a disk takes its time to keep a file. One that is good for long enough
+/// stays as it is, so that a cluster also starts on a full disk.
 fn write_admin_kubeconfig(layout: &Layout, authority: &Authority, url: &str) -> Result<Writing> {
+    if kubeconfig::is_current(&layout.kubeconfig(), &layout.name, url, &authority.certificate_pem) {
+        return Ok(tokio::spawn(async { Ok(()) }));
+    }
     let admin = authority.client("kubernetes-admin", &["system:masters"])?;
     let text = kubeconfig::render(&layout.name, url, &authority.certificate_pem, "admin", &admin);
     let path = layout.kubeconfig();

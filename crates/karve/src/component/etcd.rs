@@ -13,10 +13,11 @@ use store::serve::{Server, serve};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
+use crate::component::embedded_store::EmbeddedStoreArgs;
 use crate::layout::{Layout, read, write_private};
 use crate::pki::{Authority, Identity};
-use crate::stop;
 use crate::tls::{self, Clients};
+use crate::{say, stop};
 
 /// Flags of etcd that mean something to a single member. Whoever reaches the store can change everything, so clients show
 /// certificates of an authority that signs for nothing else; one is made in the data directory, together with a client's
@@ -39,6 +40,8 @@ pub struct EtcdArgs {
     /// can then change the cluster by
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     client_cert_auth: bool,
+    #[command(flatten)]
+    store: EmbeddedStoreArgs,
 }
 
 /// An address and whether it is encrypted.
@@ -57,8 +60,7 @@ pub async fn run(layout: &Layout, args: EtcdArgs) -> Result<()> {
         true => Some(encryption(layout, &args, &places)?),
         false => None,
     };
-    let opened = store::embedded::open(&layout.store(), store::embedded::Options::default()).await;
-    let store = opened.with_context(|| format!("cannot open the store in {}", layout.store().display()))?;
+    let store = args.store.open(layout).await?;
     // The store holds JSON, as our own API server left it; clients of etcd expect what upstream's server writes.
     let server = Server::new(store.clone(), Arc::new(EtcdCodec));
     let mut serving = JoinSet::new();
@@ -72,10 +74,13 @@ pub async fn run(layout: &Layout, args: EtcdArgs) -> Result<()> {
         let mut stop = stop::on_signal();
         let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
         serving.spawn(serve(server.clone(), listener, tls, stopped));
-        eprintln!("the store of {} answers at {}", layout.name, place.address);
+        say::remark(format_args!(
+            "the store of {} answers at {}",
+            layout.name, place.address
+        ));
         if place.secure && args.client_cert_auth {
             let pki = layout.pki();
-            eprintln!("clients show {}", pki.join("etcd-client.crt").display());
+            say::remark(format_args!("clients show {}", pki.join("etcd-client.crt").display()));
         }
     }
     while let Some(ended) = serving.join_next().await {

@@ -13,7 +13,7 @@ use tokio::net::{UnixListener, UnixStream};
 use crate::layout::Layout;
 use crate::node::{NodeFootprint, NodeRuntime};
 use crate::run_file::RunFile;
-use crate::{control, stop};
+use crate::{control, say, stop};
 
 /// Flags of the runtime and of the pod network that it brings along.
 #[derive(Args, Clone, Debug)]
@@ -43,7 +43,7 @@ pub struct RuntimeArgs {
 }
 
 pub async fn run(layout: &Layout, args: RuntimeArgs) -> Result<()> {
-    RunFile::ensure_stopped(layout)?;
+    RunFile::ensure_stopped(layout).await?;
     layout.create()?;
     let mut footprint =
         NodeFootprint::of_runtime(layout, args.pod_cidr, args.cluster_cidr, args.service_cluster_ip_range);
@@ -66,7 +66,11 @@ pub async fn run(layout: &Layout, args: RuntimeArgs) -> Result<()> {
     let _control = control::serve(&footprint.state_dir, runtime.clone())?;
     let streams = StreamServer::bind(runtime.clone()).await;
     let streams = streams.context("cannot listen on loopback for streams")?;
-    eprintln!("the runtime of {} answers at unix://{}", layout.name, socket.display());
+    say::remark(format_args!(
+        "the runtime of {} answers at unix://{}",
+        layout.name,
+        socket.display()
+    ));
     let mut stop = stop::on_signal();
     tokio::select! {
         ended = cri::serve_with_streams(listener, runtime, streams.clone()) => ended?,
