@@ -1,6 +1,7 @@
 //! One event, with the frames that were already made of it.
 
 use std::sync::OnceLock;
+use std::time::Instant;
 
 use api::Resource;
 use bytes::Bytes;
@@ -12,6 +13,8 @@ const MAX_OTHER_FRAMES: usize = 8;
 
 pub struct Change {
     pub event: Event,
+    /// When it came to this process.
+    pub at: Instant,
     /// Frames of what is stored as it is, by transition.
     verbatim: [OnceLock<Bytes>; 3],
     others: Mutex<Vec<(FrameForm, Bytes)>>,
@@ -57,6 +60,21 @@ impl Change {
     pub fn new(event: Event) -> Change {
         Change {
             event,
+            at: Instant::now(),
+            verbatim: Default::default(),
+            others: Mutex::default(),
+        }
+    }
+
+    pub fn has_frames(&self) -> bool {
+        self.verbatim.iter().any(|frame| frame.get().is_some()) || !self.others.lock().is_empty()
+    }
+
+    /// The same event, of which frames are made again when somebody wants them.
+    pub fn without_frames(&self) -> Change {
+        Change {
+            event: self.event.clone(),
+            at: self.at,
             verbatim: Default::default(),
             others: Mutex::default(),
         }

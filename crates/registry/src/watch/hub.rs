@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use store::{Event, EventBatch, Revision, Store, StoreError};
 use tracing::{error, warn};
 
@@ -13,6 +13,7 @@ use super::Ring;
 use super::index::IndexedField;
 
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+const TRIM_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Routes events to the ring of their resource by the longest matching key prefix.
 pub struct Hub {
@@ -21,6 +22,8 @@ pub struct Hub {
     start: Revision,
     /// Everything up to this revision has been delivered. Changes only while `rings` is locked for reading.
     delivered: AtomicU64,
+    /// When the rings last forgot what was old.
+    trimmed: Mutex<Instant>,
 }
 
 impl Hub {
@@ -31,6 +34,7 @@ impl Hub {
             rings: RwLock::new(BTreeMap::new()),
             start,
             delivered: AtomicU64::new(start),
+            trimmed: Mutex::new(Instant::now()),
         }
     }
 
@@ -100,6 +104,17 @@ impl Hub {
             ring.advance(batch.complete_to);
         }
         self.delivered.store(batch.complete_to, Ordering::Relaxed);
+        self.trim(&rings);
+    }
+
+    /// Now and then, lets every ring forget what is old, also those without new events.
+    fn trim(&self, rings: &BTreeMap<String, Arc<Ring>>) {
+        let now = Instant::now();
+        let mut trimmed = self.trimmed.lock();
+        if now.duration_since(*trimmed) >= TRIM_INTERVAL {
+            *trimmed = now;
+            rings.values().for_each(|ring| ring.trim(now));
+        }
     }
 }
 

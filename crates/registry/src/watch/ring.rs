@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, RwLock};
 use store::{Event, Revision};
@@ -15,6 +16,13 @@ pub const CAPACITY: usize = 4096;
 
 /// Bytes of objects a ring remembers, at most; the newest event always stays.
 const CAPACITY_BYTES: usize = 16 << 20;
+
+/// Older events leave the ring even when there is room, as upstream's do, so that what a burst left does not stay.
+pub(super) const FRESH: Duration = Duration::from_secs(75);
+
+/// The newest events that keep the frames made of them. Watchers are told at once, so that whoever reads older ones is
+/// one of few, and frames take more than the objects themselves.
+const FRAMED: usize = 256;
 
 pub struct Ring {
     recent: RwLock<Recent>,
@@ -77,6 +85,14 @@ impl Ring {
             self.index.tell(&fresh);
         }
         self.told_to.store(revision, Ordering::Release);
+    }
+
+    /// Forgets what is no longer fresh.
+    pub fn trim(&self, now: Instant) {
+        let is_stale = |change: &Arc<Change>| now.saturating_duration_since(change.at) > FRESH;
+        if self.recent.read().items.front().is_some_and(is_stale) {
+            self.recent.write().drop_while(is_stale);
+        }
     }
 
     /// Empties the ring, for instance after the store's history was lost; every watcher falls behind.
@@ -165,7 +181,29 @@ impl Recent {
         self.bytes += size(&change);
         self.items.push_back(change);
         while self.items.len() > CAPACITY || (self.items.len() > 1 && self.bytes > CAPACITY_BYTES) {
-            let Some(dropped) = self.items.pop_front() else { return };
+            self.drop_oldest();
+        }
+        if let Some(older) = self.items.len().checked_sub(FRAMED + 1)
+            && let Some(change) = self.items.get_mut(older)
+            && change.has_frames()
+        {
+            // Those who are reading it keep it.
+            *change = Arc::new(change.without_frames());
+        }
+    }
+
+    fn drop_while(&mut self, is_dropped: impl Fn(&Arc<Change>) -> bool) {
+        while self.items.len() > 1 && is_dropped(&self.items[0]) {
+            self.drop_oldest();
+        }
+        // A burst makes the queue large; what it no longer needs goes back.
+        if self.items.capacity() > 4 * self.items.len().max(FRAMED) {
+            self.items.shrink_to(2 * self.items.len());
+        }
+    }
+
+    fn drop_oldest(&mut self) {
+        if let Some(dropped) = self.items.pop_front() {
             self.bytes -= size(&dropped);
             self.after = dropped.event.revision;
         }
@@ -182,4 +220,60 @@ fn size(change: &Change) -> usize {
     let event = &change.event;
     let shown = event.current.as_ref().or(event.previous.as_ref());
     event.key.len() + shown.map_or(0, |entry| entry.value.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::watch::change::Transition;
+
+    fn ring_with(events: u64) -> Ring {
+        let ring = Ring::new(0, None);
+        let event = |revision| Event {
+            revision,
+            key: "/registry/things/one".into(),
+            current: None,
+            previous: None,
+        };
+        ring.append((1..=events).map(event));
+        ring.advance(events);
+        ring
+    }
+
+    #[test]
+    fn what_is_no_longer_fresh_leaves_a_ring_that_has_room() {
+        let ring = ring_with(10);
+        ring.trim(Instant::now());
+        assert!(ring.holds(0));
+        ring.trim(Instant::now() + 2 * FRESH);
+        assert!(!ring.holds(8));
+        assert!(ring.holds(9), "the newest one stays");
+    }
+
+    #[test]
+    fn only_the_newest_events_keep_their_frames() {
+        let ring = ring_with(FRAMED as u64);
+        let all = ring.scan(0).ok().unwrap().0;
+        for change in &all {
+            change.verbatim_frame(Transition::Deleted, bytes::Bytes::new);
+        }
+        let event = |revision| Event {
+            revision,
+            key: "/registry/things/one".into(),
+            current: None,
+            previous: None,
+        };
+        ring.append((FRAMED as u64 + 1..=FRAMED as u64 + 2).map(event));
+        ring.advance(FRAMED as u64 + 2);
+        let framed: Vec<bool> = ring
+            .scan(0)
+            .ok()
+            .unwrap()
+            .0
+            .iter()
+            .map(|change| change.has_frames())
+            .collect();
+        assert_eq!(framed[..3], [false, false, true]);
+        assert!(all[0].has_frames(), "who reads it keeps it");
+    }
 }
