@@ -10,6 +10,7 @@ mod aggregation;
 mod audit_trail;
 mod backup;
 mod body;
+mod body_budget;
 mod bootstrap;
 mod connect;
 mod decode;
