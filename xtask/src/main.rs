@@ -5,6 +5,7 @@ mod bench;
 mod chaos;
 mod cluster;
 mod conformance;
+mod dependencies;
 mod descriptions;
 mod differential;
 mod dist;

@@ -145,15 +145,13 @@ pub fn output(command: &mut Command) -> Result<String> {
     text.with_context(|| format!("{shown} printed something that is not text"))
 }
 
-/// Runs a command to its end with its output on the terminal. An interrupt asks it to end, and this fails.
-pub fn stream(command: &mut Command) -> Result<()> {
+/// Runs a command to its end with its output on the terminal. After so long a time, or by an interrupt, it is asked to end,
+/// and this fails.
+pub fn stream(command: &mut Command, given_up_after: Duration) -> Result<()> {
     let shown = format!("{command:?}");
     let mut process = Process::spawn(command, Path::new(""))?;
-    let status = loop {
-        if let Some(status) = process.wait_until(Instant::now() + PATIENCE)? {
-            break status;
-        }
-    };
+    let status = process.wait_until(Instant::now() + given_up_after)?;
+    let status = status.with_context(|| format!("{shown} was given up after {} s", given_up_after.as_secs()))?;
     ensure!(status.success(), "{shown} failed with {status}");
     Ok(())
 }
@@ -174,5 +172,13 @@ mod tests {
         assert_eq!(shell("echo one; echo two").unwrap(), "one\ntwo\n");
         let error = shell("echo one; exit 3").unwrap_err().to_string();
         assert!(error.ends_with("failed with exit status: 3"), "{error}");
+    }
+
+    #[test]
+    fn a_command_that_does_not_end_is_given_up() {
+        let begun = Instant::now();
+        let error = stream(Command::new("sleep").arg("600"), Duration::from_millis(10)).unwrap_err();
+        assert!(error.to_string().contains("was given up after 0 s"), "{error}");
+        assert!(begun.elapsed() < Duration::from_secs(300));
     }
 }

@@ -8,7 +8,9 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::tools::{self, cargo, is_on_path, is_root};
-use crate::{authorization, bench, chaos, conformance, differential, dist, e2e, interchange, peers};
+use crate::{
+    authorization, bench, chaos, conformance, dependencies, differential, dist, e2e, hostile, interchange, peers, vm,
+};
 
 #[derive(Args)]
 pub struct TestArgs {
@@ -29,10 +31,12 @@ const PACKAGES: &[(&str, &str)] = &[
     ("etcd-server", "etcd"),
     ("iproute2", "ip"),
     ("iptables", "iptables"),
+    ("kmod", "depmod"),
     ("netcat-openbsd", "nc.openbsd"),
     ("nftables", "nft"),
     ("openssl", "openssl"),
     ("python3-venv", "/usr/share/doc/python3-venv"),
+    ("qemu-system-x86", "qemu-system-x86_64"),
     ("runc", "runc"),
 ];
 
@@ -43,12 +47,15 @@ const STEPS: &[Step] = &[
     ("install", install),
     ("format", format),
     ("lints", lints),
+    ("dependencies", dependencies::check),
     ("peers", peers::build_needed),
     ("units", units),
     ("dist", release),
     ("e2e", e2e::run_all),
     ("differential", differential::run_all),
     ("authorization", authorization::run_quick),
+    ("hostile", hostile::run_here),
+    ("vm", hostile::run_in_machine),
     ("interchange", interchange::run_quick),
     ("chaos", chaos::run_quick),
     ("conformance", conformance::run_quick),
@@ -76,6 +83,10 @@ const NOT_RUN: &[(&str, &str)] = &[
     (
         "more than a thousand random requests for rights",
         "cargo xtask authorization",
+    ),
+    (
+        "attacks in a virtual machine that need no kernel of Debian, and the kernel of Debian 13",
+        "cargo xtask hostile --vm --debian 13",
     ),
     (
         "readers of bytes from outside for longer than some thousand inputs each",
@@ -145,18 +156,24 @@ fn install() -> Result<()> {
         })
         .map(|(package, _)| *package)
         .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
     if !is_on_path("apt-get") || !is_root() {
-        println!("MISSING, tests that need them are skipped: {}", missing.join(", "));
+        if !missing.is_empty() {
+            println!("MISSING, tests that need them are skipped: {}", missing.join(", "));
+        }
         return Ok(());
     }
+    if !missing.is_empty() {
+        install_packages(&missing)?;
+    }
+    vm::prepare()
+}
+
+fn install_packages(names: &[&str]) -> Result<()> {
     tools::run(Command::new("apt-get").args(["update", "-q"]))?;
     tools::run(
         Command::new("apt-get")
             .args(["install", "-q", "-y", "--no-install-recommends"])
-            .args(&missing)
+            .args(names)
             .env("DEBIAN_FRONTEND", "noninteractive"),
     )
 }

@@ -54,6 +54,19 @@ pub struct MachineArgs {
     timeout: u64,
 }
 
+impl MachineArgs {
+    /// The machine that CI takes.
+    pub fn given_up_after(patience: Duration) -> Self {
+        Self {
+            debian: Debian::Bookworm,
+            processors: 2,
+            memory_mb: 3072,
+            accelerator: "tcg".to_owned(),
+            timeout: patience.as_secs(),
+        }
+    }
+}
+
 /// The machine itself.
 pub struct Hardware {
     processors: u32,
@@ -94,6 +107,11 @@ pub fn execute(args: &MachineArgs, files: &[Placed], command: &[String], line: i
         .join(format!("{:?}", args.debian).to_lowercase());
     std::fs::create_dir_all(&logs).with_context(|| format!("cannot make {}", logs.display()))?;
     machine::run(&hardware, &kernel.image, dir.path(), &logs, line)
+}
+
+/// Downloads the kernel of CI's machine, unless it is in the cache.
+pub fn prepare() -> Result<()> {
+    kernel::Kernel::of(Debian::Bookworm).map(drop)
 }
 
 fn placed(text: &str) -> Result<Placed, String> {
