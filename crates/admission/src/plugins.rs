@@ -5,6 +5,7 @@ mod claim_resize;
 mod default_ingress_class;
 mod default_storage_class;
 mod default_toleration_seconds;
+mod deny_service_external_ips;
 mod limit_ranger;
 mod namespace_lifecycle;
 mod node_restriction;
@@ -55,6 +56,7 @@ pub static TABLE: &[Row] = &[
     Row::on("CertificateSigning", |settings| Box::new(certificates::Signing(settings.authorizer.clone()))),
     Row::on("CertificateSubjectRestriction", |_| Box::new(certificates::SubjectRestriction)),
     Row::on("DefaultIngressClass", |_| Box::new(default_ingress_class::DefaultIngressClass)),
+    Row::off("DenyServiceExternalIPs", |_| Box::new(deny_service_external_ips::DenyServiceExternalIPs)),
     Row::on("PodTopologyLabels", |_| Box::new(pod_topology_labels::PodTopologyLabels)),
     Row::on("PodSecurity", |_| Box::new(pod_security::PodSecurity)),
     // Those that the cluster's owner writes come after ours and see what ours made of the object.
@@ -75,6 +77,14 @@ impl Row {
         Row {
             name,
             on_by_default: true,
+            make,
+        }
+    }
+
+    const fn off(name: &'static str, make: fn(&Settings) -> Box<dyn Plugin>) -> Row {
+        Row {
+            name,
+            on_by_default: false,
             make,
         }
     }
@@ -107,8 +117,11 @@ mod tests {
         let settings = Settings {
             authorizer: Arc::new(auth::authorize::AlwaysAllow),
         };
-        let all = chain(&settings, &[], &[]).unwrap();
-        assert_eq!(all.names(), TABLE.iter().map(|row| row.name).collect::<Vec<_>>());
+        let names = |wanted: fn(&&Row) -> bool| TABLE.iter().filter(wanted).map(|row| row.name).collect::<Vec<_>>();
+        let defaults = chain(&settings, &[], &[]).unwrap();
+        assert_eq!(defaults.names(), names(|row| row.on_by_default));
+        let all = chain(&settings, &["DenyServiceExternalIPs".to_owned()], &[]).unwrap();
+        assert_eq!(all.names(), names(|_| true));
         let fewer = chain(&settings, &[], &["Priority".to_owned()]).unwrap();
         assert!(!fewer.names().contains(&"Priority"));
         assert_eq!(
