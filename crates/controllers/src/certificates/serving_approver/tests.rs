@@ -34,7 +34,7 @@ status:
   - {type: InternalIP, address: '::ffff:127.0.0.1'}
   - {type: InternalIP, address: 10.96.0.1}
   - {type: Hostname, address: 203.0.113.50}
-  daemonEndpoints: {kubeletEndpoint: {Port: 10250}}
+  daemonEndpoints: {kubeletEndpoint: {Port: 30250}}
 ---
 metadata: {name: web.default.svc}
 status: {addresses: [{type: InternalIP, address: 203.0.113.9}]}";
@@ -113,6 +113,13 @@ fn a_node_has_to_show_that_it_is_where_it_asks_to_serve() {
     let at = asked("one", vec![dns("one"), ip("203.0.113.1")]).judged();
     assert_eq!(at.unwrap(), ["203.0.113.1:10250"]);
     assert_eq!(asked("one", vec![dns("one")]).judged().unwrap(), [""; 0]);
+}
+
+/// A liar's word about an address changes nothing for the kubelet that answers there; who lies has to show its key there.
+#[test]
+fn a_node_is_not_kept_from_its_certificate_by_another_that_claims_its_address() {
+    let at = asked("two", vec![dns("two"), ip("203.0.113.3")]).judged();
+    assert_eq!(at.unwrap(), ["203.0.113.3:10250"]);
 }
 
 #[test]
