@@ -302,14 +302,16 @@ impl<'a> Call<'a> {
     }
 
     fn delete_options(&self) -> Result<DeleteOptions, Error> {
-        let options = if self.body.is_empty() {
-            options::delete_options(&self.query)?
-        } else {
+        let mut options = options::delete_options(&self.query)?;
+        if !self.body.is_empty() {
             let expected = Expected::named("v1", "DeleteOptions", "meta/v1.DeleteOptions")?;
             let validation = registry::FieldValidation::Ignore;
             let (value, _) = decode::object(expected, self.headers, &self.body, validation)?;
-            serde_json::from_value(value).map_err(|error| Error::bad_request(error.to_string()))?
-        };
+            let in_query = std::mem::take(&mut options.dry_run);
+            options = serde_json::from_value(value).map_err(|error| Error::bad_request(error.to_string()))?;
+            // A body takes the place of the query, but whoever says anywhere that nothing shall be deleted is believed.
+            options.dry_run.extend(in_query);
+        }
         options::check_delete_options(&options)?;
         Ok(options)
     }

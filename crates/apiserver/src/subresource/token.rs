@@ -93,7 +93,9 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     if managers.is_array() {
         request["metadata"]["managedFields"] = managers;
     }
-    request["status"] = json!({ "token": token.token, "expirationTimestamp": schema::time::format(expires) });
+    // Whoever only tries leaves with nothing that works.
+    let shown = if options.dry_run { "" } else { &token.token };
+    request["status"] = json!({ "token": shown, "expirationTimestamp": schema::time::format(expires) });
     let encoding = negotiate::wanted(call.headers, false)?.encoding;
     let encoded = respond::encode(&request, expected.form.built_in(), encoding)?;
     Ok(respond::bytes(StatusCode::CREATED, encoding.media_type(), encoded))

@@ -136,11 +136,32 @@ async fn options_in_a_body_are_held_to_the_same() {
     let (code, answer) = cluster.post(&format!("{PODS}/web/eviction"), &eviction).await;
     assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY, "{answer}");
     assert_eq!(state(&cluster).await, before);
-    // A body speaks for the whole request.
-    let options = json!({"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": ["All"]});
-    let (code, answer) = json_answer(&cluster, "DELETE", &format!("{MAPS}/a?dryRun=x"), &options).await;
-    assert_eq!(code, StatusCode::OK, "{answer}");
-    assert_eq!(state(&cluster).await, before);
+}
+
+/// Upstream reads only the body where there is one, and deletes for real in spite of `dryRun=All`.
+#[tokio::test]
+async fn a_dry_run_counts_in_the_query_and_in_the_body() {
+    let cluster = prepared().await;
+    let before = state(&cluster).await;
+    let (real, dry) = (json!({"gracePeriodSeconds": 0}), json!({"dryRun": ["All"]}));
+    for path in [
+        format!("{MAPS}/a"),
+        MAPS.to_owned(),
+        format!("{PODS}/web"),
+        PODS.to_owned(),
+    ] {
+        for (query, options, wanted) in [
+            ("dryRun=All", &real, StatusCode::OK),
+            ("dryRun=All", &dry, StatusCode::OK),
+            ("", &dry, StatusCode::OK),
+            ("dryRun=", &real, StatusCode::UNPROCESSABLE_ENTITY),
+            ("dryRun=x", &dry, StatusCode::UNPROCESSABLE_ENTITY),
+        ] {
+            let (code, answer) = json_answer(&cluster, "DELETE", &format!("{path}?{query}"), options).await;
+            assert_eq!(code, wanted, "{path}?{query}: {answer}");
+            assert_eq!(state(&cluster).await, before, "{path}?{query}");
+        }
+    }
 }
 
 #[tokio::test]
