@@ -75,7 +75,8 @@ pub async fn run(
         }
         admit(server, resource, user, query).await?;
     }
-    require_create(server, resource, user).await?;
+    let switches = request.headers().contains_key(UPGRADE);
+    require_create(server, resource, user, switches).await?;
     if info.subresource == "log" {
         check_log_options(&info.name, query)?;
     }
@@ -144,10 +145,20 @@ fn check_method(resource: &ResourceRequest<'_>, method: &Method) -> Result<(), E
 }
 
 /// WebSockets begin with GET, which would let everyone run commands who may read. Whoever connects to a pod needs the
-/// right to create, by whichever method.
-async fn require_create(server: &ApiServer, resource: &ResourceRequest<'_>, user: &User) -> Result<(), Error> {
+/// right to create, by whichever method; and whoever switches protocols with a kubelet, for that is how a kubelet runs
+/// commands.
+async fn require_create(
+    server: &ApiServer,
+    resource: &ResourceRequest<'_>,
+    user: &User,
+    switches: bool,
+) -> Result<(), Error> {
     let info = resource.info();
-    if !matches!(info.subresource.as_str(), "exec" | "attach" | "portforward") || info.verb == "create" {
+    let runs = match info.subresource.as_str() {
+        "exec" | "attach" | "portforward" => true,
+        _ => resource.served().resource.plural == "nodes" && switches,
+    };
+    if !runs || info.verb == "create" {
         return Ok(());
     }
     match gate::decide_verb(&server.gate, &server.registry, user, resource, "create").await {

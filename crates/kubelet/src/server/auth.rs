@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use client::Client;
-use http::header::AUTHORIZATION;
-use http::{HeaderMap, Method};
+use http::header::{AUTHORIZATION, UPGRADE};
+use http::{HeaderMap, Request};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -43,29 +43,42 @@ pub struct Access {
     pub node: String,
 }
 
+/// Paths at which something is run or reached in a pod, whatever the method: WebSockets begin with GET.
+const RUNS: &[&str] = &["exec", "attach", "portForward", "run", "cri"];
+
 impl Access {
-    pub fn of(method: &Method, path: &str, node: &str) -> Access {
-        let verb = match method.as_str() {
+    /// What a request needs; any of them is enough. The paths that upstream has given a subresource of their own are open
+    /// to holders of `nodes/proxy` too.
+    pub fn any_of<B>(request: &Request<B>, node: &str) -> Vec<Access> {
+        let path = request.uri().path();
+        let first = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+        let runs = RUNS.contains(&first) || request.headers().contains_key(UPGRADE);
+        let verb = match request.method().as_str() {
+            _ if runs => "create",
             "POST" => "create",
             "PUT" => "update",
             "PATCH" => "patch",
             "DELETE" => "delete",
             _ => "get",
         };
-        let first = path.trim_start_matches('/').split('/').next();
-        let subresource = match first.unwrap_or_default() {
-            "stats" => "stats",
-            "metrics" => "metrics",
-            "logs" => "log",
-            "healthz" => "healthz",
-            "pods" => "pods",
-            _ => "proxy",
+        let subresources: &[&'static str] = match first {
+            "stats" => &["stats"],
+            "metrics" => &["metrics"],
+            "logs" => &["log"],
+            "checkpoint" => &["checkpoint"],
+            "statusz" => &["statusz"],
+            "flagz" => &["configz"],
+            "pods" | "runningpods" => &["pods", "proxy"],
+            "healthz" => &["healthz", "proxy"],
+            "configz" => &["configz", "proxy"],
+            _ => &["proxy"],
         };
-        Access {
+        let access = |subresource: &&'static str| Access {
             verb,
             subresource,
             node: node.to_owned(),
-        }
+        };
+        subresources.iter().map(access).collect()
     }
 }
 
@@ -212,5 +225,58 @@ impl<K: Eq + std::hash::Hash, V: Clone> Remembered<K, V> {
         if known.len() < REMEMBERED {
             known.insert(key, (Instant::now(), value));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn needs(method: &str, path: &str, upgrade: bool) -> Vec<String> {
+        let mut request = Request::builder().method(method).uri(path);
+        if upgrade {
+            request = request.header(UPGRADE, "websocket");
+        }
+        let access = Access::any_of(&request.body(()).unwrap(), "n1");
+        let shown = access
+            .iter()
+            .map(|access| format!("{} {}", access.verb, access.subresource));
+        shown.collect()
+    }
+
+    #[test]
+    fn reading_never_runs_anything() {
+        for path in [
+            "/exec/ns/pod/main?command=id",
+            "//exec/ns/pod/main",
+            "/attach/ns/pod/main",
+            "/portForward/ns/pod",
+            "/run/ns/pod/main?cmd=id",
+            "/cri/exec/token",
+        ] {
+            for method in ["GET", "POST", "PUT", "HEAD"] {
+                assert_eq!(needs(method, path, false), ["create proxy"], "{method} {path}");
+            }
+        }
+        assert_eq!(needs("GET", "/anything", true), ["create proxy"]);
+        assert_eq!(needs("GET", "/pods", true), ["create pods", "create proxy"]);
+    }
+
+    #[test]
+    fn paths_of_their_own_need_no_right_to_everything() {
+        for (path, wanted) in [
+            ("/pods", &["get pods", "get proxy"][..]),
+            ("/runningpods/", &["get pods", "get proxy"]),
+            ("/healthz/ping", &["get healthz", "get proxy"]),
+            ("/configz", &["get configz", "get proxy"]),
+            ("/stats/summary", &["get stats"]),
+            ("/metrics/resource", &["get metrics"]),
+            ("/logs/", &["get log"]),
+            ("/podsecurity", &["get proxy"]),
+            ("/containerLogs/ns/pod/main", &["get proxy"]),
+        ] {
+            assert_eq!(needs("GET", path, false), wanted, "{path}");
+        }
+        assert_eq!(needs("POST", "/checkpoint/ns/pod/main", false), ["create checkpoint"]);
     }
 }

@@ -148,21 +148,21 @@ async fn admit(
         }
         _ => return Err(unauthorized()),
     };
-    let access = Access::of(request.method(), request.uri().path(), &server.shared.node_name);
-    if options
-        .authorizer
-        .authorize(&user, &access)
-        .await
-        .map_err(Refusal::internal)?
-    {
-        return Ok(());
+    let wanted = Access::any_of(request, &server.shared.node_name);
+    for access in &wanted {
+        let allowed = options.authorizer.authorize(&user, access).await;
+        if allowed.map_err(Refusal::internal)? {
+            return Ok(());
+        }
     }
-    let Access { verb, subresource, .. } = access;
+    let subresources: Vec<&str> = wanted.iter().map(|access| access.subresource).collect();
     Err(Refusal::new(
         StatusCode::FORBIDDEN,
         format!(
-            "Forbidden (user={}, verb={verb}, resource=nodes, subresource(s)=[{subresource}])",
-            user.name
+            "Forbidden (user={}, verb={}, resource=nodes, subresource(s)=[{}])",
+            user.name,
+            wanted.first().map_or("get", |access| access.verb),
+            subresources.join(" ")
         ),
     ))
 }
