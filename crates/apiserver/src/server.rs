@@ -1,8 +1,7 @@
 //! Connections: TLS, HTTP/1.1 and HTTP/2, and a shutdown that lets running requests finish.
 
-use std::hash::{BuildHasher, Hash, RandomState};
 use std::io;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
@@ -15,7 +14,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use rustls::RootCertStore;
 use rustls::server::{ServerConfig, WebPkiClientVerifier};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
-use serving::{Connection, ConnectionLimits, Connections, HANDSHAKE_TIMEOUT, http_server};
+use serving::{Connection, ConnectionLimits, Connections, HANDSHAKE_TIMEOUT, client_id, http_server};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -28,8 +27,6 @@ use crate::pipeline::Peer;
 use crate::stall::{PATIENCE, PatientStream};
 
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Accepting fails when the process is out of file handles; trying again at once would only burn time.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// What the server shows to clients and whose clients it knows.
 pub struct ServingTls {
@@ -76,36 +73,13 @@ pub async fn serve_within(
     let acceptor = TlsAcceptor::from(tls);
     let graceful = GracefulShutdown::new();
     let connections = Connections::new(limits);
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            _ = stop.wait_for(|stop| *stop) => break,
-        };
-        match accepted {
-            Ok((stream, address)) => {
-                let Some(place) = connections.admit(address.ip()) else {
-                    debug!(%address, "refused a connection: too many are open");
-                    continue;
-                };
-                let watcher = graceful.watcher();
-                let (server, acceptor) = (server.clone(), acceptor.clone());
-                tokio::spawn(async move {
-                    let place = Arc::new(place);
-                    let ended = tokio::select! {
-                        ended = connection(server, acceptor, stream, watcher, place.clone()) => ended,
-                        () = place.ended() => Err("it made room for others: its client did not identify itself".into()),
-                    };
-                    if let Err(error) = ended {
-                        debug!(%address, %error, "a connection ended");
-                    }
-                });
-            }
-            Err(error) => {
-                warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
+    let serve = |stream, place| connection(server.clone(), acceptor.clone(), stream, graceful.watcher(), place);
+    tokio::select! {
+        never = serving::accept(&listener, &connections, serve) => match never {},
+        _ = stop.wait_for(|stop| *stop) => {}
     }
+    // Nobody waits for a server that goes.
+    drop(listener);
     if timeout(DRAIN_TIMEOUT, graceful.shutdown()).await.is_err() {
         debug!("some connections were still open at the end of shutdown");
     }
@@ -119,7 +93,6 @@ async fn connection(
     watcher: hyper_util::server::graceful::Watcher,
     place: Arc<Connection>,
 ) -> Result<(), BoxError> {
-    stream.set_nodelay(true)?;
     let address = stream.peer_addr().ok().map(|address| address.ip());
     let accepting = acceptor.accept(PatientStream::new(stream, PATIENCE));
     let stream = match timeout(HANDSHAKE_TIMEOUT, accepting).await {
@@ -142,7 +115,7 @@ async fn connection(
         return Ok(());
     }
     if let Some(certificate) = &certificate
-        && !place.identify(hash_of(&certificate.user.name))
+        && !place.identify(client_id(&certificate.user.name))
     {
         return Err(format!("user {:?} has too many connections", certificate.user.name).into());
     }
@@ -156,7 +129,7 @@ async fn connection(
         async move {
             let token = match place.is_identified() {
                 true => None,
-                false => request.headers().get(AUTHORIZATION).map(hash_of),
+                false => request.headers().get(AUTHORIZATION).map(client_id),
             };
             let request = request.map(|body| body.map_err(BoxError::from).boxed_unsync());
             let response = server.handle(request, peer).await;
@@ -173,10 +146,4 @@ async fn connection(
         .serve_connection_with_upgrades(TokioIo::new(stream), service)
         .into_owned();
     watcher.watch(connection).await
-}
-
-/// Tells clients apart without keeping their names or tokens; the key is another one in every process.
-fn hash_of(client: &(impl Hash + ?Sized)) -> u64 {
-    static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
-    KEY.hash_one(client)
 }

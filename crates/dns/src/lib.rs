@@ -90,7 +90,7 @@ pub async fn run(options: DnsOptions) -> Result<(), DnsError> {
     let server = Arc::new(Server::new(zone, upstreams, options.clients));
     let source = tokio::select! {
         error = server.clone().serve_udp(socket) => error,
-        error = server.serve_tcp(listener) => error,
+        never = server.serve_tcp(listener) => match never {},
     };
     Err(DnsError::Serve { address, source })
 }

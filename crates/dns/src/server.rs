@@ -1,5 +1,6 @@
 //! Answering by UDP and TCP.
 
+use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use network::Cidr;
+use serving::{AnyError, ConnectionLimits, Connections};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
@@ -17,8 +19,13 @@ use crate::zone::{Answer, Zone};
 
 /// Questions that wait for others at a time; more are told to try again.
 const MAX_FORWARDED: usize = 512;
-/// TCP connections at a time; more wait to be accepted.
-const MAX_CONNECTIONS: usize = 256;
+/// TCP connections at a time. Nobody says who they are, so a pod that holds on to too many loses its own.
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    total: 256,
+    unidentified: 32,
+    unidentified_on_loopback: 128,
+    per_client: 0,
+};
 /// A TCP connection may be silent this long.
 const IDLE: Duration = Duration::from_secs(10);
 const LARGEST: usize = 65_535;
@@ -74,26 +81,17 @@ impl Server {
         }
     }
 
-    pub async fn serve_tcp(self: Arc<Server>, listener: TcpListener) -> io::Error {
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        loop {
-            let Ok(place) = places.clone().acquire_owned().await else {
-                return io::Error::other("the connections' places are gone");
-            };
-            let (stream, from) = match listener.accept().await {
-                Ok(accepted) => accepted,
-                Err(error) => return error,
-            };
-            if !self.serves(from.ip()) {
-                continue;
-            }
-            let server = self.clone();
-            tokio::spawn(async move {
-                if let Err(error) = server.converse(stream).await {
-                    tracing::debug!(%from, %error, "a connection broke");
-                }
-                drop(place);
-            });
+    /// Answers by TCP until the future is dropped.
+    pub async fn serve_tcp(self: Arc<Server>, listener: TcpListener) -> Infallible {
+        let connections = Connections::new(LIMITS);
+        let serve = |stream, _| self.clone().converse_with_client(stream);
+        serving::accept(&listener, &connections, serve).await
+    }
+
+    async fn converse_with_client(self: Arc<Server>, stream: TcpStream) -> Result<(), AnyError> {
+        match self.serves(stream.peer_addr()?.ip()) {
+            true => Ok(self.converse(stream).await?),
+            false => Ok(()),
         }
     }
 

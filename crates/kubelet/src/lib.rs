@@ -54,7 +54,6 @@ pub use admission::{BadSysctl, SysctlRules};
 pub use eviction::{BadThreshold, Measurements, Places, Shortage, Thresholds};
 pub use options::{ImageGcOptions, KubeletOptions, LogOptions, ServerOptions, ServingCertificate};
 pub use run::{Kubelet, KubeletError, run};
-pub use server::guard;
 pub use server::{Access, ApiAuth, Authenticator, Authorizer, Server, StreamServer, User, bearer, user_of};
 
 /// A quantity such as `10Mi`, in bytes; none if it is not one.

@@ -6,7 +6,7 @@
 //! and all together by the file handles of the process.
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -74,7 +74,7 @@ impl Connections {
 
     /// Takes in a connection, or nothing when there are too many of known clients.
     pub fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Connection> {
-        let address = address.to_canonical();
+        let address = block_of(address);
         let mut state = self.state.lock();
         let own = state.unidentified.get(&address).map_or(0, BTreeSet::len);
         if own >= self.unidentified_limit(address) {
@@ -184,6 +184,17 @@ impl Drop for Connection {
     }
 }
 
+/// The block that addresses of one client come from: a machine has many of version 6, but seldom more than one network.
+fn block_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if !address.is_loopback() => {
+            let [a, b, c, d, ..] = address.segments();
+            IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0))
+        }
+        other => other,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
@@ -228,6 +239,16 @@ mod tests {
         let first = connections.admit(mapped).unwrap();
         let _others = [connections.admit(remote(1)), connections.admit(remote(1))];
         assert!(has_ended(&first).await);
+    }
+
+    #[test]
+    fn addresses_of_one_network_are_one_client() {
+        let block = |text: &str| block_of(text.parse().unwrap());
+        assert_eq!(block("2001:db8::1"), block("2001:db8::ffff:1"));
+        assert_ne!(block("2001:db8::1"), block("2001:db8:0:1::1"));
+        assert_eq!(block("::ffff:192.0.2.1"), block("192.0.2.1"));
+        assert_ne!(block("192.0.2.1"), block("192.0.2.2"));
+        assert!(block("::1").is_loopback());
     }
 
     #[tokio::test]

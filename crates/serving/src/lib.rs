@@ -1,10 +1,18 @@
 //! The bounds within which Karve's servers take connections, the same on every port.
 //!
-//! Begin at [`Connections`], which says who may stay, and [`http_server`], which bounds what one connection may do. It
-//! knows nothing of Kubernetes, of TLS or of what is served, and must depend on no other crate of Karve.
+//! Begin at [`accept`], the loop in which every server takes connections. [`Connections`] says who may stay,
+//! [`http_server`] bounds what one connection may do, and [`serve`] ends one that nobody uses. It knows nothing of
+//! Kubernetes, of TLS or of what is served, and must depend on no other crate of Karve.
 
+mod accept;
+mod activity;
 mod connections;
 mod http;
 
+pub use accept::{AnyError, accept, client_id};
+pub use activity::{Activity, Busy, Sending, serve};
 pub use connections::{Connection, ConnectionLimits, Connections};
-pub use http::{HANDSHAKE_TIMEOUT, HEADER_TIMEOUT, MAX_HEADER_BYTES, MAX_STREAMS, http_server};
+pub use http::{
+    HANDSHAKE_TIMEOUT, HEADER_TIMEOUT, IDLE_TIMEOUT, MAX_ERROR_RESETS, MAX_HEADER_BYTES, MAX_PENDING_RESETS,
+    MAX_STREAMS, http_server,
+};

@@ -6,16 +6,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::serving::{AnyError, ConnectionLimits, Connections, HANDSHAKE_TIMEOUT, http_server};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use clap::Args;
 use client::Client;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use kubelet::guard::{self, ConnectionLimits, Guard};
 use kubelet::{ApiAuth, Authenticator, User, bearer, user_of};
 use metrics::Page;
 use serde_json::json;
@@ -27,11 +26,12 @@ use super::trust::Trust;
 use crate::layout::read;
 use crate::pki::{self, Identity};
 
-/// Connections at a time. All are strangers' to the end, for each asks for one thing and is closed.
+/// Connections at a time. Nobody's are ever known, for each asks for one thing and is closed.
 const LIMITS: ConnectionLimits = ConnectionLimits {
-    strangers: 64,
-    strangers_of_one: 32,
-    known: 0,
+    total: 64,
+    unidentified: 32,
+    unidentified_on_loopback: 32,
+    per_client: 0,
 };
 /// How long a connection may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -113,42 +113,25 @@ pub async fn serve(
 }
 
 async fn accept(listener: TcpListener, trust: Arc<Trust>, desk: Arc<Desk>) {
-    let guard = Guard::new(LIMITS);
-    loop {
-        let Ok((stream, peer)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            continue;
-        };
-        let (acceptor, desk) = (trust.acceptor(), desk.clone());
-        let (place, left) = guard.enter(peer.ip());
-        tokio::spawn(async move {
-            tokio::select! {
-                served = tokio::time::timeout(PATIENCE, connection(stream, acceptor, desk)) => {
-                    if let Ok(Err(error)) = served {
-                        tracing::debug!(%error, "a connection ended");
-                    }
-                }
-                _ = left => tracing::debug!(%peer, "a connection made room for others"),
-            }
-            drop(place);
-        });
-    }
+    let connections = Connections::new(LIMITS);
+    let serve = |stream, _| {
+        let connection = connection(stream, trust.acceptor(), desk.clone());
+        async move { tokio::time::timeout(PATIENCE, connection).await? }
+    };
+    match ::serving::accept(&listener, &connections, serve).await {}
 }
 
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, desk: Arc<Desk>) -> Result<()> {
-    let stream = tokio::time::timeout(guard::HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, desk: Arc<Desk>) -> Result<(), AnyError> {
+    let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let by_certificate = certificate.and_then(user_of);
     let service = service_fn(move |request: Request<hyper::body::Incoming>| {
         let (desk, user) = (desk.clone(), by_certificate.clone());
         async move { Ok::<_, Infallible>(desk.answer(&request, user).await) }
     });
-    let mut server = http1::Builder::new();
-    server
-        .keep_alive(false)
-        .serve_connection(TokioIo::new(stream), service)
-        .await?;
-    Ok(())
+    let mut server = http_server().http1_only();
+    server.http1().keep_alive(false);
+    server.serve_connection(TokioIo::new(stream), service).await
 }
 
 impl Desk {

@@ -8,7 +8,6 @@ mod certificate;
 pub(crate) mod channels;
 mod exec;
 mod forward;
-pub mod guard;
 mod logs;
 mod query;
 mod remote;

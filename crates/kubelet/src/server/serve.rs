@@ -11,11 +11,14 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::CertificateDer;
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use serving::{
+    Activity, AnyError, Connection, ConnectionLimits, Connections, HANDSHAKE_TIMEOUT, HEADER_TIMEOUT, client_id,
+    http_server,
+};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
 use super::auth::{Access, bearer};
-use super::guard::{self, Activity, ConnectionLimits, Guard, Place};
 use super::upgrade::{self, Opened};
 use super::{Refusal, Server, ServingCertificates, User, certificates};
 use crate::options::{ServerOptions, ServingCertificate};
@@ -58,29 +61,20 @@ pub async fn listen(options: &ServerOptions) -> Result<Listening, ServeError> {
     })
 }
 
+/// Connections at a time. The API server's are many and of one client; strangers have no business here.
+const LIMITS: ConnectionLimits = ConnectionLimits {
+    total: 4608,
+    unidentified: 64,
+    unidentified_on_loopback: 64,
+    per_client: 4096,
+};
+
 /// Serves for as long as it is not dropped.
 pub async fn serve(listening: Listening, options: ServerOptions, server: Arc<Server>) {
     let acceptor = TlsAcceptor::from(listening.tls);
-    let guard = Guard::new(ConnectionLimits::DEFAULT);
-    loop {
-        let Ok((stream, peer)) = listening.listener.accept().await else {
-            // Out of file descriptors, most likely: wait for some to be closed.
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            continue;
-        };
-        let (acceptor, options, server) = (acceptor.clone(), options.clone(), server.clone());
-        let (place, left) = guard.enter(peer.ip());
-        tokio::spawn(async move {
-            tokio::select! {
-                ended = connection(stream, acceptor, options, server, place) => {
-                    if let Err(error) = ended {
-                        tracing::debug!(%error, "a connection to the kubelet ended");
-                    }
-                }
-                _ = left => tracing::debug!(%peer, "a connection to the kubelet made room for others"),
-            }
-        });
-    }
+    let connections = Connections::new(LIMITS);
+    let serve = |stream, place| connection(stream, acceptor.clone(), options.clone(), server.clone(), place);
+    match serving::accept(&listening.listener, &connections, serve).await {}
 }
 
 async fn connection(
@@ -88,10 +82,9 @@ async fn connection(
     acceptor: TlsAcceptor,
     options: ServerOptions,
     server: Arc<Server>,
-    place: Arc<Place>,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    stream.set_nodelay(true)?;
-    let stream = tokio::time::timeout(guard::HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
+    place: Arc<Connection>,
+) -> Result<(), AnyError> {
+    let stream = tokio::time::timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let by_certificate = certificate.and_then(user_of);
     let activity = Activity::default();
@@ -104,7 +97,7 @@ async fn connection(
             Ok::<_, std::convert::Infallible>(busy.until_sent(response))
         }
     });
-    guard::serve(&guard::builder(), stream, service, &activity).await
+    serving::serve(&http_server(), stream, service, &activity).await
 }
 
 async fn answer(
@@ -112,19 +105,20 @@ async fn answer(
     options: &ServerOptions,
     server: &Arc<Server>,
     by_certificate: Option<User>,
-    place: Arc<Place>,
+    place: Arc<Connection>,
 ) -> Response<Body> {
-    if let Err(refusal) = admit(&request, options, server, by_certificate).await {
-        return refusal.response();
-    }
-    if !place.let_in() {
+    let user = match admit(&request, options, server, by_certificate).await {
+        Ok(user) => user,
+        Err(refusal) => return refusal.response(),
+    };
+    if !place.identify(client_id(&user.name)) {
         return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many connections").response();
     }
     let (parts, body) = request.into_parts();
     if parts.headers.contains_key(header::UPGRADE) {
         return switch(Request::from_parts(parts, body), server, place).await;
     }
-    let body = tokio::time::timeout(guard::HEADER_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect());
+    let body = tokio::time::timeout(HEADER_TIMEOUT, Limited::new(body, MAX_BODY_BYTES).collect());
     match body.await {
         Ok(Ok(body)) => server.answer(&Request::from_parts(parts, body.to_bytes())).await,
         Ok(Err(error)) => Refusal::bad_request(error.to_string()).response(),
@@ -132,13 +126,13 @@ async fn answer(
     }
 }
 
-/// Authenticates and authorizes.
+/// Authenticates and authorizes. Returns who asks.
 async fn admit(
     request: &Request<Incoming>,
     options: &ServerOptions,
     server: &Server,
     by_certificate: Option<User>,
-) -> Result<(), Refusal> {
+) -> Result<User, Refusal> {
     let unauthorized = || Refusal::new(StatusCode::UNAUTHORIZED, "Unauthorized");
     let user = match (by_certificate, bearer(request.headers()), &options.authenticator) {
         (Some(user), ..) => user,
@@ -152,7 +146,7 @@ async fn admit(
     for access in &wanted {
         let allowed = options.authorizer.authorize(&user, access).await;
         if allowed.map_err(Refusal::internal)? {
-            return Ok(());
+            return Ok(user);
         }
     }
     let subresources: Vec<&str> = wanted.iter().map(|access| access.subresource).collect();
@@ -168,7 +162,7 @@ async fn admit(
 }
 
 /// Switches protocols: the answer goes out first, then the connection is the stream's.
-async fn switch(request: Request<Incoming>, server: &Arc<Server>, place: Arc<Place>) -> Response<Body> {
+async fn switch(request: Request<Incoming>, server: &Arc<Server>, place: Arc<Connection>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let mut head = Request::from_parts(parts.clone(), Bytes::new());
     *head.extensions_mut() = http::Extensions::new();
@@ -179,7 +173,7 @@ async fn switch(request: Request<Incoming>, server: &Arc<Server>, place: Arc<Pla
 }
 
 /// Answers that protocols are switched, and gives the connection to the stream.
-pub fn hand_over(opened: Opened, request: Request<Incoming>, place: Arc<Place>) -> Response<Body> {
+pub fn hand_over(opened: Opened, request: Request<Incoming>, place: Arc<Connection>) -> Response<Body> {
     let response = opened.response().map(|()| client::body_from_bytes(Bytes::new()));
     let upgraded = hyper::upgrade::on(request);
     tokio::spawn(async move {

@@ -14,17 +14,19 @@ use cri::{Error, Runtime, StreamUrls, v1};
 use http::{Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
+use serving::{Activity, AnyError, Connection, ConnectionLimits, Connections, http_server};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::exec::Options;
-use super::guard::{self, Activity, ConnectionLimits, Guard, Place};
 use super::upgrade::{self, Offer};
 use super::{Refusal, serve};
 
 /// All connections come from this machine.
 const LIMITS: ConnectionLimits = ConnectionLimits {
-    strangers_of_one: ConnectionLimits::DEFAULT.strangers,
-    ..ConnectionLimits::DEFAULT
+    total: 4608,
+    unidentified: 512,
+    unidentified_on_loopback: 512,
+    per_client: 4096,
 };
 /// URLs that were given out and not used yet.
 const MAX_OFFERS: usize = 1000;
@@ -53,35 +55,12 @@ impl StreamServer {
 
     /// Serves for as long as it is not dropped.
     pub async fn serve(self: Arc<Self>) {
-        let guard = Guard::new(LIMITS);
-        loop {
-            let Ok((stream, peer)) = self.listener.accept().await else {
-                // Out of file descriptors, most likely: wait for some to be closed.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            };
-            let server = self.clone();
-            let (place, left) = guard.enter(peer.ip());
-            tokio::spawn(async move {
-                tokio::select! {
-                    ended = server.connection(stream, place) => {
-                        if let Err(error) = ended {
-                            tracing::debug!(%error, "a stream's connection ended");
-                        }
-                    }
-                    _ = left => tracing::debug!("a stream's connection made room for others"),
-                }
-            });
-        }
+        let connections = Connections::new(LIMITS);
+        let serve = |stream, place| self.clone().connection(stream, place);
+        match serving::accept(&self.listener, &connections, serve).await {}
     }
 
-    async fn connection(
-        self: Arc<Self>,
-        stream: TcpStream,
-        place: Arc<Place>,
-    ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        // Without it, streams are only slower.
-        let _ = stream.set_nodelay(true);
+    async fn connection(self: Arc<Self>, stream: TcpStream, place: Arc<Connection>) -> Result<(), AnyError> {
         let activity = Activity::default();
         let used = activity.clone();
         let service = hyper::service::service_fn(move |request| {
@@ -91,17 +70,18 @@ impl StreamServer {
                 Ok::<_, std::convert::Infallible>(busy.until_sent(response))
             }
         });
-        guard::serve(&guard::builder().http1_only(), stream, service, &activity).await
+        serving::serve(&http_server().http1_only(), stream, service, &activity).await
     }
 
-    async fn answer(&self, request: Request<Incoming>, place: Arc<Place>) -> Response<Body> {
+    async fn answer(&self, request: Request<Incoming>, place: Arc<Connection>) -> Response<Body> {
         if !request.headers().contains_key(header::UPGRADE) {
             return Refusal::bad_request("Upgrade request required").response();
         }
         let Some(offer) = self.take(request.uri().path()) else {
             return Refusal::not_found("404 page not found").response();
         };
-        if !place.let_in() {
+        // All who know a URL are the kubelet.
+        if !place.identify(0) {
             return Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many connections").response();
         }
         match upgrade::open_offer(&self.runtime, offer, request.headers()).await {
