@@ -25,6 +25,7 @@ mod pods;
 mod registry;
 mod requests;
 mod run;
+mod server;
 mod signals;
 mod verdict;
 mod volumes;

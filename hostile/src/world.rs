@@ -85,6 +85,12 @@ impl World {
     /// The same with rights everywhere.
     pub fn user_with(&self, rules: Value) -> Result<Client> {
         let (client, name) = self.stranger()?;
+        self.grant_everywhere(&name, rules)?;
+        Ok(client)
+    }
+
+    /// Gives a user these rights in the whole cluster.
+    pub fn grant_everywhere(&self, name: &str, rules: Value) -> Result<()> {
         let rbac = "/apis/rbac.authorization.k8s.io/v1";
         self.admin.must_post(
             &format!("{rbac}/clusterroles"),
@@ -98,7 +104,7 @@ impl World {
                 "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
             }),
         )?;
-        Ok(client)
+        Ok(())
     }
 
     pub fn anonymous(&self) -> Client {

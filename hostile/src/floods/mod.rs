@@ -3,6 +3,7 @@
 mod bodies;
 mod frames;
 mod slowness;
+mod store;
 
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ pub const CASES: &[Case] = &[
     frames::RAPID_RESET,
     frames::CONTINUATION_FLOOD,
     slowness::SILENT_CLIENTS,
+    store::STORE_PORT,
     bodies::BOMBS,
 ];
 

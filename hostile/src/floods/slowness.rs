@@ -24,7 +24,7 @@ pub const SILENT_CLIENTS: Case = Case {
 /// Connections to each server that never shake hands.
 const SILENT: usize = 400;
 /// How long a client may take to say what it wants.
-const PATIENCE: Duration = Duration::from_secs(75);
+pub const PATIENCE: Duration = Duration::from_secs(75);
 
 fn silent_clients(world: &World) -> Result<Verdict> {
     let servers = [
@@ -60,7 +60,7 @@ fn silent_clients(world: &World) -> Result<Verdict> {
     judge(&attempts)
 }
 
-fn judge_one(what: &str, how: &str, ended: bool) -> Verdict {
+pub fn judge_one(what: &str, how: &str, ended: bool) -> Verdict {
     match ended {
         true => Verdict::Blocked(format!("{what} ends connections with {how}")),
         false => Verdict::Succeeded(format!(
@@ -81,7 +81,7 @@ fn unended(address: SocketAddr) -> Result<TcpStream> {
 }
 
 /// Whether the server has closed all of them by then.
-fn closed(sockets: &mut [TcpStream], until: Instant) -> Result<bool> {
+pub fn closed(sockets: &mut [TcpStream], until: Instant) -> Result<bool> {
     for socket in sockets {
         socket.set_read_timeout(Some(Duration::from_millis(200)))?;
         let mut block = [0; 1024];

@@ -51,6 +51,7 @@ const ACTIONS: &[Action] = &[
     action("serve", 2, sockets::serve),
     action("ask", 3, sockets::ask),
     action("ask-tls", 3, sockets::ask_tls),
+    action("connect", 1, sockets::connect),
     action("serve-redirect", 2, sockets::serve_redirect),
     action("receive", 2, sockets::receive_datagrams),
     action("serve-tls", 1, sockets::serve_tls),

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use base64::Engine;
@@ -88,6 +89,11 @@ pub fn ask_tls(arguments: &[String]) -> Outcome {
         .request("GET", &arguments[2], &[], &[])
         .map_err(io::Error::other)?;
     Ok(json!({"status": answer.status, "body": answer.text()}))
+}
+
+/// `connect PATH`: a Unix socket.
+pub fn connect(arguments: &[String]) -> Outcome {
+    UnixStream::connect(&arguments[0]).map(|_| Value::Null)
 }
 
 /// `serve-redirect PORT LOCATION`: sends everybody elsewhere. With a certificate and key in the environment over TLS.

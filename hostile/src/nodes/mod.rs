@@ -3,6 +3,7 @@
 mod addresses;
 mod dns;
 mod kubelet;
+mod reading;
 mod rights;
 
 use anyhow::Result;
@@ -21,6 +22,7 @@ pub const CASES: &[Case] = &[
     rights::MIRROR_PODS,
     rights::ROUTES_OF_A_VICTIM,
     kubelet::KUBELET_PATHS,
+    reading::READING_EXECUTES,
 ];
 
 /// A node in the hands of an attacker, which has registered itself.

@@ -4,14 +4,14 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use crate::cases::Case;
-use crate::client::JSON;
+use crate::client::{Client, JSON};
 use crate::verdict::{Verdict, judge};
-use crate::world::World;
+use crate::world::{Namespace, World};
 
 pub const EMPTY_DRY_RUN: Case = Case {
     name: "requests/empty-dry-run",
     class: "",
-    must_not: "A request with `dryRun=` writes or deletes.",
+    must_not: "A request with `dryRun=`, or with a dry run only in its query or body, writes, deletes or hands out a token.",
     needs: &[],
     run: empty_dry_run,
 };
@@ -35,16 +35,17 @@ fn empty_dry_run(world: &World) -> Result<Verdict> {
         false => Verdict::Blocked(made.summary()),
     });
     let in_body = json!({"kind": "DeleteOptions", "apiVersion": "v1", "dryRun": [""]});
+    let not_in_body = json!({"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0});
     for deleted in [
         admin.delete(&format!("{kept}?dryRun="))?,
         admin.body("DELETE", &kept, JSON, &in_body)?,
+        admin.body("DELETE", &format!("{kept}?dryRun=All"), JSON, &not_in_body)?,
+        admin.body("DELETE", &format!("{kept}?dryRun="), JSON, &not_in_body)?,
+        admin.body("DELETE", &format!("{collection}?dryRun=All"), JSON, &not_in_body)?,
     ] {
         attempts.push(match admin.get(&kept)?.is_success() {
             true => Verdict::Blocked(deleted.summary()),
-            false => Verdict::Succeeded(format!(
-                "a deletion with an empty dryRun was carried out ({})",
-                deleted.status
-            )),
+            false => Verdict::Succeeded(format!("a deletion with a dryRun was carried out ({})", deleted.status)),
         });
     }
     let patched = admin.body(
@@ -57,5 +58,22 @@ fn empty_dry_run(world: &World) -> Result<Verdict> {
         true => Verdict::Succeeded(format!("a patch with `dryRun=` was carried out ({})", patched.status)),
         false => Verdict::Blocked(patched.summary()),
     });
+    attempts.push(token(world, &namespace)?);
     judge(&attempts)
+}
+
+/// A token that was only tried to get.
+fn token(world: &World, namespace: &Namespace<'_>) -> Result<Verdict> {
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let path = namespace.path("serviceaccounts/default/token?dryRun=All");
+    let answer = world.admin.post(&path, &request)?;
+    let token = answer.json()["status"]["token"].as_str().unwrap_or_default().to_owned();
+    if token.is_empty() {
+        return Ok(Verdict::Blocked(format!("a token: {} without one", answer.status)));
+    }
+    let used = Client::with_token(world.cluster.api(), &token).get("/api/v1/namespaces/default/pods")?;
+    Ok(match used.status {
+        401 => Verdict::Blocked("a token that is nobody's".to_owned()),
+        _ => Verdict::Succeeded("a token that was only tried to get is accepted".to_owned()),
+    })
 }

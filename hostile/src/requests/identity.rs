@@ -2,12 +2,13 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::cases::Case;
 use crate::client::{Client, JSON};
-use crate::cluster::{self, administrator};
+use crate::cluster::administrator;
+use crate::server::OtherServer;
 use crate::signals::wait_for;
 use crate::verdict::{Verdict, blocked, judge, succeeded};
 use crate::world::{PATIENCE, World};
@@ -116,21 +117,21 @@ fn proxy_headers(world: &World) -> Result<Verdict> {
 
 fn anonymous_with_all_rights(world: &World) -> Result<Verdict> {
     let address: SocketAddr = (Ipv4Addr::LOCALHOST, 7443).into();
-    let dir = world.cluster.dir().join(format!("server-{}", world.number()));
-    let mut command = world
-        .cluster
-        .command_at(&dir, &["kube-apiserver", "--authorization-mode", "AlwaysAllow"]);
-    command.args(["--secure-port", &address.port().to_string()]);
-    let process = cluster::spawn(&mut command, &dir.with_extension("log"))?;
-    let answer = wait_for("the other API server", PATIENCE, || {
-        let Ok(admin) = administrator(&dir.join("pki"), address) else {
-            return Ok(None);
-        };
-        let ready = admin.get("/api/v1/namespaces").is_ok_and(|answer| answer.is_success());
-        Ok(ready.then(|| Client::anonymous(address).get("/api/v1/secrets")))
-    });
-    cluster::stop(process);
-    let answer = answer.context("the server with AlwaysAllow")??;
+    let port = address.port().to_string();
+    let arguments = [
+        "kube-apiserver",
+        "--authorization-mode",
+        "AlwaysAllow",
+        "--secure-port",
+        &port,
+    ];
+    let mut server = OtherServer::start(world, &arguments)?;
+    server.until("an API server with AlwaysAllow", |pki| {
+        let admin = administrator(pki, address).ok()?;
+        let answer = admin.get("/api/v1/namespaces").ok()?;
+        answer.is_success().then_some(())
+    })?;
+    let answer = Client::anonymous(address).get("/api/v1/secrets")?;
     match answer.status {
         401 => blocked(answer.summary()),
         _ => succeeded(format!("a client without credentials was answered {}", answer.status)),

@@ -6,6 +6,7 @@ mod collector;
 mod connections;
 mod dry_run;
 mod escalation;
+mod external_addresses;
 mod identity;
 mod loopback;
 mod paths;
@@ -43,6 +44,7 @@ pub const CASES: &[Case] = &[
     aggregated::ENCODED_SLASHES,
     aggregated::DOCUMENTS_AS_MASTERS,
     collector::OWNERS_THAT_LEAD_NOWHERE,
+    external_addresses::DENIED_EXTERNAL_ADDRESSES,
 ];
 
 /// One request that must not be answered with success.

@@ -1,6 +1,7 @@
 //! What volumes take of the disk, and who else reads them there.
 
 use std::fs;
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +25,7 @@ pub const SIZE_LIMIT: Case = Case {
 pub const LOCAL_USERS: Case = Case {
     name: "volumes/local-users",
     class: "",
-    must_not: "A user of the machine who is not root reads Secrets and tokens of pods from its disk.",
+    must_not: "A user of the machine who is not root reads Secrets, tokens or keys from its disk, or reaches a socket there.",
     needs: &[],
     run: local_users,
 };
@@ -83,28 +84,50 @@ fn local_users(world: &World) -> Result<Verdict> {
         "the pod does not see its secret"
     );
 
-    let mut found = Vec::new();
+    let (mut found, mut keys, mut sockets) = (Vec::new(), Vec::new(), Vec::new());
     for root in [world.cluster.data_dir(), "/run/karve".into()] {
         holding(&root, &value, 12, &mut found);
+        holding(&root, "PRIVATE KEY-----", 2, &mut keys);
+        sockets_below(&root, 12, &mut sockets);
     }
     ensure!(!found.is_empty(), "root does not find the secret either");
+    ensure!(keys.len() > 2, "root does not find the keys either");
+    ensure!(!sockets.is_empty(), "root does not find a socket either");
     let program = world.cluster.dir().join("reader");
     fs::copy("/proc/self/exe", &program)?;
     let honest = world.cluster.dir().join("for-everybody");
     fs::write(&honest, "x")?;
     ensure!(
-        read_as_nobody(&program, &honest)?.ok,
+        as_nobody(&program, "read", &honest)?.ok,
         "nobody cannot read what is for everybody"
     );
-    let mut read = Vec::new();
-    for path in &found {
-        if read_as_nobody(&program, path)?.ok {
-            read.push(path.display().to_string());
+    let mut open = Vec::new();
+    for (action, paths) in [("read", &found), ("read", &keys), ("connect", &sockets)] {
+        for path in paths {
+            if as_nobody(&program, action, path)?.ok {
+                open.push(format!("{action} {}", path.display()));
+            }
         }
     }
-    match read.is_empty() {
-        true => blocked(format!("{} files hold it, and only root reads them", found.len())),
-        false => succeeded(format!("any user reads {}", read.join(", "))),
+    match open.is_empty() {
+        true => blocked(format!(
+            "{} files hold the secret and {} keys, which only root reads, as it alone reaches {} sockets",
+            found.len(),
+            keys.len(),
+            sockets.len()
+        )),
+        false => succeeded(format!("any user can {}", open.join(", "))),
+    }
+}
+
+fn sockets_below(dir: &Path, depth: u32, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let Ok(kind) = entry.file_type() else { continue };
+        if kind.is_dir() && depth > 0 {
+            sockets_below(&entry.path(), depth - 1, found);
+        } else if kind.is_socket() {
+            found.push(entry.path());
+        }
     }
 }
 
@@ -124,9 +147,9 @@ fn contains(bytes: &[u8], text: &[u8]) -> bool {
     bytes.windows(text.len()).any(|window| window == text)
 }
 
-fn read_as_nobody(program: &Path, path: &Path) -> Result<Done> {
+fn as_nobody(program: &Path, action: &str, path: &Path) -> Result<Done> {
     let output = Command::new(program)
-        .args(["inside", "read"])
+        .args(["inside", action])
         .arg(path)
         .uid(NOBODY)
         .gid(NOBODY)
