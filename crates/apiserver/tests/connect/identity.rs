@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use apiserver::{KubeletTls, KubeletTrust};
-use http::StatusCode;
+use http::{Request, StatusCode};
 use rcgen::ExtendedKeyUsagePurpose;
 use rustls_pki_types::PrivateKeyDer;
 use serde_json::json;
@@ -97,6 +97,38 @@ async fn an_authority_of_the_administrators_may_name_nodes_by_dns() {
         super::add_node(&cluster, "one", "127.0.0.1", kubelet.address.port()).await;
         assert_eq!(cluster.get(&format!("{NODES}/one/proxy/x")).await.0, code, "{names:?}");
     }
+}
+
+/// A kubelet runs commands over a connection that switches protocols, and WebSockets begin with GET.
+#[tokio::test]
+async fn reading_from_a_kubelet_is_not_the_right_to_run_something_there() {
+    let authority = Authority::new();
+    let kubelet = Kubelet::serve(authority.serving("one"), &authority, Answer::new(HELLO)).await;
+    let cluster = cluster(&authority, "one", &kubelet).await;
+    let upgrade = |path: &str| {
+        let request = Request::get(format!("{NODES}/one/proxy/{path}"))
+            .header("connection", "upgrade")
+            .header("upgrade", "websocket");
+        request.body(bytes::Bytes::new()).expect("a request")
+    };
+    let nodes_proxy = |verbs: &[&str]| json!([{"apiGroups": [""], "resources": ["nodes/proxy"], "verbs": verbs}]);
+    cluster.grant("reader", "", nodes_proxy(&["get"])).await;
+    cluster.grant("runner", "", nodes_proxy(&["get", "create"])).await;
+    let (reader, runner) = (cluster.as_user("reader"), cluster.as_user("runner"));
+    assert_eq!(reader.get(&format!("{NODES}/one/proxy/pods")).await.0, StatusCode::OK);
+    let asked = kubelet.received.lock().len();
+    for path in [
+        "exec/ns/pod/c?command=id",
+        "%65xec/ns/pod/c",
+        "/exec/ns/pod/c",
+        "anything",
+    ] {
+        let refused = reader.send_whole(upgrade(path)).await;
+        assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{path}");
+    }
+    assert_eq!(kubelet.received.lock().len(), asked, "nothing reaches the kubelet");
+    let let_through = runner.send_whole(upgrade("exec/ns/pod/c?command=id")).await;
+    assert_eq!(let_through.status(), StatusCode::OK);
 }
 
 /// Whatever a node says of itself, whoever asks for one node gets that one or nothing.

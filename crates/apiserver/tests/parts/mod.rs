@@ -193,6 +193,19 @@ async fn requests_for_tokens_are_asked_about() {
     assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY, "{answer}");
     let (code, answer) = cluster.post(&format!("{accounts}/web/token"), &token(3600)).await;
     assert_eq!(code, StatusCode::CREATED, "{answer}");
+    assert_ne!(answer["status"]["token"], "", "{answer}");
+}
+
+#[tokio::test]
+async fn a_token_that_is_only_tried_for_is_none() {
+    let cluster = Cluster::start().await;
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    cluster.post(accounts, &json!({"metadata": {"name": "web"}})).await;
+    let path = format!("{accounts}/web/token?dryRun=All");
+    let (code, answer) = cluster.post(&path, &json!({"spec": {}})).await;
+    assert_eq!(code, StatusCode::CREATED, "{answer}");
+    assert_eq!(answer["status"]["token"], "", "{answer}");
+    assert!(answer["status"]["expirationTimestamp"].is_string(), "{answer}");
 }
 
 #[tokio::test]

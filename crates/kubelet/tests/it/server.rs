@@ -204,7 +204,7 @@ async fn only_those_who_are_known_and_may_are_answered() {
     assert_eq!(code(node.get("/healthz", None, "").await), Some(401));
     assert_eq!(code(node.get("/healthz", None, "wrong").await), Some(401));
     let refused = node.get("/healthz", None, "good").await;
-    let message = "Forbidden (user=carol, verb=get, resource=nodes, subresource(s)=[healthz])";
+    let message = "Forbidden (user=carol, verb=get, resource=nodes, subresource(s)=[healthz proxy])";
     assert_eq!(refused, Some((403, message.to_owned())));
     assert_eq!(code(node.get("/pods", Some(other()), "").await), Some(403));
     assert_eq!(
