@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::component::apiserver::default_address;
 use crate::layout::{Layout, read, write_private};
-use crate::node::{NodeArgs, NodeClients, NodeFootprint, NodeSetup};
+use crate::node::{NodeArgs, NodeClients, NodeFootprint, NodeSetup, Policies};
 use crate::run_file::RunFile;
 use crate::token::Token;
 use crate::{component, kubeconfig, readiness, say, stop};
@@ -65,7 +65,7 @@ pub async fn run(layout: &Layout, args: JoinArgs) -> Result<()> {
         directory: layout.pki(),
         authority: Some(token.authority_pem.clone().into_bytes()),
     };
-    let runtime = footprint.open_runtime().await?;
+    let runtime = footprint.open_runtime(Policies::Enforced).await?;
     let setup = NodeSetup {
         args: node,
         footprint,
@@ -80,6 +80,7 @@ pub async fn run(layout: &Layout, args: JoinArgs) -> Result<()> {
         kubelet: client.clone(),
         proxy: client.clone(),
         dns: client.clone(),
+        policy: client.clone(),
         admin: None,
     };
     let tasks = setup.start(&runtime, clients)?;

@@ -15,12 +15,14 @@ use kubelet::{
     ApiAuth, ImageGcOptions, KubeletOptions, LogOptions, Measurements, Places, ServerOptions, ServingCertificate,
     Shortage, SysctlRules, Thresholds,
 };
-use network::bridge::{self, BridgeOptions};
+use network::bridge::{self, Bridge, BridgeOptions};
 use network::host_gateway::{self, ClusterBlocks};
 use network::{Cidr, PodNetwork, Protocol};
+use policy::{Enforcer, PolicedNetwork, PolicyOptions};
 use proxy::ProxyOptions;
 use runtime::{Embedded, Mirror};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::component::host_name;
@@ -163,6 +165,9 @@ pub struct NodeFootprint {
     pub runtime_endpoint: Option<String>,
     pub bridge: String,
     pub proxy_table: String,
+    /// Empty for a node that an earlier version started, which enforced no policies.
+    #[serde(default)]
+    pub policy_table: String,
     pub cgroup_root: String,
     pub root_dir: PathBuf,
     pub state_dir: PathBuf,
@@ -194,8 +199,23 @@ pub struct NodeSetup {
 /// The runtime of a node; the embedded one can do more than the CRI says.
 #[derive(Clone)]
 pub enum NodeRuntime {
-    Embedded(Arc<Embedded>),
+    Embedded(Arc<Embedded>, PodPolicies),
     Remote(Arc<dyn Runtime>),
+}
+
+/// Where the pods of the embedded runtime are connected, and where they wait until their NetworkPolicies hold.
+#[derive(Clone)]
+pub struct PodPolicies {
+    bridge: Bridge,
+    enforcer: Enforcer,
+}
+
+/// Whether pods wait until their NetworkPolicies hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policies {
+    Enforced,
+    /// There is no API server that could say what they are.
+    Unknown,
 }
 
 impl NodeArgs {
@@ -221,7 +241,8 @@ pub struct NodeClients {
     pub kubelet: Client,
     pub proxy: Client,
     pub dns: Client,
-    /// Gives the name server its rights, where this process may; a node that joins has them by its token.
+    pub policy: Client,
+    /// Gives components their rights, where this process may; a node that joins has them by its token.
     pub admin: Option<Client>,
 }
 
@@ -251,6 +272,7 @@ impl NodeFootprint {
             runtime_endpoint: None,
             bridge: bridge_name(&layout.name),
             proxy_table: format!("{}{suffix}", proxy::DEFAULT_TABLE),
+            policy_table: format!("{}{suffix}", policy::DEFAULT_TABLE),
             cgroup_root: format!("/karve{suffix}"),
             root_dir: layout.node(),
             state_dir: Path::new("/run/karve").join(&layout.name),
@@ -275,7 +297,7 @@ impl NodeFootprint {
     }
 
     /// Opens the runtime, and with it the pods that are already running.
-    pub async fn open_runtime(&self) -> Result<NodeRuntime> {
+    pub async fn open_runtime(&self, policies: Policies) -> Result<NodeRuntime> {
         if let Some(endpoint) = &self.runtime_endpoint {
             let connected = cri::connect(endpoint).await;
             let remote = connected.with_context(|| format!("cannot use the container runtime at {endpoint}"))?;
@@ -283,8 +305,12 @@ impl NodeFootprint {
         }
         create_private_dir(&self.root_dir)?;
         create_private_dir(&self.state_dir)?;
-        let network: Arc<dyn PodNetwork> =
-            Arc::new(bridge::open(self.bridge_options()?).context("cannot set up the pod network")?);
+        let bridge = bridge::open(self.bridge_options()?).context("cannot set up the pod network")?;
+        let enforcer = Enforcer::new();
+        let mut network: Arc<dyn PodNetwork> = Arc::new(bridge.clone());
+        if policies == Policies::Enforced {
+            network = Arc::new(PolicedNetwork::new(network, enforcer.clone()));
+        }
         let options = runtime::Options {
             root_dir: self.root_dir.join("runtime"),
             state_dir: self.state_dir.join("runtime"),
@@ -296,12 +322,12 @@ impl NodeFootprint {
         let opened = runtime::open(options)
             .await
             .context("cannot open the container runtime")?;
-        Ok(NodeRuntime::Embedded(opened))
+        Ok(NodeRuntime::Embedded(opened, PodPolicies { bridge, enforcer }))
     }
 
     /// Stops every pod and removes every link, rule and cgroup of this node. Fine when there is nothing left.
     pub async fn tear_down(&self) -> Result<()> {
-        let runtime = self.open_runtime().await?;
+        let runtime = self.open_runtime(Policies::Unknown).await?;
         let runtime = runtime.cri();
         let listed = runtime
             .list_pod_sandbox(ListPodSandboxRequest::default())
@@ -321,6 +347,9 @@ impl NodeFootprint {
         drop(runtime);
         let service_cidr = parse(&self.service_cidr)?;
         proxy::remove(&self.proxy_table, &[service_cidr]).context("cannot remove the proxy's rules")?;
+        if !self.policy_table.is_empty() {
+            policy::remove(&self.policy_table).context("cannot remove the rules of NetworkPolicies")?;
+        }
         host_gateway::remove(&[parse(&self.cluster_cidr)?]).context("cannot remove the routes to other nodes")?;
         if self.runtime_endpoint.is_none() {
             bridge::remove(&self.bridge_options()?).context("cannot remove the pod network")?;
@@ -339,7 +368,7 @@ impl NodeFootprint {
 impl NodeRuntime {
     pub fn cri(&self) -> Arc<dyn Runtime> {
         match self {
-            NodeRuntime::Embedded(embedded) => embedded.clone(),
+            NodeRuntime::Embedded(embedded, _) => embedded.clone(),
             NodeRuntime::Remote(remote) => remote.clone(),
         }
     }
@@ -349,8 +378,9 @@ impl NodeSetup {
     /// Starts everything that makes this machine a node. Each task starts its component again when it fails.
     pub fn start(self, runtime: &NodeRuntime, clients: NodeClients) -> Result<Vec<JoinHandle<()>>> {
         let mut tasks = Vec::new();
-        if let NodeRuntime::Embedded(embedded) = runtime {
+        if let NodeRuntime::Embedded(embedded, policies) = runtime {
             tasks.push(control::serve(&self.footprint.state_dir, embedded.clone())?);
+            tasks.push(self.enforce_policies(policies, &clients));
         }
         let kubelet = self.kubelet(clients.kubelet, runtime.cri())?;
         tasks.push(supervise("kubelet", move || {
@@ -383,6 +413,30 @@ impl NodeSetup {
             }));
         }
         Ok(tasks)
+    }
+
+    /// Another runtime has another network, and that enforces policies or does not.
+    fn enforce_policies(&self, pods: &PodPolicies, clients: &NodeClients) -> JoinHandle<()> {
+        let bridge = pods.bridge.clone();
+        let options = PolicyOptions {
+            client: clients.policy.clone(),
+            node_name: self.footprint.node_name.clone(),
+            table: self.footprint.policy_table.clone(),
+            bridge: self.footprint.bridge.clone(),
+            interface_of: Arc::new(move |ip| bridge.interface_of(ip)),
+            enforcer: pods.enforcer.clone(),
+            ready: watch::Sender::new(false),
+        };
+        let admin = clients.admin.clone();
+        supervise("network policies", move || {
+            let (options, admin) = (options.clone(), admin.clone());
+            async move {
+                if let Some(admin) = admin {
+                    policy::grant(&admin).await?;
+                }
+                Ok(policy::run(options).await?)
+            }
+        })
     }
 
     fn kubelet(&self, client: Client, runtime: Arc<dyn Runtime>) -> Result<KubeletOptions> {

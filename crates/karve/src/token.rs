@@ -147,6 +147,7 @@ fn rights() -> [(&'static Resource, &'static str, Value); 2] {
 }
 
 async fn grant(client: &Client) -> Result<()> {
+    policy::grant(client).await?;
     for (resource, name, mut object) in rights() {
         let api = client.resource(resource);
         let change = object.clone();

@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 use crate::component::apiserver::{self, ApiServerArgs, Running, Surroundings};
 use crate::component::{self, controllers, scheduler};
 use crate::layout::Layout;
-use crate::node::{self, ClusterNetwork, NodeArgs, NodeClients, NodeFootprint, NodeRuntime, NodeSetup};
+use crate::node::{self, ClusterNetwork, NodeArgs, NodeClients, NodeFootprint, NodeRuntime, NodeSetup, Policies};
 use crate::readiness::{POLL, is_node_ready, wait_for_node};
 use crate::run_file::{JoinFacts, RunFile};
 use crate::supervise::supervise;
@@ -270,7 +270,7 @@ async fn start_node(
 ) -> Result<()> {
     let node_ip: IpAddr = args.node_ip.unwrap_or(running.advertise);
     let name = footprint.node_name.clone();
-    let runtime = footprint.open_runtime().await?;
+    let runtime = footprint.open_runtime(Policies::Enforced).await?;
     let setup = NodeSetup {
         args,
         // Signed here, without a request that somebody would have to approve: the node is ready sooner.
@@ -286,6 +286,7 @@ async fn start_node(
         kubelet: in_process(running, &format!("system:node:{name}"), &["system:nodes"]),
         proxy: in_process(running, "system:kube-proxy", &["system:node-proxier"]),
         dns: Client::new(as_account(&running.server, dns::ACCOUNT)),
+        policy: in_process(running, &format!("system:node:{name}"), &["system:nodes"]),
         admin: Some(in_process(running, "system:apiserver", &["system:masters"])),
     };
     components.tasks.extend(setup.start(&runtime, clients)?);

@@ -39,6 +39,11 @@ pub enum NetworkError {
         source: io::Error,
     },
 
+    #[error(
+        "NetworkPolicies of pod {pod} were not enforced within {seconds} s, so it is not started; see this node's log for what failed"
+    )]
+    PoliciesNotEnforced { pod: String, seconds: u64 },
+
     /// The work was cut off by the process itself, which is shutting down or has a bug.
     #[error("the work on the network was interrupted: {0}")]
     Interrupted(String),

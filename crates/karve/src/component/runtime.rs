@@ -11,7 +11,7 @@ use rustix::fs::Mode;
 use tokio::net::{UnixListener, UnixStream};
 
 use crate::layout::Layout;
-use crate::node::{NodeFootprint, NodeRuntime};
+use crate::node::{NodeFootprint, NodeRuntime, Policies};
 use crate::run_file::RunFile;
 use crate::{control, say, stop};
 
@@ -55,7 +55,7 @@ pub async fn run(layout: &Layout, args: RuntimeArgs) -> Result<()> {
         footprint.cgroup_root = parent;
     }
     RunFile::new("", Some(footprint.clone())).write(layout)?;
-    let NodeRuntime::Embedded(runtime) = footprint.open_runtime().await? else {
+    let NodeRuntime::Embedded(runtime, _) = footprint.open_runtime(Policies::Unknown).await? else {
         bail!("the embedded runtime did not open");
     };
     let socket = match &args.listen {

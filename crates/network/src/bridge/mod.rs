@@ -139,6 +139,14 @@ impl PodNetwork for Bridge {
 }
 
 impl Bridge {
+    /// The host's interface to the sandbox that has an address.
+    pub fn interface_of(&self, ip: IpAddr) -> Option<String> {
+        let journal = self.0.journal.lock();
+        let mut owners = journal.addresses.owners();
+        let (id, _) = owners.find(|(_, ips)| ips.contains(&ip))?;
+        Some(links::host_interface(&self.0.options.read().bridge, id))
+    }
+
     /// The kernel may take milliseconds for a link, so all work is done off the async threads.
     async fn blocking<T: Send + 'static>(
         &self,

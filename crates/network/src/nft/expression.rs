@@ -15,8 +15,9 @@ pub enum Expression {
         key: MetaKey,
         into: Register,
     },
-    /// Sets the packet's mark.
-    SetMark {
+    /// Sets something of the packet that can be set: its mark or its priority.
+    SetMeta {
+        key: MetaKey,
         from: Register,
     },
     /// Loads bytes of a header.
@@ -106,6 +107,8 @@ pub struct Nat {
 #[repr(u32)]
 pub enum MetaKey {
     Mark = libc::NFT_META_MARK as u32,
+    /// What queues sort packets by, in the host's byte order.
+    Priority = libc::NFT_META_PRIORITY as u32,
     InputName = libc::NFT_META_IIFNAME as u32,
     OutputName = libc::NFT_META_OIFNAME as u32,
     NetworkProtocol = libc::NFT_META_NFPROTO as u32,
@@ -163,7 +166,7 @@ impl Expression {
 
     fn name(&self) -> &'static str {
         match self {
-            Expression::Meta { .. } | Expression::SetMark { .. } => "meta",
+            Expression::Meta { .. } | Expression::SetMeta { .. } => "meta",
             Expression::Payload { .. } => "payload",
             Expression::Compare { .. } => "cmp",
             Expression::Bitwise { .. } => "bitwise",
@@ -184,7 +187,7 @@ impl Expression {
     fn write_data(&self, w: &mut Writer) {
         match self {
             Expression::Meta { key, into } => w.be32(1, into.number()).be32(2, *key as u32),
-            Expression::SetMark { from } => w.be32(2, MetaKey::Mark as u32).be32(3, from.number()),
+            Expression::SetMeta { key, from } => w.be32(2, *key as u32).be32(3, from.number()),
             Expression::Payload {
                 base,
                 offset,

@@ -111,7 +111,10 @@ pub fn set_mark_bits(bits: u32, set: bool) -> Vec<Expression> {
             mask: (!bits).to_ne_bytes().to_vec(),
             xor: if set { bits } else { 0 }.to_ne_bytes().to_vec(),
         },
-        Expression::SetMark { from: SCRATCH },
+        Expression::SetMeta {
+            key: MetaKey::Mark,
+            from: SCRATCH,
+        },
     ]
 }
 
@@ -157,8 +160,12 @@ pub fn equal(register: Register, value: Vec<u8>) -> Expression {
 
 /// The first and the last address of a block.
 pub fn bounds(block: Cidr) -> (IpAddr, IpAddr) {
-    let last = block.nth(block.size() - 1).unwrap_or(block.address());
-    (block.address(), last)
+    // The addresses of the whole of IPv6 are one more than a number can say.
+    let last = match block.prefix() {
+        0 if !block.is_ipv4() => Some(IpAddr::from([0xff; 16])),
+        _ => block.nth(block.size() - 1),
+    };
+    (block.address(), last.unwrap_or(block.address()))
 }
 
 fn prefix_mask(prefix: u8, length: usize) -> Vec<u8> {
