@@ -133,18 +133,20 @@ fn a_pod_waits_until_somebody_enforces() {
             let late = async {
                 tokio::time::sleep(Duration::from_millis(300)).await;
                 assert!(!run("nft", &["list", "tables"]).contains(TABLE));
-                node.enforce()
+                Some(node.enforce())
             };
             let (pod, enforcing) = tokio::join!(node.start("web"), late);
+            let enforcing = enforcing.unwrap();
             assert!(run("nft", &["list", "map", "ip", TABLE, "ingress-pods"]).contains(&pod.ips[0].to_string()));
             // Whoever enforces may fail and be started again.
             enforcing.abort();
             let _ = enforcing.await;
             let again = async {
                 tokio::time::sleep(Duration::from_millis(100)).await;
-                node.enforce()
+                Some(node.enforce())
             };
             let (pod, enforcing) = tokio::join!(node.start("other"), again);
+            let enforcing = enforcing.unwrap();
             assert!(run("nft", &["list", "map", "ip", TABLE, "ingress-pods"]).contains(&pod.ips[0].to_string()));
             enforcing.abort();
         });

@@ -230,7 +230,7 @@ fn a_change_is_quick_among_a_thousand_policies_and_a_thousand_pods() {
         let address = |number: usize| IpAddr::from((0x0af4_0000 + 2 + number as u32).to_be_bytes());
         let put_pod = |model: &mut Model, number: usize, tier: usize| {
             let (namespace, name) = (format!("ns{}", number / 10), format!("pod{}", number % 10));
-            let node = if number % 10 == 0 { "here" } else { "there" };
+            let node = if number.is_multiple_of(10) { "here" } else { "there" };
             let labels = json!({"app": format!("app{}", number % 5), "tier": format!("{tier}")});
             let pod = pod_object(&namespace, &name, node, labels, &[address(number)]);
             model.set_pod(&Key::new(&namespace, &name), Some(PodFacts::new(&pod, "here", None)));
