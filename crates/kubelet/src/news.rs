@@ -7,6 +7,7 @@ use futures_util::StreamExt;
 
 use crate::inventory::{self, States};
 use crate::limits;
+use crate::observed::Sandbox;
 use crate::pods::Pods;
 use crate::shared::Shared;
 use crate::worker::{Message, Place, instance_of};
@@ -88,6 +89,11 @@ async fn pass_on(shared: &Arc<Shared>, pods: &Arc<Pods>, event: v1::ContainerEve
     let Some(owner) = shared.owners.get(&id) else {
         return;
     };
+    // Before the container: one whose sandbox has gone is not to be started again in it.
+    let sandbox = event.pod_sandbox_status.as_ref().map(Sandbox::from_status);
+    if let Some(sandbox) = sandbox.filter(|sandbox| !sandbox.ready) {
+        pods.send(&owner.uid, Message::SandboxEnded(sandbox.id)).await;
+    }
     let told = event.containers_statuses.iter().find(|status| status.id == id);
     let message = match (&owner.place, told) {
         (Place::ContainerIn(sandbox), Some(status)) => Message::Container(instance_of(status, sandbox)),

@@ -114,6 +114,13 @@ impl Observed {
             .sort_by_key(|known| Reverse((known.attempt, known.created_at)));
     }
 
+    /// A sandbox that is known has ended.
+    pub fn end_sandbox(&mut self, id: &str) {
+        for sandbox in self.sandboxes.iter_mut().filter(|sandbox| sandbox.id == id) {
+            sandbox.ready = false;
+        }
+    }
+
     /// Takes the newest state of a container.
     pub fn put_container(&mut self, instance: Instance) {
         self.containers.retain(|known| known.id != instance.id);

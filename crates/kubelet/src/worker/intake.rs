@@ -53,6 +53,7 @@ impl Worker {
         match message {
             Message::Container(instance) => self.take_container(instance),
             Message::Sandbox(sandbox) => self.take_sandbox(sandbox),
+            Message::SandboxEnded(id) => self.observed.end_sandbox(&id),
             Message::Look { id, place } => self.look(id, place),
             Message::Vanished(id) => self.forget(&id),
             Message::Probe {

@@ -35,6 +35,8 @@ pub struct Input {
 pub enum Message {
     Container(Instance),
     Sandbox(Sandbox),
+    /// This sandbox has ended, whoever ended it.
+    SandboxEnded(String),
     /// Something happened to this container or sandbox: ask the runtime.
     Look {
         id: String,

@@ -7,6 +7,7 @@ mod containerd;
 mod hostile;
 mod images;
 mod node;
+mod sandbox_loss;
 mod scenarios;
 mod server;
 mod streams;

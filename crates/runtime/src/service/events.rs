@@ -21,16 +21,27 @@ impl Embedded {
         if self.events.receiver_count() == 0 {
             return;
         }
-        let sandbox = self.sandbox(&container.record.sandbox_id).ok();
+        self.send_event(&container.record.id, &container.record.sandbox_id, kind);
+    }
+
+    /// Tells of a sandbox as of a container with the sandbox's id, as other runtimes do.
+    pub(super) fn emit_sandbox(&self, sandbox_id: &str, kind: EventKind) {
+        if self.events.receiver_count() > 0 {
+            self.send_event(sandbox_id, sandbox_id, kind);
+        }
+    }
+
+    fn send_event(&self, id: &str, sandbox_id: &str, kind: EventKind) {
+        let sandbox = self.sandbox(sandbox_id).ok();
         let kind = match kind {
             EventKind::Created => ContainerEventType::ContainerCreatedEvent,
             EventKind::Started => ContainerEventType::ContainerStartedEvent,
             EventKind::Stopped => ContainerEventType::ContainerStoppedEvent,
             EventKind::Deleted => ContainerEventType::ContainerDeletedEvent,
         };
-        let siblings = self.containers_of(&container.record.sandbox_id);
+        let siblings = self.containers_of(sandbox_id);
         let event = v1::ContainerEventResponse {
-            container_id: container.record.id.clone(),
+            container_id: id.to_owned(),
             container_event_type: kind.into(),
             created_at: now_ns(),
             pod_sandbox_status: sandbox.map(|sandbox| self.sandbox_status(&sandbox)),

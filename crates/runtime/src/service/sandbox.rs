@@ -8,6 +8,7 @@ use cri::v1;
 use network::{PortMapping, Protocol, SandboxNetwork};
 use parking_lot::Mutex;
 
+use super::events::EventKind;
 use super::records::{self, SandboxRecord};
 use super::{Embedded, doing, new_id, now_ns};
 use crate::link::{Link, LinkError, Report};
@@ -258,6 +259,7 @@ impl Embedded {
             tracing::warn!(sandbox = id, "the pod's pause process was killed");
             let running = sandbox.state.lock().running.take();
             if let Some(running) = running {
+                self.emit_sandbox(id, EventKind::Stopped);
                 // The link must live until the supervisor has told of the last container.
                 tokio::spawn(async move { running.link.call(Call::Stop).await });
             }
@@ -276,6 +278,7 @@ impl Embedded {
             return;
         }
         tracing::warn!(sandbox = id, "the pod's supervisor was killed");
+        self.emit_sandbox(id, EventKind::Stopped);
         self.kill_leftovers(id, running.pause_pid);
         for container in self.containers_of(id) {
             self.presume_ended(&container);
