@@ -40,6 +40,13 @@ impl RuntimeFeatures {
         features.is_some_and(|features| features.recursive_read_only_mounts)
     }
 
+    /// Whether pods can have users of their own.
+    pub fn user_namespaces(&self, handler: &str) -> bool {
+        let known = self.0.read();
+        let features = known.handlers.get(handler);
+        features.is_some_and(|features| features.user_namespaces)
+    }
+
     /// Whether only the groups that a pod names can be given to its containers.
     pub fn supplemental_groups_policy(&self) -> bool {
         self.0.read().supplemental_groups_policy == Some(true)

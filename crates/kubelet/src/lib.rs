@@ -47,6 +47,7 @@ mod testing;
 mod text;
 mod tls;
 mod usage;
+mod user_namespaces;
 mod volumes;
 mod worker;
 

@@ -59,6 +59,11 @@ impl Paths {
         self.pod(uid).join("etc-hosts")
     }
 
+    /// Which users of the host the pod's are; upstream's file.
+    pub fn user_namespace(&self, uid: &str) -> PathBuf {
+        self.pod(uid).join("userns")
+    }
+
     /// Where administrators put seccomp profiles that pods may name.
     pub fn seccomp(&self) -> PathBuf {
         self.root.join("seccomp")

@@ -28,6 +28,7 @@ use crate::server::{self, Server};
 use crate::serving_certificate::ServingRequest;
 use crate::shared::Shared;
 use crate::status::Surroundings;
+use crate::user_namespaces::UserNamespaces;
 use crate::volumes::VolumeFigures;
 use crate::worker::PodObject;
 use crate::{cgroup, eviction, images, inventory, news, rotation, sweep, volumes};
@@ -232,6 +233,10 @@ fn share(
         host_ports: HostPorts::new(options.reserved_ports()),
         pull_records,
         sysctls: options.sysctls.clone(),
+        user_namespaces: UserNamespaces::load(
+            &Paths::new(&options.root_dir, &options.pod_logs_dir),
+            options.max_pods as usize,
+        ),
         logs: Logs::default(),
         volumes: VolumeFigures::default(),
         pressure: Arc::default(),

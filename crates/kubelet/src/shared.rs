@@ -26,6 +26,7 @@ use crate::pod::{ContainerKind, Pod};
 use crate::pull_records::PullRecords;
 use crate::rotation::Logs;
 use crate::status::Surroundings;
+use crate::user_namespaces::{HostIds, UserNamespaces};
 use crate::volumes::VolumeFigures;
 
 pub struct Shared {
@@ -49,6 +50,7 @@ pub struct Shared {
     pub host_ports: HostPorts,
     pub pull_records: PullRecords,
     pub sysctls: SysctlRules,
+    pub user_namespaces: UserNamespaces,
     pub logs: Logs,
     pub volumes: VolumeFigures,
     /// What the node is running out of, as it last saw.
@@ -82,7 +84,26 @@ impl Shared {
             cluster_dns: &self.cluster_dns,
             node_name: &self.node_name,
             cgroup_parent: self.cgroups.parent(pod),
+            host_ids: self.host_ids(pod),
         }
+    }
+
+    /// The ids of a pod with users of its own.
+    pub fn host_ids(&self, pod: &Pod) -> Option<HostIds> {
+        let own = pod.spec.host_users == Some(false);
+        own.then(|| self.user_namespaces.ids_of(&pod.metadata.uid)).flatten()
+    }
+
+    /// Gives a pod with `hostUsers: false` its ids, if the runtime can do anything with them. Blocks on the file system.
+    pub fn assign_users(&self, pod: &Pod) -> Result<(), String> {
+        if pod.spec.host_users != Some(false) {
+            return Ok(());
+        }
+        if !self.around.features.user_namespaces("") {
+            return Err("can't set `spec.hostUsers: false`, runtime does not support user namespaces".to_owned());
+        }
+        let assigned = self.user_namespaces.assign(&self.paths, &pod.metadata.uid);
+        assigned.map(drop).map_err(|error| error.to_string())
     }
 
     pub fn normal(&self, pod: &Pod, container: &str, reason: &str, message: impl Into<String>) {

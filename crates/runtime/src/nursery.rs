@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
@@ -39,6 +40,24 @@ impl Nursery {
     /// Where supervisors complain.
     pub fn log_path(&self) -> PathBuf {
         self.state_dir.join("supervisors.log")
+    }
+
+    /// Whether pods can have user namespaces, or why not. `dir` is where containers' files are. Blocks for a moment.
+    pub fn probe_user_namespaces(&self, dir: &Path) -> Result<(), String> {
+        let probe = std::process::Command::new(self.program.path())
+            .arg0("karve")
+            .arg(supervisor::SUBCOMMAND)
+            .arg(supervisor::PROBE_USER_NAMESPACES)
+            .arg(dir)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .output()
+            .map_err(|error| error.to_string())?;
+        match probe.status.success() {
+            true => Ok(()),
+            false => Err(String::from_utf8_lossy(&probe.stderr).trim().to_owned()),
+        }
     }
 
     /// Has a supervisor born, with its directory and its control connection. Whether it lives is told by the latter.

@@ -17,20 +17,38 @@ const PROC_ROOT_INODE: u64 = 1;
 
 /// Writes a value to a file below `/proc`, given relative to it.
 pub fn write(path: &str, value: &str) -> io::Result<()> {
-    File::from(open(path, OFlags::WRONLY)?).write_all(value.as_bytes())
+    Procfs::open()?.write(path, value)
 }
 
-/// Opens a file below `/proc`, given relative to it.
-pub fn open(path: &str, flags: OFlags) -> io::Result<OwnedFd> {
-    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let proc = rustix::fs::open("/proc", directory, Mode::empty())?;
-    if !is_root(&proc)? {
-        return Err(io::Error::other("/proc is not the kernel's procfs"));
+/// A procfs that was opened while this process could see it, for use when it no longer does.
+pub struct Procfs(OwnedFd);
+
+impl Procfs {
+    pub fn open() -> io::Result<Self> {
+        let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let proc = rustix::fs::open("/proc", directory, Mode::empty())?;
+        match is_root(&proc)? {
+            true => Ok(Self(proc)),
+            false => Err(io::Error::other("/proc is not the kernel's procfs")),
+        }
     }
-    // The only links left are procfs's own, such as `self`.
-    let stay = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    Ok(rustix::fs::openat2(&proc, Path::new(path), flags, Mode::empty(), stay)?)
+
+    pub fn write(&self, path: &str, value: &str) -> io::Result<()> {
+        File::from(self.open_file(path, OFlags::WRONLY)?).write_all(value.as_bytes())
+    }
+
+    fn open_file(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
+        // The only links left are procfs's own, such as `self`.
+        let stay = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_MAGICLINKS;
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        Ok(rustix::fs::openat2(
+            &self.0,
+            Path::new(path),
+            flags,
+            Mode::empty(),
+            stay,
+        )?)
+    }
 }
 
 /// Whether a descriptor refers to something on a procfs.

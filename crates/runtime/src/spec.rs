@@ -28,6 +28,35 @@ pub struct SandboxSpec {
     /// Files that the containers share, by name: kept in memory, because they end with the pod.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
+    /// The user namespace the pod runs in; none for the host's.
+    #[serde(default)]
+    pub user_namespace: Option<IdMappings>,
+}
+
+/// Which users and groups of the host those of a user namespace are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdMappings {
+    pub uids: IdRange,
+    pub gids: IdRange,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IdRange {
+    /// The first id as the pod sees it.
+    pub container_id: u32,
+    /// The first id as the host sees it.
+    pub host_id: u32,
+    pub length: u32,
+}
+
+impl IdRange {
+    /// The host's id for one of the pod's; none for an id that the pod does not have.
+    pub fn host_id_of(&self, id: u32) -> Option<u32> {
+        let offset = id
+            .checked_sub(self.container_id)
+            .filter(|offset| *offset < self.length)?;
+        self.host_id.checked_add(offset)
+    }
 }
 
 /// One container, ready to be started.
@@ -144,6 +173,9 @@ pub struct Mount {
     /// What is shown of the image, relative to its root.
     #[serde(default)]
     pub sub_path: PathBuf,
+    /// Show the files' owners as the ids of the pod's user namespace.
+    #[serde(default)]
+    pub id_mapped: bool,
 }
 
 /// One of [`SandboxSpec::files`], in a container.

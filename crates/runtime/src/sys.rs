@@ -77,6 +77,47 @@ pub fn unshare(kinds: libc::c_int) -> io::Result<()> {
     check(unsafe { libc::unshare(kinds) }.into()).map(drop)
 }
 
+/// Starts a process that does nothing in a new user namespace, and ends with the thread that started it.
+pub fn hold_user_namespace() -> io::Result<(pid_t, OwnedFd)> {
+    // SAFETY: the supervisor has a single thread, and the child makes only system calls that touch no memory.
+    unsafe {
+        match clone_process(libc::CLONE_NEWUSER as u64, None)? {
+            Cloned::Parent { pid, pidfd } => Ok((pid, pidfd)),
+            Cloned::Child => {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
+                loop {
+                    libc::pause();
+                }
+            }
+        }
+    }
+}
+
+/// Waits for the end of a child. That someone else collected it is as good.
+pub fn wait_for_end(pid: pid_t) {
+    // SAFETY: nothing is written when there is no place for the status.
+    while unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) } < 0
+        && io::Error::last_os_error().kind() == io::ErrorKind::Interrupted
+    {}
+}
+
+/// Sets the user and group that this process touches files as.
+pub fn set_file_system_ids(uid: u32, gid: u32) -> io::Result<()> {
+    // SAFETY: takes only integers. Neither call tells whether it succeeded; asking for an invalid id answers the current.
+    let (uid_now, gid_now) = unsafe {
+        libc::syscall(libc::SYS_setfsgid, gid);
+        libc::syscall(libc::SYS_setfsuid, uid);
+        (
+            libc::syscall(libc::SYS_setfsuid, u32::MAX),
+            libc::syscall(libc::SYS_setfsgid, u32::MAX),
+        )
+    };
+    match (uid_now, gid_now) == (uid.into(), gid.into()) {
+        true => Ok(()),
+        false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
 /// What [`mount_setattr`] changes of a mount or tree of mounts.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
@@ -87,6 +128,7 @@ pub struct MountAttributes {
     pub userns_fd: u64,
 }
 
+pub const MOUNT_ATTR_IDMAP: u64 = 0x10_0000;
 pub const MOUNT_ATTR_RDONLY: u64 = 0x1;
 pub const MOUNT_ATTR_NOSUID: u64 = 0x2;
 pub const MOUNT_ATTR_NODEV: u64 = 0x4;

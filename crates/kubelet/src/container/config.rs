@@ -11,6 +11,7 @@ use super::resources::{self, Machine};
 use super::security::{self, ImageUser};
 use crate::paths::Paths;
 use crate::pod::{Container, Pod, VolumeMount};
+use crate::user_namespaces::HostIds;
 
 /// What was found out for one start of a container.
 #[derive(Clone, Debug, Default)]
@@ -38,6 +39,8 @@ pub struct ContainerContext {
     pub message_file: Option<PathBuf>,
     /// The container whose processes this ephemeral one wants to see.
     pub target_id: String,
+    /// The ids of a pod with users of its own.
+    pub host_ids: Option<HostIds>,
     /// Where the node keeps its seccomp profiles.
     pub seccomp_root: PathBuf,
 }
@@ -76,6 +79,7 @@ pub fn config(pod: &Pod, container: &Container, context: &ContainerContext) -> R
                 container,
                 &context.image_user,
                 &context.target_id,
+                context.host_ids,
                 &context.seccomp_root,
             )?),
         }),
@@ -103,6 +107,12 @@ fn mounts(container: &Container, context: &ContainerContext) -> Result<Vec<v1::M
     };
     file(&context.hosts_file, "/etc/hosts");
     file(&context.message_file, &container.termination_message_path);
+    // On the disk, volumes have the ids that the pod sees; the runtime maps them.
+    if let Some(ids) = context.host_ids {
+        for mount in &mut mounts {
+            (mount.uid_mappings, mount.gid_mappings) = (ids.mapping(), ids.mapping());
+        }
+    }
     Ok(mounts)
 }
 

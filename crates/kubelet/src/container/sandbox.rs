@@ -8,6 +8,7 @@ use crate::admission;
 use crate::paths::Paths;
 use crate::pod::Pod;
 use crate::pod::resources::pod_compute;
+use crate::user_namespaces::HostIds;
 
 /// What sandboxes take from the node.
 #[derive(Clone, Debug)]
@@ -17,12 +18,11 @@ pub struct SandboxContext<'a> {
     pub cluster_dns: &'a ClusterDns,
     pub node_name: &'a str,
     pub cgroup_parent: String,
+    /// The ids of a pod with users of its own.
+    pub host_ids: Option<HostIds>,
 }
 
 pub fn config(pod: &Pod, attempt: u32, context: &SandboxContext<'_>) -> Result<v1::PodSandboxConfig, String> {
-    if pod.spec.host_users == Some(false) {
-        return Err("hostUsers: false is not supported by this node: pods share the host's user namespace".to_owned());
-    }
     let metadata = &pod.metadata;
     Ok(v1::PodSandboxConfig {
         metadata: Some(v1::PodSandboxMetadata {
@@ -39,7 +39,7 @@ pub fn config(pod: &Pod, attempt: u32, context: &SandboxContext<'_>) -> Result<v
         annotations: labels::sandbox_annotations(pod),
         linux: Some(v1::LinuxPodSandboxConfig {
             cgroup_parent: context.cgroup_parent.clone(),
-            security_context: Some(security::sandbox(pod)),
+            security_context: Some(security::sandbox(pod, context.host_ids)?),
             sysctls: sysctls(pod),
             overhead: None,
             resources: Some(resources::of_compute(pod_compute(pod))),

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use cri::v1;
 
 use crate::pod::{Container, Pod, Profile, SelinuxOptions};
+use crate::user_namespaces::HostIds;
 
 /// Who an image runs as by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +41,7 @@ pub fn container(
     container: &Container,
     image_user: &ImageUser,
     target_id: &str,
+    host_ids: Option<HostIds>,
     seccomp_root: &Path,
 ) -> Result<v1::LinuxContainerSecurityContext, String> {
     let (own, pods) = (&container.security_context, &pod.spec.security_context);
@@ -59,7 +61,7 @@ pub fn container(
             add_ambient_capabilities: Vec::new(),
         }),
         privileged: own.privileged,
-        namespace_options: Some(namespaces(pod, target_id)),
+        namespace_options: Some(namespaces(pod, target_id, host_ids)?),
         selinux_options: own
             .se_linux_options
             .as_ref()
@@ -92,14 +94,14 @@ pub fn container(
     })
 }
 
-pub fn sandbox(pod: &Pod) -> v1::LinuxSandboxSecurityContext {
+pub fn sandbox(pod: &Pod, host_ids: Option<HostIds>) -> Result<v1::LinuxSandboxSecurityContext, String> {
     let pods = &pod.spec.security_context;
     // A sandbox must be privileged for a privileged container to be allowed in it.
     let privileged = pod
         .all_containers()
         .any(|(_, container)| container.security_context.privileged);
-    v1::LinuxSandboxSecurityContext {
-        namespace_options: Some(namespaces(pod, "")),
+    Ok(v1::LinuxSandboxSecurityContext {
+        namespace_options: Some(namespaces(pod, "", host_ids)?),
         selinux_options: pods.se_linux_options.as_ref().map(selinux),
         run_as_user: pods.run_as_user.map(int),
         run_as_group: pods.run_as_group.filter(|_| pods.run_as_user.is_some()).map(int),
@@ -112,13 +114,20 @@ pub fn sandbox(pod: &Pod) -> v1::LinuxSandboxSecurityContext {
             localhost_ref: String::new(),
         }),
         ..v1::LinuxSandboxSecurityContext::default()
-    }
+    })
 }
 
-/// `target_id` is the container whose processes an ephemeral container wants to see.
-fn namespaces(pod: &Pod, target_id: &str) -> v1::NamespaceOption {
+/// `target_id` is the container whose processes an ephemeral container wants to see, `host_ids` what a pod with users
+/// of its own was given.
+fn namespaces(pod: &Pod, target_id: &str, host_ids: Option<HostIds>) -> Result<v1::NamespaceOption, String> {
     use v1::NamespaceMode::{Container, Node, Pod as Shared, Target};
     let spec = &pod.spec;
+    let userns_options = match (spec.host_users, host_ids) {
+        (Some(false), Some(ids)) => Some(ids.options()),
+        // Never in the host's user namespace instead.
+        (Some(false), None) => return Err("the pod has not been assigned a user namespace".to_owned()),
+        _ => None,
+    };
     let pid = match (spec.host_pid, spec.share_process_namespace, target_id) {
         (true, ..) => Node,
         (_, true, _) => Shared,
@@ -126,13 +135,13 @@ fn namespaces(pod: &Pod, target_id: &str) -> v1::NamespaceOption {
         _ => Target,
     };
     let host_or_pod = |host: bool| if host { Node } else { Shared };
-    v1::NamespaceOption {
+    Ok(v1::NamespaceOption {
         network: host_or_pod(spec.host_network).into(),
         pid: pid.into(),
         ipc: host_or_pod(spec.host_ipc).into(),
         target_id: target_id.to_owned(),
-        userns_options: None,
-    }
+        userns_options,
+    })
 }
 
 fn verify_non_root(pod: &Pod, container: &Container, user: Option<i64>, image: &ImageUser) -> Result<(), String> {
@@ -261,7 +270,15 @@ mod tests {
     fn context(spec: &str, image: ImageUser) -> Result<v1::LinuxContainerSecurityContext, String> {
         let pod: Pod =
             serde_saphyr::from_str(&format!("metadata: {{name: p, namespace: n, uid: u}}\nspec: {spec}")).unwrap();
-        container(&pod, &pod.spec.containers[0], &image, "", Path::new("/node/seccomp"))
+        let seccomp = Path::new("/node/seccomp");
+        container(
+            &pod,
+            &pod.spec.containers[0],
+            &image,
+            "",
+            Some(HostIds { first: 65536 }),
+            seccomp,
+        )
     }
 
     fn uid(uid: i64) -> ImageUser {
@@ -323,6 +340,22 @@ mod tests {
         assert_eq!(
             error,
             "localhostProfile must be set if seccompProfile type is Localhost."
+        );
+    }
+
+    #[test]
+    fn only_a_pod_without_the_hosts_users_has_its_own() {
+        let users = |spec: &str| {
+            let namespaces = context(spec, uid(0)).unwrap().namespace_options.unwrap();
+            namespaces.userns_options.map(|options| options.uids[0].host_id)
+        };
+        assert_eq!(users("{hostUsers: false, containers: [{name: a}]}"), Some(65536));
+        assert_eq!(users("{hostUsers: true, containers: [{name: a}]}"), None);
+        assert_eq!(users("{containers: [{name: a}]}"), None);
+        let pod: Pod = serde_saphyr::from_str("spec: {hostUsers: false, containers: [{name: a}]}").unwrap();
+        assert_eq!(
+            sandbox(&pod, None).unwrap_err(),
+            "the pod has not been assigned a user namespace"
         );
     }
 

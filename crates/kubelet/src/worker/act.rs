@@ -283,11 +283,11 @@ async fn create_sandbox(
             .await
             .map_err(|error| error.to_string())?;
     }
-    let config = sandbox::config(pod, attempt, &shared.sandbox_context(pod))?;
     {
         let (shared, pod) = (shared.clone(), pod.clone());
         blocking(move || prepare(&shared, &pod)).await?;
     }
+    let config = sandbox::config(pod, attempt, &shared.sandbox_context(pod))?;
     // The semaphore is never closed.
     let _permit = shared.starts.acquire().await;
     let request = v1::RunPodSandboxRequest {
@@ -320,6 +320,7 @@ fn prepare(shared: &Shared, pod: &Pod) -> Result<(), String> {
         beneath::make_dir(root, &directory, mode)
             .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
     }
+    shared.assign_users(pod)?;
     // A new sandbox has new addresses.
     let hosts = paths.hosts_file(&pod.metadata.uid);
     beneath::remove_below(paths.root(), &hosts)
@@ -346,7 +347,9 @@ fn clean_up(shared: &Shared, pod: &Pod) -> Result<(), String> {
         .remove(uid)
         .map_err(|error| format!("cannot remove the pod's cgroup: {error}"))?;
     // The last one, so that a sweep finds all of the others by it.
-    remove(paths.root(), paths.pod(uid))
+    remove(paths.root(), paths.pod(uid))?;
+    shared.user_namespaces.release(uid);
+    Ok(())
 }
 
 /// Removes a container's log and what was put aside of it: without the container they are of no use. That there are none

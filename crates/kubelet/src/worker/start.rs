@@ -1,6 +1,6 @@
 //! Creating and starting one container.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +23,9 @@ use crate::volumes::{self, MountSource};
 
 /// A hook without an end of its own is not waited for longer than this.
 const POST_START_LIMIT: Duration = Duration::from_secs(24 * 3600);
+
+/// Exists where the kernel has SELinux and the host uses it.
+const SELINUX: &str = "/sys/fs/selinux/enforce";
 
 /// Everything a start needs from its pod's worker.
 pub struct Start {
@@ -80,6 +83,7 @@ async fn begin(
         .await
         .map_err(because(CONFIG_ERROR))?;
     let config = config::config(pod, container, &context).map_err(because(CONFIG_ERROR))?;
+    warn_of_selinux(shared, pod, container, &config);
     let sandbox_config = sandbox::config(pod, start.sandbox.attempt, &shared.sandbox_context(pod));
     // The semaphore is never closed.
     let permit = shared.starts.acquire().await;
@@ -110,6 +114,16 @@ async fn begin(
     shared.normal(pod, &container.name, "Started", "Container started");
     trace::mark("kubelet/container-started", pod.mark_name(), pod.metadata.uid.clone());
     Ok(instance)
+}
+
+/// Says that SELinux options have no effect where the kernel does not use them, as every runtime leaves them out then.
+fn warn_of_selinux(shared: &Shared, pod: &Pod, container: &Container, config: &v1::ContainerConfig) {
+    let security = config.linux.as_ref().and_then(|linux| linux.security_context.as_ref());
+    let given = security.is_some_and(|security| security.selinux_options.is_some());
+    if given && !Path::new(SELINUX).exists() {
+        let message = "seLinuxOptions have no effect: SELinux is not enabled on this node";
+        shared.warning(pod, &container.name, "SELinuxNotEnabled", message);
+    }
 }
 
 /// An instance that was just made but that the runtime cannot describe.
@@ -148,6 +162,7 @@ async fn context(
         machine: shared.machine,
         supports_recursive_read_only: shared.around.features.recursive_read_only_mounts(""),
         target_id: start.target_id.clone(),
+        host_ids: shared.host_ids(pod),
         seccomp_root: shared.paths.seccomp(),
         ..ContainerContext::default()
     };

@@ -529,6 +529,16 @@ async fn what_an_old_runtime_cannot_do_is_refused_with_a_reason(node: Arc<TestNo
     let pod = node.wait_for("maybe", "ready", is_ready).await;
     let mount = &pod["status"]["containerStatuses"][0]["volumeMounts"][0];
     assert_eq!(mount["recursiveReadOnly"], "Disabled");
+    let mut own_users = sleeper();
+    own_users["hostUsers"] = json!(false);
+    node.create_pod("own-users", own_users);
+    node.wait_for_event(
+        "own-users",
+        "FailedCreatePodSandBox Failed to create pod sandbox: can't set `spec.hostUsers: false`, runtime does not support \
+         user namespaces",
+    )
+    .await;
+    node.delete("own-users", 0);
     node.delete("rro", 0);
     node.delete("maybe", 0);
 }

@@ -2,7 +2,9 @@
 //!
 //! A profile that was asked for and cannot be applied refuses the container; nothing runs with less than it asked for.
 
-use cri::v1::{ContainerConfig, LinuxContainerSecurityContext, SecurityProfile, security_profile::ProfileType};
+use cri::v1::{
+    ContainerConfig, LinuxContainerSecurityContext, SeLinuxOption, SecurityProfile, security_profile::ProfileType,
+};
 
 use super::{ContainerInput, PlanError};
 use crate::spec::{Capabilities, Seccomp};
@@ -103,6 +105,18 @@ pub fn apparmor(host: HostAppArmor, security: &LinuxContainerSecurityContext) ->
         Some(_) => Err(PlanError::Invalid(
             "the default apparmor profile is not loaded: install apparmor_parser on the node and restart it".to_owned(),
         )),
+    }
+}
+
+/// Refuses a container with an SELinux label where it would mean something: this runtime sets none. On a kernel without
+/// SELinux a label means nothing under any runtime.
+pub fn check_selinux(enabled: bool, security: &LinuxContainerSecurityContext) -> Result<(), PlanError> {
+    let given = |label: &SeLinuxOption| *label != SeLinuxOption::default();
+    match enabled && security.selinux_options.as_ref().is_some_and(given) {
+        true => Err(super::unsupported(
+            "SELinux labels (seLinuxOptions), which this node's kernel enforces",
+        )),
+        false => Ok(()),
     }
 }
 

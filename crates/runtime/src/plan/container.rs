@@ -9,6 +9,7 @@ use cri::v1::{
 
 use super::confinement::{self, HostAppArmor};
 use super::sandbox::{HOSTNAME, RESOLV_CONF};
+use super::user_namespace::is_id_mapped;
 use super::{PlanError, limits, unsupported, users};
 use crate::cgroup;
 use crate::image::RunConfig;
@@ -37,6 +38,8 @@ pub struct ContainerInput<'a> {
     /// The kernel's version.
     pub kernel: (u32, u32),
     pub apparmor: HostAppArmor,
+    /// Whether the kernel enforces SELinux labels, which this runtime does not set.
+    pub selinux_enabled: bool,
     /// The pod's cgroup.
     pub cgroup_parent: &'a Path,
 }
@@ -47,6 +50,7 @@ pub fn container(input: &ContainerInput<'_>) -> Result<ContainerSpec, PlanError>
     refuse_unsupported(config)?;
     let linux = config.linux.clone().unwrap_or_default();
     let security = linux.security_context.unwrap_or_default();
+    confinement::check_selinux(input.selinux_enabled, &security)?;
     let resources = linux.resources.unwrap_or_default();
     let mounts = mounts(input)?;
     let log_path = Path::new(&input.sandbox.log_directory).join(&config.log_path);
@@ -178,11 +182,6 @@ fn refuse_unsupported(config: &ContainerConfig) -> Result<(), PlanError> {
     if !config.cdi_devices.is_empty() {
         return Err(unsupported("CDI devices"));
     }
-    for mount in &config.mounts {
-        if !mount.uid_mappings.is_empty() || !mount.gid_mappings.is_empty() {
-            return Err(unsupported("id-mapped mounts"));
-        }
-    }
     Ok(())
 }
 
@@ -275,7 +274,7 @@ fn pid_namespace(security: &LinuxContainerSecurityContext) -> PidNamespace {
 fn mounts(input: &ContainerInput<'_>) -> Result<Vec<Mount>, PlanError> {
     let mounts = input.config.mounts.iter().map(|wanted| match &wanted.image {
         Some(image) => image_mount(wanted, &image.image, input),
-        None => mount(wanted),
+        None => mount(wanted, input.sandbox),
     });
     let mut mounts = mounts.collect::<Result<Vec<_>, _>>()?;
     mounts.sort_by_key(|mount| mount.target.components().count());
@@ -309,6 +308,8 @@ fn image_mount(mount: &v1::Mount, image: &str, input: &ContainerInput<'_>) -> Re
         propagation: Propagation::Private,
         layers: layers.clone(),
         sub_path: PathBuf::from(&mount.image_sub_path),
+        // The layers are those of the container's own root, which have the pod's ids already.
+        id_mapped: is_id_mapped(mount, input.sandbox)?,
     })
 }
 
@@ -332,7 +333,7 @@ fn check_recursive_read_only(mount: &v1::Mount) -> Result<(), PlanError> {
     Ok(())
 }
 
-fn mount(mount: &v1::Mount) -> Result<Mount, PlanError> {
+fn mount(mount: &v1::Mount, sandbox: &PodSandboxConfig) -> Result<Mount, PlanError> {
     check_recursive_read_only(mount)?;
     Ok(Mount {
         source: PathBuf::from(&mount.host_path),
@@ -346,6 +347,7 @@ fn mount(mount: &v1::Mount) -> Result<Mount, PlanError> {
         },
         layers: Vec::new(),
         sub_path: PathBuf::new(),
+        id_mapped: is_id_mapped(mount, sandbox)?,
     })
 }
 

@@ -8,6 +8,7 @@ mod container;
 mod limits;
 mod sandbox;
 mod sysctls;
+mod user_namespace;
 mod users;
 
 pub use confinement::{HostAppArmor, apparmor_profile, seccomp_file};

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use cri::v1::{DnsConfig, NamespaceMode, NamespaceOption, PodSandboxConfig};
+use cri::v1::{DnsConfig, NamespaceMode, PodSandboxConfig};
 
+use super::PlanError;
 use super::sysctls::sysctls;
-use super::{PlanError, unsupported};
+use super::user_namespace::user_namespace;
 use crate::spec::SandboxSpec;
 
 /// What every runtime gives the memory that containers of a pod share.
@@ -29,7 +30,6 @@ pub fn sandbox(id: &str, config: &PodSandboxConfig, runtime_handler: &str) -> Re
     let linux = config.linux.clone().unwrap_or_default();
     let security = linux.security_context.unwrap_or_default();
     let namespaces = security.namespace_options.unwrap_or_default();
-    check_user_namespace(&namespaces)?;
     let own_network = namespaces.network() != NamespaceMode::Node;
     let own_ipc = namespaces.ipc() != NamespaceMode::Node;
     if config.hostname.len() > MAX_HOSTNAME_BYTES {
@@ -47,14 +47,8 @@ pub fn sandbox(id: &str, config: &PodSandboxConfig, runtime_handler: &str) -> Re
         sysctls: sysctls(&linux.sysctls, own_network, own_ipc)?,
         shm_bytes: SHM_BYTES,
         files: BTreeMap::new(),
+        user_namespace: user_namespace(&namespaces)?,
     })
-}
-
-fn check_user_namespace(namespaces: &NamespaceOption) -> Result<(), PlanError> {
-    match &namespaces.userns_options {
-        Some(options) if options.mode() == NamespaceMode::Pod => Err(unsupported("user namespaces (hostUsers: false)")),
-        _ => Ok(()),
-    }
 }
 
 /// The files a pod's containers share. `host` reads one of the host's, for what the pod leaves to it.
@@ -90,7 +84,7 @@ fn resolv_conf(dns: Option<&DnsConfig>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cri::v1::{LinuxPodSandboxConfig, LinuxSandboxSecurityContext};
+    use cri::v1::{LinuxPodSandboxConfig, LinuxSandboxSecurityContext, NamespaceOption};
     use expect_test::expect;
 
     fn config(namespaces: NamespaceOption) -> PodSandboxConfig {

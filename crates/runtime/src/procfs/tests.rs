@@ -24,6 +24,7 @@ fn mount_tmpfs(at: &str) {
 
 #[test]
 fn files_of_procfs_are_read_and_written() {
+    let open = |path: &str, flags| Procfs::open().unwrap().open_file(path, flags);
     open("self/status", OFlags::RDONLY).unwrap();
     let score = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap();
     write("self/oom_score_adj", score.trim()).unwrap();

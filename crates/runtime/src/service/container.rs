@@ -31,6 +31,9 @@ const MAX_SECCOMP_PROFILE_BYTES: u64 = 1 << 20;
 /// The record's name in a container's directory.
 pub const RECORD: &str = "record";
 
+/// Exists where the kernel has SELinux and the host uses it.
+const SELINUX: &str = "/sys/fs/selinux/enforce";
+
 /// How long a killed container may take to end. One that takes longer is stuck in the kernel.
 const KILL_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -165,6 +168,7 @@ impl Embedded {
             seccomp_profile: &seccomp_profile,
             kernel: self.kernel,
             apparmor: self.apparmor_for(config)?,
+            selinux_enabled: Path::new(SELINUX).exists(),
             cgroup_parent: &self.cgroup_parent_of(&sandbox.config),
         })?;
         Ok(ContainerRecord {

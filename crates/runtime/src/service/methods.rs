@@ -48,7 +48,7 @@ impl Runtime for Embedded {
                 name: String::new(),
                 features: Some(v1::RuntimeHandlerFeatures {
                     recursive_read_only_mounts: true,
-                    user_namespaces: false,
+                    user_namespaces: self.user_namespaces().is_ok(),
                 }),
             }],
             features: Some(v1::RuntimeFeatures {

@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use network::PodNetwork;
@@ -84,6 +84,8 @@ pub struct Embedded {
     /// The kernel's version.
     kernel: (u32, u32),
     apparmor: AppArmor,
+    /// Whether pods can have user namespaces, or why not. Found out when it is first asked for.
+    user_namespaces: OnceLock<Result<(), String>>,
     nursery: Nursery,
     network: Arc<dyn PodNetwork>,
     images: Arc<ImageStore>,
@@ -123,6 +125,7 @@ pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
         layout,
         kernel: kernel_version(),
         apparmor: AppArmor::detect(),
+        user_namespaces: OnceLock::new(),
         nursery,
         network: options.network,
         images: Arc::new(images),
@@ -136,6 +139,7 @@ pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
         _lock: lock,
     });
     runtime.prepare_apparmor();
+    runtime.prepare_user_namespaces();
     runtime.recover().await?;
     Ok(runtime)
 }
@@ -180,6 +184,24 @@ impl Embedded {
                 }
             });
         }
+    }
+
+    /// Looks beside everything else whether pods can have user namespaces, so that nobody need wait for it.
+    fn prepare_user_namespaces(self: &Arc<Self>) {
+        let runtime = self.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(reason) = runtime.user_namespaces() {
+                tracing::info!(reason, "Pods cannot have user namespaces on this host");
+            }
+        });
+    }
+
+    /// Whether this host can run a pod in a user namespace of its own, or why not.
+    fn user_namespaces(&self) -> Result<(), &str> {
+        let found = self
+            .user_namespaces
+            .get_or_init(|| self.nursery.probe_user_namespaces(&self.root_dir));
+        found.as_ref().copied().map_err(String::as_str)
     }
 
     /// Does something to its end even if whoever asked stops waiting: a kubelet gives up after two minutes, but half a

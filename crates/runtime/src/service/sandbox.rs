@@ -84,6 +84,11 @@ impl Embedded {
             .ok_or_else(|| cri::Error::invalid("a sandbox needs a configuration"))?;
         let id = new_id()?;
         let mut spec = plan::sandbox(&id, &config, &request.runtime_handler)?;
+        if let Some(why) = spec.user_namespace.and_then(|_| self.user_namespaces().err()) {
+            return Err(cri::Error::unsupported(format!(
+                "this node cannot run pods in user namespaces: {why}"
+            )));
+        }
         // A host without the file has nothing to say, and neither have its pods.
         let host = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         spec.files = plan::files(&spec, config.dns_config.as_ref(), host);

@@ -12,7 +12,7 @@ use super::connection::{ReplyTo, Role};
 use super::container::{self, Container};
 use super::log::Log;
 use super::stdio::ChildStdio;
-use super::{LaunchKind, Launching, Sandbox, Supervisor, dev, pause};
+use super::{LaunchKind, Launching, Sandbox, Supervisor, dev, pause, user_namespace};
 use crate::capability;
 use crate::protocol::{Answer, Call, ContainerState, Failure, FailureKind, State, Stdio, VERSION};
 use crate::seccomp::{Filter, Filters};
@@ -72,13 +72,17 @@ impl Supervisor {
                 "this supervisor has a pod already",
             ));
         }
-        let pause = pause::create(&spec).map_err(|error| internal("creating the pod's namespaces", &error))?;
+        let user_namespace = spec.user_namespace.as_ref().map(user_namespace::create).transpose();
+        let user_namespace = user_namespace.map_err(|error| internal("creating the pod's user namespace", &error))?;
+        let pause = pause::create(&spec, user_namespace.as_ref().map(AsFd::as_fd))
+            .map_err(|error| internal("creating the pod's namespaces", &error))?;
         let pause_pid = pause.pid;
         // For a Karve that finds this supervisor dead and the pause process alive.
         let recorded = std::fs::write("pause", pause_pid.to_string());
         self.sandbox = Some(Sandbox {
             spec,
             pause: Some(pause),
+            user_namespace,
         });
         recorded.map_err(|error| internal("recording the pause process", &error))?;
         Ok(Some(Answer::Sandbox { pause_pid }))
@@ -117,7 +121,11 @@ impl Supervisor {
             return Err(Failure::new(FailureKind::Start, why));
         }
         let failed = |error: std::io::Error| internal("restricting devices", &error);
-        let rules = dev::rules(spec).map_err(failed)?;
+        let own_users = self
+            .sandbox
+            .as_ref()
+            .is_some_and(|sandbox| sandbox.user_namespace.is_some());
+        let rules = dev::rules(spec, own_users).map_err(failed)?;
         self.layout
             .restrict_devices(&spec.cgroup.path, rules.as_deref(), &mut self.device_program)
             .map_err(failed)
@@ -128,7 +136,7 @@ impl Supervisor {
         let (sandbox, pause) = self
             .sandbox
             .as_ref()
-            .and_then(|sandbox| Some((&sandbox.spec, sandbox.pause.as_ref()?)))
+            .and_then(|sandbox| Some((sandbox, sandbox.pause.as_ref()?)))
             .ok_or_else(|| Failure::new(FailureKind::Precondition, "the pod's sandbox is not running"))?;
         let target = match &spec.pid {
             PidNamespace::Private | PidNamespace::Host => None,
@@ -138,7 +146,8 @@ impl Supervisor {
         let (stdio, ends) = container::pipes(spec).map_err(|error| internal("making pipes", &error))?;
         let pod = Pod {
             pause: pause.pidfd.as_fd(),
-            own_ipc: sandbox.own_ipc,
+            own_ipc: sandbox.spec.own_ipc,
+            user_namespace: sandbox.user_namespace(),
             layout: &self.layout,
         };
         let launched =
@@ -260,8 +269,13 @@ impl Supervisor {
                 stderr: take(stdio.stderr),
             }
         };
-        let init = container.child.pidfd.as_fd();
-        let launched = child::exec(&container.spec, process, &self.layout, init, filter.as_deref(), stdio);
+        let place = child::RunningContainer {
+            spec: &container.spec,
+            init: container.child.pidfd.as_fd(),
+            layout: &self.layout,
+            user_namespace: self.sandbox.as_ref().and_then(|sandbox| sandbox.spec.user_namespace),
+        };
+        let launched = child::exec(&place, process, filter.as_deref(), stdio);
         let Launched { child, channel } = launched.map_err(|error| internal("starting a process", &error))?;
         if let Some(connection) = self.connections.get_mut(&from.connection) {
             connection.role = Role::Exec { pid: child.pid };

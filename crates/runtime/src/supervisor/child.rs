@@ -14,10 +14,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use super::program::become_program;
 use super::socket::{self, Received};
 use super::stdio::ChildStdio;
+use super::user_namespace::{self, UserNamespace};
 use super::{credentials, root};
 use crate::cgroup::Layout;
 use crate::seccomp::Filter;
-use crate::spec::{ContainerSpec, PidNamespace, Process};
+use crate::spec::{ContainerSpec, IdMappings, PidNamespace, Process};
 use crate::sys::{self, Cloned, pid_t};
 
 /// The longest failure a child reports.
@@ -59,7 +60,18 @@ fn failed(doing: &str, error: impl Display) -> StartError {
 pub struct Pod<'a> {
     pub pause: BorrowedFd<'a>,
     pub own_ipc: bool,
+    pub user_namespace: Option<UserNamespace<'a>>,
     pub layout: &'a Layout,
+}
+
+/// What an exec needs to know of the container it goes to.
+pub struct RunningContainer<'a> {
+    pub spec: &'a ContainerSpec,
+    /// The container's first process.
+    pub init: BorrowedFd<'a>,
+    pub layout: &'a Layout,
+    /// The ids of the pod's own user namespace.
+    pub user_namespace: Option<IdMappings>,
 }
 
 /// A child on its way, and the supervisor's end of its channel.
@@ -86,32 +98,42 @@ pub fn start(
         cgroup: &spec.cgroup.path,
         pid_target: target,
         namespaces_of: pod.pause,
+        user_namespace: pod.user_namespace.map(|namespace| namespace.fd),
         stdio,
+        stdio_owner: host_user(&spec.process, pod.user_namespace.map(|namespace| namespace.mappings)),
     };
     launch(birth, |channel| become_container(spec, pod, filter, channel))
 }
 
-/// Starts a further process in a running container, whose first process is behind `init`.
+/// Starts a further process in a running container.
 pub fn exec(
-    spec: &ContainerSpec,
+    container: &RunningContainer<'_>,
     process: &Process,
-    layout: &Layout,
-    init: BorrowedFd<'_>,
     filter: Option<&Filter>,
     stdio: ChildStdio,
 ) -> io::Result<Launched> {
     let birth = Birth {
         namespaces: 0,
-        layout,
-        cgroup: &spec.cgroup.path,
-        pid_target: (spec.pid != PidNamespace::Host).then_some(init),
-        namespaces_of: init,
+        layout: container.layout,
+        cgroup: &container.spec.cgroup.path,
+        pid_target: (container.spec.pid != PidNamespace::Host).then_some(container.init),
+        namespaces_of: container.init,
+        user_namespace: None,
         stdio,
+        stdio_owner: host_user(process, container.user_namespace),
     };
     launch(birth, |channel| {
-        join_container(spec, process, layout, init)?;
+        join_container(container, process)?;
         become_program(process, filter, channel)
     })
+}
+
+/// The host's id of the user that a process runs as; none for one that the pod does not have.
+fn host_user(process: &Process, user_namespace: Option<IdMappings>) -> Option<u32> {
+    match user_namespace {
+        Some(mappings) => mappings.uids.host_id_of(process.user.uid),
+        None => Some(process.user.uid),
+    }
 }
 
 /// What a child is born with.
@@ -124,7 +146,11 @@ struct Birth<'a> {
     pid_target: Option<BorrowedFd<'a>>,
     /// The process whose other namespaces it enters.
     namespaces_of: BorrowedFd<'a>,
+    /// The user namespace it is going to enter, unless that is the one of the process above.
+    user_namespace: Option<BorrowedFd<'a>>,
     stdio: ChildStdio,
+    /// The host's id of the user it will run as, who may open the streams by their names in `/dev` and `/proc`.
+    stdio_owner: Option<u32>,
 }
 
 fn launch(birth: Birth<'_>, run: impl FnOnce(&OwnedFd) -> Result<Infallible, StartError>) -> io::Result<Launched> {
@@ -138,8 +164,11 @@ fn launch(birth: Birth<'_>, run: impl FnOnce(&OwnedFd) -> Result<Infallible, Sta
     // SAFETY: the supervisor has a single thread.
     let cloned = unsafe { sys::clone_process(birth.namespaces as u64, cgroup.as_ref().map(AsFd::as_fd)) };
     if let Ok(Cloned::Child) = cloned {
-        let keep = [theirs.as_fd(), birth.namespaces_of];
-        let Err(error) = leave_supervisor(birth.stdio, &keep).and_then(|()| run(&theirs));
+        let keep: Vec<_> = [theirs.as_fd(), birth.namespaces_of]
+            .into_iter()
+            .chain(birth.user_namespace)
+            .collect();
+        let Err(error) = leave_supervisor(birth.stdio, birth.stdio_owner, &keep).and_then(|()| run(&theirs));
         report_to(&theirs, &error);
     }
     if birth.pid_target.is_some() {
@@ -156,9 +185,9 @@ fn launch(birth: Birth<'_>, run: impl FnOnce(&OwnedFd) -> Result<Infallible, Sta
 
 /// Lets go of everything that is the supervisor's: its sockets, its logs, the streams of other containers, and on
 /// cgroup v2 a directory of the host. A process that shares the container's process namespace must find nothing of it.
-fn leave_supervisor(stdio: ChildStdio, keep: &[BorrowedFd<'_>]) -> Result<(), StartError> {
+fn leave_supervisor(stdio: ChildStdio, owner: Option<u32>, keep: &[BorrowedFd<'_>]) -> Result<(), StartError> {
     sys::set_not_dumpable().stage("hiding from the pod")?;
-    stdio.install().stage("connecting the standard streams")?;
+    stdio.install(owner).stage("connecting the standard streams")?;
     sys::close_all_but(keep).stage("closing what is the supervisor's")?;
     rustix::process::setsid().map(drop).stage("starting a session")
 }
@@ -172,26 +201,35 @@ fn become_container(
     pod.layout.enter(&spec.cgroup.path).stage("entering the cgroup")?;
     credentials::set_oom_score(spec.process.oom_score_adj).stage("setting the OOM score")?;
     credentials::confine_next_program(spec.process.apparmor.as_deref())?;
-    let taken = root::take(spec, pod.pause, pod.own_ipc)?;
+    if let Some(namespace) = pod.user_namespace {
+        user_namespace::touch_files_as_root_of(&namespace.mappings)?;
+    }
+    let taken = root::take(spec, pod)?;
     sys::setns(pod.pause, POD_NAMESPACES).stage("entering the pod's namespaces")?;
-    if !spec.privileged {
+    if !spec.privileged || pod.user_namespace.is_some() {
         sys::unshare(libc::CLONE_NEWCGROUP).stage("making a cgroup namespace")?;
     }
-    root::build(spec, pod.layout, taken)?;
+    root::build(spec, pod, taken)?;
+    if let Some(namespace) = pod.user_namespace {
+        user_namespace::enter(namespace.fd)?;
+        // From here on the pod's root is in charge of its mounts and cgroups, as far as the kernel lets it be.
+        let kinds = libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP;
+        sys::unshare(kinds).stage("making the namespaces the pod's own")?;
+    }
     become_program(&spec.process, filter, channel)
 }
 
-fn join_container(
-    spec: &ContainerSpec,
-    process: &Process,
-    layout: &Layout,
-    init: BorrowedFd<'_>,
-) -> Result<(), StartError> {
-    layout.enter(&spec.cgroup.path).stage("entering the cgroup")?;
+fn join_container(container: &RunningContainer<'_>, process: &Process) -> Result<(), StartError> {
+    let cgroup = &container.spec.cgroup.path;
+    container.layout.enter(cgroup).stage("entering the cgroup")?;
     credentials::set_oom_score(process.oom_score_adj).stage("setting the OOM score")?;
     credentials::confine_next_program(process.apparmor.as_deref())?;
     let kinds = POD_NAMESPACES | libc::CLONE_NEWNS | libc::CLONE_NEWCGROUP;
-    sys::setns(init, kinds).stage("entering the container's namespaces")
+    sys::setns(container.init, kinds).stage("entering the container's namespaces")?;
+    match container.user_namespace {
+        Some(_) => user_namespace::enter(container.init),
+        None => Ok(()),
+    }
 }
 
 /// The two ends of a child's channel.

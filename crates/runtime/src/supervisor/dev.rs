@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::mount::MountAttrFlags;
 
-use super::child::{Stage, StartError};
-use super::{mask, mounts, pause};
+use super::child::{Pod, Stage, StartError};
+use super::{mask, mounts, pause, root};
 use crate::cgroup::{self, Access, DeviceKind, DeviceRule};
 use crate::spec::{ContainerSpec, Device};
 use crate::sys;
@@ -39,7 +39,7 @@ const LINKS: &[(&str, &str)] = &[
 const DIRECTORIES: &[&str] = &["mqueue", "pts", "shm"];
 
 /// The group that owns terminals, by the convention of every distribution.
-const TTY_GROUP: &str = "5";
+const TTY_GROUP: u32 = 5;
 
 const DEVPTS_SUPER_MAGIC: u64 = 0x1cd1;
 
@@ -57,9 +57,9 @@ pub fn take(device: &Device) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// The rules of a container's cgroup; none for one that may open everything.
-pub fn rules(spec: &ContainerSpec) -> io::Result<Option<Vec<DeviceRule>>> {
-    if spec.privileged {
+/// The rules of a container's cgroup; none for one that may open everything. In a user namespace of its own none may.
+pub fn rules(spec: &ContainerSpec, own_users: bool) -> io::Result<Option<Vec<DeviceRule>>> {
+    if spec.privileged && !own_users {
         return Ok(None);
     }
     let given = spec.devices.iter().map(|device| {
@@ -82,25 +82,36 @@ pub fn rules(spec: &ContainerSpec) -> io::Result<Option<Vec<DeviceRule>>> {
 
 /// Mounts and fills `/dev`. Answers it without whatever is mounted over it later.
 pub fn populate(
-    root: BorrowedFd<'_>,
+    root_fd: BorrowedFd<'_>,
     spec: &ContainerSpec,
-    pod: pause::Shared,
+    pod: &Pod<'_>,
+    shared: pause::Shared,
     devices: Vec<(PathBuf, OwnedFd)>,
 ) -> Result<OwnedFd, StartError> {
+    let gets_devices = root::gets_devices(spec, pod);
     let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    attributes.set(MountAttrFlags::MOUNT_ATTR_NODEV, !spec.privileged);
-    let options = [("mode", Some("755")), ("size", Some("65536k"))];
+    attributes.set(MountAttrFlags::MOUNT_ATTR_NODEV, !gets_devices);
+    // Its owner is root whoever this process touches files as; mapped ids make it the pod's.
+    let options = [
+        ("mode", Some("755")),
+        ("size", Some("65536k")),
+        ("uid", Some("0")),
+        ("gid", Some("0")),
+    ];
     let dev = mounts::new("tmpfs", &options, attributes).stage("making /dev")?;
-    let place = within::ensure(root, Path::new("/dev"), Target::Directory).stage("mounting /dev")?;
+    if let Some(namespace) = pod.user_namespace {
+        mounts::map_ids(&dev, namespace.fd).stage("mapping the ids of /dev")?;
+    }
+    let place = within::ensure(root_fd, Path::new("/dev"), Target::Directory).stage("mounting /dev")?;
     mounts::attach(&dev, place.as_fd()).stage("mounting /dev")?;
     furnish(&dev).stage("furnishing /dev")?;
-    mount_parts(&dev, pod).stage("mounting the parts of /dev")?;
-    if spec.privileged {
+    mount_parts(&dev, pod, shared).stage("mounting the parts of /dev")?;
+    if gets_devices {
         copy_nodes(Path::new("/dev"), dev.as_fd(), 0).stage("copying the host's devices")?;
     }
     for (target, device) in devices {
         let stage = || format!("adding device {}", target.display());
-        let place = within::ensure(root, &target, Target::File).stage_with(stage)?;
+        let place = within::ensure(root_fd, &target, Target::File).stage_with(stage)?;
         mask::refuse_procfs(&target, &place, &device).stage_with(stage)?;
         mounts::attach(&device, place.as_fd()).stage_with(stage)?;
     }
@@ -117,7 +128,16 @@ fn furnish(dev: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-fn mount_parts(dev: &OwnedFd, pod: pause::Shared) -> io::Result<()> {
+fn mount_parts(dev: &OwnedFd, pod: &Pod<'_>, shared: pause::Shared) -> io::Result<()> {
+    let tty_group = match pod.user_namespace {
+        Some(namespace) => namespace
+            .mappings
+            .gids
+            .host_id_of(TTY_GROUP)
+            .ok_or(io::ErrorKind::InvalidInput)?,
+        None => TTY_GROUP,
+    };
+    let tty_group = tty_group.to_string();
     let safe = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let at = |name: &str, kind: Target, mount: OwnedFd| {
         let place = within::ensure(dev.as_fd(), Path::new(name), kind)?;
@@ -126,13 +146,14 @@ fn mount_parts(dev: &OwnedFd, pod: pause::Shared) -> io::Result<()> {
     let options = [
         ("ptmxmode", Some("0666")),
         ("mode", Some("0620")),
-        ("gid", Some(TTY_GROUP)),
+        ("gid", Some(tty_group.as_str())),
     ];
     at("pts", Target::Directory, mounts::new("devpts", &options, safe)?)?;
     let queues = mounts::new("mqueue", &[], safe | MountAttrFlags::MOUNT_ATTR_NODEV)?;
     at("mqueue", Target::Directory, queues)?;
-    at("shm", Target::Directory, pod.shm)?;
-    pod.nodes
+    at("shm", Target::Directory, shared.shm)?;
+    shared
+        .nodes
         .into_iter()
         .try_for_each(|(name, node)| at(name, Target::File, node))
 }

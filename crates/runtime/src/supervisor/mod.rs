@@ -23,6 +23,7 @@ mod program;
 mod root;
 mod socket;
 mod stdio;
+mod user_namespace;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -48,9 +49,14 @@ use log::Timestamp;
 use nursery::Prepared;
 use poll::{Poll, Token};
 pub use socket::{MAX_FDS, Received, receive, send_with_fds};
+use user_namespace::UserNamespace;
 
 /// The first argument that makes the binary a supervisor.
 pub const SUBCOMMAND: &str = "pod-supervisor";
+
+/// The argument after it that has the process look whether pods can have user namespaces, for the directory named next.
+/// A process of many threads cannot look itself, because it must not fork.
+pub const PROBE_USER_NAMESPACES: &str = "probe-user-namespaces";
 
 /// The supervisor must be the last of its pod that the kernel kills for memory.
 const OOM_SCORE: i32 = -998;
@@ -60,9 +66,20 @@ const OOM_SCORE: i32 = -998;
 ///
 /// Must be called before the process has started any thread.
 pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
-    if args.into_iter().next().is_none() {
-        eprintln!("{SUBCOMMAND} is started by the runtime, not by hand");
-        return ExitCode::from(2);
+    let args: Vec<String> = args.into_iter().collect();
+    match args.as_slice() {
+        [] => {
+            eprintln!("{SUBCOMMAND} is started by the runtime, not by hand");
+            return ExitCode::from(2);
+        }
+        [probe, dir] if probe == PROBE_USER_NAMESPACES => {
+            let probed = user_namespace::probe(Path::new(dir));
+            return match probed.inspect_err(|error| complain(format_args!("{error}"))) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(_) => ExitCode::FAILURE,
+            };
+        }
+        _ => {}
     }
     // SAFETY: standard input is ours, and nothing else in this process uses it.
     let requests = unsafe { OwnedFd::from_raw_fd(0) };
@@ -105,6 +122,17 @@ struct Supervisor {
 struct Sandbox {
     spec: SandboxSpec,
     pause: Option<Child>,
+    /// Where the pod has its own.
+    user_namespace: Option<OwnedFd>,
+}
+
+impl Sandbox {
+    fn user_namespace(&self) -> Option<UserNamespace<'_>> {
+        Some(UserNamespace {
+            fd: self.user_namespace.as_ref()?.as_fd(),
+            mappings: self.spec.user_namespace?,
+        })
+    }
 }
 
 struct Launching {

@@ -3,7 +3,7 @@
 //! Where to attach is found through `within`, which never leads out of a container's root.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags};
@@ -49,6 +49,20 @@ pub fn set(mount: &OwnedFd, attributes: u64, recursive: bool) -> io::Result<()> 
             ..Default::default()
         },
     )
+}
+
+/// Shows the owners of a detached mount's files as the ids of a user namespace, and takes what is created through it
+/// as theirs. What is mounted below it is left as it is: ids that the namespace does not have own nothing in it.
+pub fn map_ids(mount: &OwnedFd, user_namespace: BorrowedFd<'_>) -> io::Result<()> {
+    let attributes = MountAttributes {
+        set: sys::MOUNT_ATTR_IDMAP,
+        userns_fd: user_namespace.as_raw_fd() as u64,
+        ..Default::default()
+    };
+    sys::mount_setattr(mount.as_fd(), false, &attributes).map_err(|error| match error.raw_os_error() {
+        Some(libc::EINVAL) => io::Error::other("this kernel cannot map the ids of the file system (MOUNT_ATTR_IDMAP)"),
+        _ => error,
+    })
 }
 
 pub fn set_propagation(mount: &OwnedFd, propagation: u64) -> io::Result<()> {

@@ -4,7 +4,6 @@
 //! Its own mount namespace holds what the pod's containers share: the memory behind `/dev/shm`, and device nodes. So
 //! a pod adds no mount to the host, and none can be left behind.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,9 +12,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode, OFlags, makedev};
 use rustix::mount::{MountAttrFlags, MountPropagationFlags, UnmountFlags};
 
-use super::child::{Child, Stage, StartError, report_to};
+use super::child::{Child, Pod, Stage, StartError, report_to};
+use super::user_namespace::{self, UserNamespace};
 use super::{dev, mounts};
-use crate::procfs;
+use crate::procfs::Procfs;
 use crate::spec::{PodFile, SandboxSpec};
 use crate::sys::{self, CapabilitySets, Cloned};
 use crate::within;
@@ -30,24 +30,24 @@ const NETWORK_SYSCTLS: &[(&str, &str)] = &[
     ("net/ipv4/ping_group_range", "0 2147483647"),
 ];
 
+/// The same in a user namespace, which has no more groups than these.
+const PING_GROUPS_OF_USER_NAMESPACE: (&str, &str) = ("net/ipv4/ping_group_range", "0 65535");
+
 /// Creates the pod's namespaces with a pause process in them. Answers when they are ready.
-pub fn create(spec: &SandboxSpec) -> io::Result<Child> {
+pub fn create(spec: &SandboxSpec, user_namespace: Option<BorrowedFd<'_>>) -> io::Result<Child> {
     let mut namespaces = libc::CLONE_NEWNS;
-    for (wanted, kind) in [
-        (spec.own_network, libc::CLONE_NEWNET | libc::CLONE_NEWUTS),
-        (spec.own_ipc, libc::CLONE_NEWIPC),
-        (spec.shared_pid, libc::CLONE_NEWPID),
-    ] {
-        if wanted {
-            namespaces |= kind;
-        }
+    if spec.shared_pid {
+        namespaces |= libc::CLONE_NEWPID;
+    }
+    if user_namespace.is_none() {
+        namespaces |= pod_namespaces(spec);
     }
     let (ours, theirs) = super::child::channel()?;
     // SAFETY: the supervisor has a single thread.
     match unsafe { sys::clone_process(namespaces as u64, None)? } {
         Cloned::Child => {
             drop(ours);
-            if let Err(error) = furnish(spec) {
+            if let Err(error) = furnish(spec, user_namespace) {
                 report_to(&theirs, &error);
             }
             drop(theirs);
@@ -61,31 +61,49 @@ pub fn create(spec: &SandboxSpec) -> io::Result<Child> {
     }
 }
 
-fn furnish(spec: &SandboxSpec) -> Result<(), StartError> {
+/// Those that belong to the pod's user namespace where it has one, and so can be made only in it.
+fn pod_namespaces(spec: &SandboxSpec) -> libc::c_int {
+    let network = libc::CLONE_NEWNET | libc::CLONE_NEWUTS;
+    let kinds = [(spec.own_network, network), (spec.own_ipc, libc::CLONE_NEWIPC)];
+    kinds
+        .into_iter()
+        .filter(|(wanted, _)| *wanted)
+        .fold(0, |all, (_, kind)| all | kind)
+}
+
+fn furnish(spec: &SandboxSpec, user_namespace: Option<BorrowedFd<'_>>) -> Result<(), StartError> {
     sys::set_not_dumpable().stage("hiding the pause process")?;
+    // The mounts need the host's privileges, which end in a user namespace, and leave the host's `/proc` behind.
+    let proc = Procfs::open().stage("opening /proc")?;
+    share_mounts(spec).stage("making the pod's shared mounts")?;
+    if let Some(namespace) = user_namespace {
+        user_namespace::enter(namespace)?;
+        sys::unshare(pod_namespaces(spec)).stage("making the pod's namespaces")?;
+    }
+    configure(spec, &proc)
+}
+
+/// Sets what the pod's namespaces begin with.
+fn configure(spec: &SandboxSpec, proc: &Procfs) -> Result<(), StartError> {
     if spec.own_network {
         if let Some(hostname) = &spec.hostname {
             rustix::system::sethostname(hostname.as_bytes()).stage("setting the hostname")?;
         }
         raise_loopback().stage("raising the loopback interface")?;
-        for (name, value) in NETWORK_SYSCTLS {
+        let pings = spec.user_namespace.map(|_| &PING_GROUPS_OF_USER_NAMESPACE);
+        for (name, value) in NETWORK_SYSCTLS.iter().chain(pings) {
             // Kernels without IPv4 have neither.
-            let _ = set_sysctl(name, value);
+            let _ = set_sysctl(proc, name, value);
         }
     }
-    set_sysctls(&spec.sysctls)?;
-    share_mounts(spec).stage("making the pod's shared mounts")
-}
-
-fn set_sysctls(sysctls: &BTreeMap<String, String>) -> Result<(), StartError> {
-    sysctls.iter().try_for_each(|(name, value)| {
-        set_sysctl(name, value).stage_with(|| format!("setting sysctl {name} to {value:?}"))
+    spec.sysctls.iter().try_for_each(|(name, value)| {
+        set_sysctl(proc, name, value).stage_with(|| format!("setting sysctl {name} to {value:?}"))
     })
 }
 
 /// Writes a sysctl of this process's namespaces, by its path below `/proc/sys`.
-fn set_sysctl(path: &str, value: &str) -> io::Result<()> {
-    procfs::write(&format!("sys/{path}"), value)
+fn set_sysctl(proc: &Procfs, path: &str, value: &str) -> io::Result<()> {
+    proc.write(&format!("sys/{path}"), value)
 }
 
 fn raise_loopback() -> io::Result<()> {
@@ -144,24 +162,28 @@ fn file_name(name: &str) -> String {
 }
 
 /// Takes the shared mounts: a look into the pause process's mount namespace and back.
-pub fn take_shared(pause: BorrowedFd<'_>, own_ipc: bool, wanted: &[PodFile]) -> io::Result<Shared> {
-    let host_shm = (!own_ipc)
+pub fn take_shared(pod: &Pod<'_>, wanted: &[PodFile]) -> io::Result<Shared> {
+    let host_shm = (!pod.own_ipc)
         .then(|| mounts::clone_of(CWD, Path::new("/dev/shm"), false))
         .transpose()?;
     let home = fs::File::open("/proc/self/ns/mnt")?;
     let directory = fs::File::open(".")?;
-    sys::setns(pause, libc::CLONE_NEWNS)?;
+    sys::setns(pod.pause, libc::CLONE_NEWNS)?;
     let nodes = dev::NODES
         .iter()
         .map(|(name, major, minor)| take_node(name, *major, *minor).map(|node| (*name, node)));
     let nodes = nodes.collect::<io::Result<_>>()?;
     let files = wanted
         .iter()
-        .map(|file| take_file(file).map(|fd| (file.target.clone(), fd)));
+        .map(|file| take_file(file, pod.user_namespace).map(|fd| (file.target.clone(), fd)));
     let files = files.collect::<io::Result<_>>()?;
     let shm = match host_shm {
         Some(shm) => shm,
-        None => mounts::clone_of(CWD, Path::new("/shm"), false)?,
+        None => {
+            let shm = mounts::clone_of(CWD, Path::new("/shm"), false)?;
+            map_ids(&shm, pod.user_namespace)?;
+            shm
+        }
     };
     sys::setns(home.as_fd(), libc::CLONE_NEWNS)?;
     rustix::process::fchdir(&directory)?;
@@ -181,8 +203,13 @@ fn take_node(name: &str, major: u32, minor: u32) -> io::Result<OwnedFd> {
     }
 }
 
-fn take_file(file: &PodFile) -> io::Result<OwnedFd> {
+fn map_ids(mount: &OwnedFd, namespace: Option<UserNamespace<'_>>) -> io::Result<()> {
+    namespace.map_or(Ok(()), |namespace| mounts::map_ids(mount, namespace.fd))
+}
+
+fn take_file(file: &PodFile, namespace: Option<UserNamespace<'_>>) -> io::Result<OwnedFd> {
     let fd = mounts::clone_of(CWD, &Path::new("/").join(file_name(&file.name)), false)?;
+    map_ids(&fd, namespace)?;
     let readonly = if file.readonly { sys::MOUNT_ATTR_RDONLY } else { 0 };
     mounts::set(&fd, sys::MOUNT_ATTR_NODEV | readonly, false)?;
     Ok(fd)

@@ -12,9 +12,10 @@ use std::path::{Path, PathBuf};
 use rustix::fs::CWD;
 use rustix::mount::{MountAttrFlags, MountFlags, MountPropagationFlags, UnmountFlags};
 
-use super::child::{Stage, StartError};
+use super::child::{Pod, Stage, StartError};
 use super::mask::{self, Covers};
 use super::mounts;
+use super::user_namespace::UserNamespace;
 use super::{dev, pause};
 use crate::cgroup::Layout;
 use crate::spec::{ContainerSpec, Mount, Propagation, Root};
@@ -34,10 +35,10 @@ pub struct Taken {
 }
 
 /// Takes everything from outside, before [`build`] cuts the namespace off.
-pub fn take(spec: &ContainerSpec, pause: BorrowedFd<'_>, own_ipc: bool) -> Result<Taken, StartError> {
+pub fn take(spec: &ContainerSpec, pod: &Pod<'_>) -> Result<Taken, StartError> {
     let binds = spec.mounts.iter().filter(|mount| mount.layers.is_empty()).map(|mount| {
         let stage = || format!("mounting {} at {}", mount.source.display(), mount.target.display());
-        bind(mount, spec.privileged)
+        bind(mount, gets_devices(spec, pod), pod.user_namespace)
             .stage_with(stage)
             .map(|fd| (mount.target.clone(), fd))
     });
@@ -49,14 +50,25 @@ pub fn take(spec: &ContainerSpec, pause: BorrowedFd<'_>, own_ipc: bool) -> Resul
             .map(|fd| (device.target.clone(), fd))
     });
     let devices = devices.collect::<Result<_, _>>()?;
-    let pod = pause::take_shared(pause, own_ipc, &spec.pod_files).stage("taking the pod's shared mounts")?;
+    let pod = pause::take_shared(pod, &spec.pod_files).stage("taking the pod's shared mounts")?;
     Ok(Taken { binds, pod, devices })
 }
 
+/// Whether device nodes of whatever file system open devices. In a user namespace no container is that privileged: its
+/// root owns the files it sees, and would own the nodes among them.
+pub fn gets_devices(spec: &ContainerSpec, pod: &Pod<'_>) -> bool {
+    spec.privileged && pod.user_namespace.is_none()
+}
+
 /// Builds the root and moves this process into it.
-pub fn build(spec: &ContainerSpec, layout: &Layout, taken: Taken) -> Result<(), StartError> {
+pub fn build(spec: &ContainerSpec, pod: &Pod<'_>, taken: Taken) -> Result<(), StartError> {
     rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .stage("leaving the host's mount events")?;
+    if let Some(namespace) = pod.user_namespace {
+        for dir in [&spec.root.layers_dir, &spec.root.dir] {
+            map_ids_in_place(dir, namespace).stage_with(|| format!("mapping the ids of {}", dir.display()))?;
+        }
+    }
     let mut binds = taken.binds;
     for mount in spec.mounts.iter().filter(|mount| !mount.layers.is_empty()) {
         let stage = || format!("mounting an image at {}", mount.target.display());
@@ -65,12 +77,12 @@ pub fn build(spec: &ContainerSpec, layout: &Layout, taken: Taken) -> Result<(), 
     }
     // Parents before what is mounted in them.
     binds.sort_by_key(|(target, _)| target.components().count());
-    let root = overlay(&spec.root, spec.privileged).stage("mounting the container's root")?;
+    let root = overlay(&spec.root, gets_devices(spec, pod)).stage("mounting the container's root")?;
     let root_fd = root.as_fd();
-    mount_kernel_file_systems(root_fd, spec, layout)?;
-    let mut pod = taken.pod;
-    let pod_files = std::mem::take(&mut pod.files);
-    let dev = dev::populate(root_fd, spec, pod, taken.devices)?;
+    mount_kernel_file_systems(root_fd, spec, pod.layout)?;
+    let mut shared = taken.pod;
+    let pod_files = std::mem::take(&mut shared.files);
+    let dev = dev::populate(root_fd, spec, pod, shared, taken.devices)?;
     let covers = Covers::new(&dev).stage("taking the null device")?;
     // The pod's files come last: a volume may be the directory they are in.
     for (target, mount) in binds.into_iter().chain(pod_files) {
@@ -93,18 +105,29 @@ fn mount_volume(root: BorrowedFd<'_>, target: &Path, mount: &OwnedFd) -> io::Res
     mounts::attach(mount, place.as_fd())
 }
 
-fn bind(mount: &Mount, privileged: bool) -> io::Result<OwnedFd> {
+/// Covers a directory with itself, its files owned by the ids of a user namespace. An overlay cannot be mapped as a
+/// whole on any kernel; its layers can.
+fn map_ids_in_place(dir: &Path, namespace: UserNamespace<'_>) -> io::Result<()> {
+    let mapped = mounts::clone_of(CWD, dir, false)?;
+    mounts::map_ids(&mapped, namespace.fd)?;
+    mounts::attach(&mapped, std::fs::File::open(dir)?.as_fd())
+}
+
+fn bind(mount: &Mount, devices: bool, namespace: Option<UserNamespace<'_>>) -> io::Result<OwnedFd> {
     if mount.propagation == Propagation::Bidirectional {
         require_shared(&mount.source)?;
     }
     let fd = mounts::clone_of(CWD, &mount.source, true)?;
+    if let Some(namespace) = namespace.filter(|_| mount.id_mapped) {
+        mounts::map_ids(&fd, namespace.fd)?;
+    }
     match mount.propagation {
         Propagation::Private => mounts::set_propagation(&fd, libc::MS_PRIVATE)?,
         Propagation::HostToContainer => mounts::set_propagation(&fd, libc::MS_SLAVE)?,
         Propagation::Bidirectional => {}
     }
     // Devices reach a container by name only: a node that someone made in a volume opens nothing.
-    if !privileged {
+    if !devices {
         mounts::set(&fd, sys::MOUNT_ATTR_NODEV, true)?;
     }
     if mount.readonly {
@@ -160,7 +183,7 @@ fn require_shared(source: &Path) -> io::Result<()> {
     }
 }
 
-fn overlay(root: &Root, privileged: bool) -> io::Result<OwnedFd> {
+fn overlay(root: &Root, devices: bool) -> io::Result<OwnedFd> {
     // Any directory does as a mount point in a namespace of one's own; this one saves making another.
     let point = &root.dir;
     // Layers are named relative to their directory: the options of a mount must fit one page.
@@ -174,7 +197,7 @@ fn overlay(root: &Root, privileged: bool) -> io::Result<OwnedFd> {
     );
     let options = CString::new(options)?;
     let mut flags = MountFlags::NODEV;
-    flags.set(MountFlags::NODEV, !privileged);
+    flags.set(MountFlags::NODEV, !devices);
     rustix::mount::mount("overlay", point, "overlay", flags, options.as_c_str())?;
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
     Ok(rustix::fs::open(point, flags, rustix::fs::Mode::empty())?)

@@ -20,7 +20,13 @@ pub struct ChildStdio {
 impl ChildStdio {
     /// Makes the streams descriptors 0 to 2 of this process, while it still has the host's `/dev`: what a container has
     /// put at `/dev/null` is its own affair.
-    pub fn install(self) -> io::Result<()> {
+    ///
+    /// Pipes become `owner`'s, because a program that opens `/dev/stdout` is asked for permission like for any file.
+    pub fn install(self, owner: Option<u32>) -> io::Result<()> {
+        let pipes = [&self.stdin, &self.stdout, &self.stderr].into_iter().flatten();
+        for pipe in pipes.filter(|pipe| is_pipe(pipe)) {
+            rustix::fs::fchown(pipe, owner.map(rustix::fs::Uid::from_raw), None)?;
+        }
         let null = open_null()?;
         // One of them may be behind a number that another is to have, so all get out of the way first.
         let aside = |stream: Option<OwnedFd>| match stream {
@@ -32,6 +38,10 @@ impl ChildStdio {
             .zip(streams)
             .try_for_each(|(number, stream)| sys::dup_to(&stream, number))
     }
+}
+
+fn is_pipe(fd: &OwnedFd) -> bool {
+    rustix::fs::fstat(fd).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Fifo)
 }
 
 fn open_null() -> io::Result<OwnedFd> {

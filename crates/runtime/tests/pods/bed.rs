@@ -290,6 +290,19 @@ impl Bed {
         self.container_status(request).await.unwrap().status.unwrap()
     }
 
+    pub async fn status_of_runtime(&self) -> v1::StatusResponse {
+        Runtime::status(&**self, v1::StatusRequest::default()).await.unwrap()
+    }
+
+    /// The processes of a container, as the host numbers them.
+    pub fn pids_of(&self, container: &str) -> Vec<i32> {
+        let listed = cgroups(&self.cgroup.join(container))
+            .into_iter()
+            .map(|dir| dir.join("cgroup.procs"));
+        let text: String = listed.filter_map(|file| fs::read_to_string(file).ok()).collect();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    }
+
     pub async fn ended(&self, container: &str) -> v1::ContainerStatus {
         for _ in 0..500 {
             let status = self.status(container).await;

@@ -12,3 +12,4 @@ mod seccomp;
 mod security;
 mod streams;
 mod unified;
+mod user_namespace;

@@ -25,6 +25,7 @@ fn plan(config: &ContainerConfig, image: &RunConfig) -> Result<ContainerSpec, Pl
         seccomp_profile: br#"{"defaultAction": "SCMP_ACT_LOG"}"#,
         kernel: (6, 1),
         apparmor: HostAppArmor::Absent,
+        selinux_enabled: false,
         cgroup_parent: Path::new("/kubepods/pod1"),
     })
 }
