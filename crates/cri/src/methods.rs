@@ -45,6 +45,9 @@ macro_rules! with_methods {
             runtime pod_sandbox_stats(PodSandboxStatsRequest) -> PodSandboxStatsResponse, none;
             runtime list_pod_sandbox_stats(ListPodSandboxStatsRequest) -> ListPodSandboxStatsResponse, none;
 
+            runtime list_metric_descriptors(ListMetricDescriptorsRequest) -> ListMetricDescriptorsResponse, none;
+            runtime list_pod_sandbox_metrics(ListPodSandboxMetricsRequest) -> ListPodSandboxMetricsResponse, none;
+
             images list_images(ListImagesRequest) -> ListImagesResponse, none;
             images image_status(ImageStatusRequest) -> ImageStatusResponse, none;
             images pull_image(PullImageRequest) -> PullImageResponse, unbounded;

@@ -58,7 +58,20 @@ struct Served {
     streams: Option<Arc<dyn StreamUrls>>,
 }
 
-type Events = Pin<Box<dyn Stream<Item = Result<v1::ContainerEventResponse, Status>> + Send>>;
+type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+
+/// How many items one piece of a streamed list has. A message with so many stays far below what clients accept.
+const ITEMS_PER_PIECE: usize = 500;
+
+/// A list as a stream of its pieces; an empty list has none.
+fn pieces<T: Send + 'static, A: Send + 'static>(items: Vec<T>, piece: fn(Vec<T>) -> A) -> Response<Answers<A>> {
+    let mut items = items.into_iter();
+    let pieces = std::iter::from_fn(move || {
+        let next: Vec<T> = items.by_ref().take(ITEMS_PER_PIECE).collect();
+        (!next.is_empty()).then(|| Ok(piece(next)))
+    });
+    Response::new(Box::pin(futures_util::stream::iter(pieces)))
+}
 
 /// Asks whoever is responsible for a call.
 macro_rules! call {
@@ -90,9 +103,51 @@ macro_rules! servers {
                 }
             )*
 
-            type GetContainerEventsStream = Events;
+            type StreamPodSandboxesStream = Answers<v1::StreamPodSandboxesResponse>;
 
-            async fn get_container_events(&self, _: Request<v1::GetEventsRequest>) -> Result<Response<Events>, Status> {
+            async fn stream_pod_sandboxes(&self, request: Request<v1::StreamPodSandboxesRequest>) -> Result<Response<Self::StreamPodSandboxesStream>, Status> {
+                let filter = request.into_inner().filter;
+                let whole = self.runtime.list_pod_sandbox(v1::ListPodSandboxRequest { filter }).await?;
+                Ok(pieces(whole.items, |pod_sandboxes| v1::StreamPodSandboxesResponse { pod_sandboxes }))
+            }
+
+            type StreamContainersStream = Answers<v1::StreamContainersResponse>;
+
+            async fn stream_containers(&self, request: Request<v1::StreamContainersRequest>) -> Result<Response<Self::StreamContainersStream>, Status> {
+                let filter = request.into_inner().filter;
+                let whole = self.runtime.list_containers(v1::ListContainersRequest { filter }).await?;
+                Ok(pieces(whole.containers, |containers| v1::StreamContainersResponse { containers }))
+            }
+
+            type StreamContainerStatsStream = Answers<v1::StreamContainerStatsResponse>;
+
+            async fn stream_container_stats(&self, request: Request<v1::StreamContainerStatsRequest>) -> Result<Response<Self::StreamContainerStatsStream>, Status> {
+                let filter = request.into_inner().filter;
+                let whole = self.runtime.list_container_stats(v1::ListContainerStatsRequest { filter }).await?;
+                Ok(pieces(whole.stats, |container_stats| v1::StreamContainerStatsResponse { container_stats }))
+            }
+
+            type StreamPodSandboxStatsStream = Answers<v1::StreamPodSandboxStatsResponse>;
+
+            async fn stream_pod_sandbox_stats(&self, request: Request<v1::StreamPodSandboxStatsRequest>) -> Result<Response<Self::StreamPodSandboxStatsStream>, Status> {
+                let filter = request.into_inner().filter;
+                let whole = self.runtime.list_pod_sandbox_stats(v1::ListPodSandboxStatsRequest { filter }).await?;
+                Ok(pieces(whole.stats, |pod_sandbox_stats| v1::StreamPodSandboxStatsResponse { pod_sandbox_stats }))
+            }
+
+            type StreamPodSandboxMetricsStream = Answers<v1::StreamPodSandboxMetricsResponse>;
+
+            async fn stream_pod_sandbox_metrics(&self, _: Request<v1::StreamPodSandboxMetricsRequest>) -> Result<Response<Self::StreamPodSandboxMetricsStream>, Status> {
+                let whole = self.runtime.list_pod_sandbox_metrics(v1::ListPodSandboxMetricsRequest {}).await?;
+                Ok(pieces(whole.pod_metrics, |pod_sandbox_metrics| v1::StreamPodSandboxMetricsResponse { pod_sandbox_metrics }))
+            }
+
+            type GetContainerEventsStream = Answers<v1::ContainerEventResponse>;
+
+            async fn get_container_events(
+                &self,
+                _: Request<v1::GetEventsRequest>,
+            ) -> Result<Response<Answers<v1::ContainerEventResponse>>, Status> {
                 let events = self.runtime.events().await?;
                 Ok(Response::new(Box::pin(events.map(|event| event.map_err(Status::from)))))
             }
@@ -100,6 +155,14 @@ macro_rules! servers {
 
         #[tonic::async_trait]
         impl ImageService for Served {
+            type StreamImagesStream = Answers<v1::StreamImagesResponse>;
+
+            async fn stream_images(&self, request: Request<v1::StreamImagesRequest>) -> Result<Response<Self::StreamImagesStream>, Status> {
+                let filter = request.into_inner().filter;
+                let whole = self.runtime.list_images(v1::ListImagesRequest { filter }).await?;
+                Ok(pieces(whole.images, |images| v1::StreamImagesResponse { images }))
+            }
+
             $(
                 async fn $im(&self, request: Request<v1::$IQ>) -> Result<Response<v1::$IA>, Status> {
                     Ok(Response::new(self.runtime.$im(request.into_inner()).await?))

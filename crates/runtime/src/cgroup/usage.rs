@@ -21,6 +21,28 @@ pub struct Usage {
     pub processes: Option<u64>,
 }
 
+impl Usage {
+    /// What two cgroups have used together. Together they have no limit.
+    #[must_use]
+    pub fn plus(self, other: Usage) -> Usage {
+        let sum = |one: Option<u64>, other: Option<u64>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.saturating_add(other)),
+            (one, other) => one.or(other),
+        };
+        Usage {
+            cpu_ns: sum(self.cpu_ns, other.cpu_ns),
+            memory_bytes: sum(self.memory_bytes, other.memory_bytes),
+            working_set_bytes: sum(self.working_set_bytes, other.working_set_bytes),
+            rss_bytes: sum(self.rss_bytes, other.rss_bytes),
+            page_faults: sum(self.page_faults, other.page_faults),
+            major_page_faults: sum(self.major_page_faults, other.major_page_faults),
+            memory_limit_bytes: None,
+            swap_bytes: sum(self.swap_bytes, other.swap_bytes),
+            processes: sum(self.processes, other.processes),
+        }
+    }
+}
+
 /// Version 1 writes "no limit" as the largest number of whole pages; anything near it is none.
 const UNLIMITED: u64 = 1 << 62;
 

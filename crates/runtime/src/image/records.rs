@@ -75,11 +75,14 @@ impl Records {
         if let Some(image) = reference::as_id(name).and_then(|id| images.get(&id)) {
             return Some(image.clone());
         }
-        let key = Reference::parse(name).ok()?.key();
-        images
+        let Ok(reference) = Reference::parse(name) else {
+            return by_short_id(&images, name).cloned();
+        };
+        let key = reference.key();
+        let named = images
             .values()
-            .find(|image| image.tags.contains(&key) || image.digests.contains(&key))
-            .cloned()
+            .find(|image| image.tags.contains(&key) || image.digests.contains(&key));
+        named.or_else(|| by_short_id(&images, name)).cloned()
     }
 
     pub fn write(&self, image: &Image) -> io::Result<()> {
@@ -96,6 +99,23 @@ impl Records {
 
     fn path(&self, id: &str) -> PathBuf {
         self.dir.join(format!("{}.json", file_name(id)))
+    }
+}
+
+/// People copy ids from tables that cut them, so the beginning of an id does if only one image has it.
+fn by_short_id<'a>(images: &'a Images, name: &str) -> Option<&'a Arc<Image>> {
+    let digits = name.strip_prefix("sha256:").unwrap_or(name);
+    let is_hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+    if digits.is_empty() || !digits.bytes().all(is_hex) {
+        return None;
+    }
+    let beginning = format!("sha256:{digits}");
+    let mut matching = images
+        .range(beginning.clone()..)
+        .take_while(|(id, _)| id.starts_with(&beginning));
+    match (matching.next(), matching.next()) {
+        (Some((_, image)), None) => Some(image),
+        _ => None,
     }
 }
 

@@ -11,9 +11,11 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::events::EventKind;
+use super::names::container_name;
 use super::records::{self, ContainerRecord};
 use super::sandbox::Sandbox;
 use super::{Embedded, doing, new_id, now_ns};
+use crate::image::reference::Reference;
 use crate::image::{self, Image, SKELETON};
 use crate::link::LinkError;
 use crate::plan::{self, ContainerInput, HostAppArmor};
@@ -106,8 +108,15 @@ impl Embedded {
         let mut config = request
             .config
             .ok_or_else(|| cri::Error::invalid("a container needs a configuration"))?;
+        if config.metadata.is_none() {
+            return Err(cri::Error::invalid("container config must include metadata"));
+        }
         let sandbox = self.sandbox(&request.pod_sandbox_id)?;
         sandbox.link()?;
+        let id = new_id()?;
+        let reserved = self
+            .names
+            .reserve("container", container_name(&config, &sandbox.config), &id)?;
         let name = config
             .image
             .as_ref()
@@ -115,12 +124,19 @@ impl Embedded {
             .unwrap_or_default();
         let image = self.images.find(&name);
         let image = image.ok_or_else(|| cri::Error::not_found(format!("image {name:?} is not present")))?;
+        let image_ref = image.reference_for(config.image.as_ref());
         // Kubelets name images by id; people want to read the name in the container's status.
         if let (Some(spec), Some(tag)) = (config.image.as_mut(), image.tags.first()) {
-            spec.image.clone_from(tag);
+            let asked = spec.user_specified_image.clone();
+            let asked = Reference::parse(&asked).ok().map(|asked| asked.key());
+            spec.image = asked
+                .filter(|asked| image.tags.contains(asked))
+                .unwrap_or_else(|| tag.clone());
         }
-        let id = new_id()?;
-        let record = self.plan_container(&id, &sandbox, &config, &image)?;
+        let record = ContainerRecord {
+            image_ref,
+            ..self.plan_container(&id, &sandbox, &config, &image)?
+        };
         make_sources(&config)?;
         let dir = self.container_dir(&id);
         let made = [dir.clone(), dir.join("upper"), dir.join("work")]
@@ -133,6 +149,7 @@ impl Embedded {
         }
         let container = Arc::new(Container::new(record, config, Phase::Created));
         self.containers.write().insert(id.clone(), container.clone());
+        reserved.keep();
         self.emit(&container, EventKind::Created);
         Ok(id)
     }
@@ -311,6 +328,9 @@ impl Embedded {
             .map_err(|error| cri::Error::internal(error.to_string()))?
             .map_err(doing("removing the container's files"))?;
         self.containers.write().remove(id);
+        if let Ok(sandbox) = self.sandbox(&container.record.sandbox_id) {
+            self.names.release(&container_name(&container.config, &sandbox.config));
+        }
         self.cpu_samples.forget(id);
         self.emit(container, EventKind::Deleted);
         Ok(())

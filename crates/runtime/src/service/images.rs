@@ -1,6 +1,6 @@
 //! The CRI's image service.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use cri::v1;
 use parking_lot::Mutex;
 
+use super::stats::disk_usage;
 use super::{Embedded, now_ns};
 use crate::image::reference::Reference;
 use crate::image::registry::{Credentials, PullError};
@@ -15,7 +16,7 @@ use crate::image::{Image, ImageError, builtin};
 use crate::plan;
 
 impl Image {
-    fn shown(&self, spec: Option<v1::ImageSpec>) -> v1::Image {
+    pub fn shown(&self) -> v1::Image {
         let (uid, username) = plan::image_user(&self.config.user);
         v1::Image {
             id: self.id.clone(),
@@ -24,9 +25,29 @@ impl Image {
             size: self.size,
             uid: uid.map(|value| v1::Int64Value { value }),
             username,
-            spec,
+            spec: Some(v1::ImageSpec {
+                image: self.id.clone(),
+                ..Default::default()
+            }),
             pinned: self.pinned,
         }
+    }
+
+    /// The image as a container's status names it: with its digest at the registry that the pod means, where it has one,
+    /// by its id otherwise.
+    pub fn reference_for(&self, spec: Option<&v1::ImageSpec>) -> String {
+        let asked = spec
+            .into_iter()
+            .flat_map(|spec| [&spec.user_specified_image, &spec.image]);
+        let repositories = asked
+            .filter_map(|name| Reference::parse(name).ok())
+            .map(|name| name.repository);
+        let of = |repository: String| {
+            let mut digests = self.digests.iter();
+            digests.find(|digest| digest.split('@').next() == Some(&repository))
+        };
+        let meant = repositories.filter_map(of).next();
+        meant.or(self.digests.first()).unwrap_or(&self.id).clone()
     }
 }
 
@@ -42,14 +63,13 @@ impl Embedded {
             .and_then(|filter| filter.image.as_ref())
             .map(|image| &image.image);
         match wanted.filter(|name| !name.is_empty()) {
-            Some(name) => self.images.find(name).iter().map(|image| image.shown(None)).collect(),
-            None => self.images.list().iter().map(|image| image.shown(None)).collect(),
+            Some(name) => self.images.find(name).iter().map(|image| image.shown()).collect(),
+            None => self.images.list().iter().map(|image| image.shown()).collect(),
         }
     }
 
-    pub(super) fn find_image(&self, spec: Option<v1::ImageSpec>) -> cri::Result<Option<v1::Image>> {
-        let name = named(spec.as_ref())?;
-        Ok(self.images.find(name).map(|image| image.shown(spec.clone())))
+    pub(super) fn find_image(&self, spec: Option<&v1::ImageSpec>) -> cri::Result<Option<Arc<Image>>> {
+        Ok(self.images.find(named(spec)?))
     }
 
     /// Pulls an image. What is here already is asked for again, because a name may have come to mean another image;
@@ -84,14 +104,15 @@ impl Embedded {
     }
 
     /// Imports the images of an archive: an OCI layout or the output of `docker save`, compressed or not. Answers the
-    /// images' names, or their ids where they have none.
+    /// names that the archive gives them, or their ids where it gives none.
     pub async fn import_images(&self, archive: File) -> cri::Result<Vec<String>> {
         let images = self.images.clone();
         let images = self.unpack(move || images.import(&archive)).await?;
-        Ok(images
-            .iter()
-            .map(|image| image.tags.first().unwrap_or(&image.id).clone())
-            .collect())
+        let names = images.into_iter().flat_map(|imported| match imported.names.is_empty() {
+            true => vec![imported.image.id.clone()],
+            false => imported.names,
+        });
+        Ok(names.collect())
     }
 
     /// Does what starts an unpacker, when not too many run already.
@@ -128,20 +149,44 @@ impl Embedded {
         Ok(self.images.remove(named(spec)?, used)?)
     }
 
-    pub(super) fn image_file_system(&self) -> v1::ImageFsInfoResponse {
-        let usage = |dir: PathBuf, bytes: Option<u64>| v1::FilesystemUsage {
+    pub(super) async fn image_file_system(&self) -> cri::Result<v1::ImageFsInfoResponse> {
+        let runtime = self.itself.upgrade().ok_or_else(super::gone)?;
+        let measured = tokio::task::spawn_blocking(move || runtime.measure_file_systems()).await;
+        measured.map_err(|error| cri::Error::internal(error.to_string()))
+    }
+
+    fn measure_file_systems(&self) -> v1::ImageFsInfoResponse {
+        let usage = |dir: PathBuf, bytes: u64, inodes: u64| v1::FilesystemUsage {
             timestamp: now_ns(),
             fs_id: Some(v1::FilesystemIdentifier {
                 mountpoint: dir.display().to_string(),
             }),
-            used_bytes: bytes.map(|value| v1::UInt64Value { value }),
-            inodes_used: None,
+            used_bytes: Some(v1::UInt64Value { value: bytes }),
+            inodes_used: Some(v1::UInt64Value { value: inodes }),
         };
-        let images = self.images.list().iter().map(|image| image.size).sum();
+        let images = self.images.list();
+        let layers: BTreeSet<_> = images.iter().flat_map(|image| &image.layers).collect();
+        let bytes = images.iter().map(|image| image.size).sum();
+        let inodes = layers.into_iter().map(|layer| self.inodes_of_layer(layer)).sum();
+        let containers: Vec<_> = self.containers.read().keys().cloned().collect();
+        let written = containers
+            .iter()
+            .map(|id| disk_usage(&self.container_dir(id).join("upper"), 0));
+        let written = written.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         v1::ImageFsInfoResponse {
-            image_filesystems: vec![usage(images_dir(&self.root_dir), Some(images))],
-            container_filesystems: vec![usage(self.root_dir.join("containers"), None)],
+            image_filesystems: vec![usage(images_dir(&self.root_dir), bytes, inodes)],
+            container_filesystems: vec![usage(self.root_dir.join("containers"), written.0, written.1)],
         }
+    }
+
+    /// A layer never changes, so it is looked at once.
+    fn inodes_of_layer(&self, layer: &str) -> u64 {
+        if let Some(inodes) = self.layer_inodes.lock().get(layer) {
+            return *inodes;
+        }
+        let (_, inodes) = disk_usage(&self.images.layer_dir(layer), 0);
+        self.layer_inodes.lock().insert(layer.to_owned(), inodes);
+        inodes
     }
 }
 

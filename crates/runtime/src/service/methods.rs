@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use cri::{EventStream, PortTarget, Result, Runtime, StreamTarget, v1};
 
-use super::{Embedded, now_ns};
+use super::{Embedded, metrics, now_ns};
 
 const RUNTIME_NAME: &str = "karve";
 const RUNTIME_VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -25,7 +25,7 @@ impl Runtime for Embedded {
         })
     }
 
-    async fn status(&self, _: v1::StatusRequest) -> Result<v1::StatusResponse> {
+    async fn status(&self, request: v1::StatusRequest) -> Result<v1::StatusResponse> {
         let network = self.network.status().await;
         let condition = |r#type: &str, error: Option<String>| v1::RuntimeCondition {
             r#type: r#type.to_owned(),
@@ -43,7 +43,10 @@ impl Runtime for Embedded {
         ];
         Ok(v1::StatusResponse {
             status: Some(v1::RuntimeStatus { conditions }),
-            info: BTreeMap::new(),
+            info: match request.verbose {
+                true => self.runtime_info()?,
+                false => BTreeMap::new(),
+            },
             runtime_handlers: vec![v1::RuntimeHandler {
                 name: String::new(),
                 features: Some(v1::RuntimeHandlerFeatures {
@@ -115,7 +118,10 @@ impl Runtime for Embedded {
         let containers = self.containers_of(&sandbox.record.id);
         Ok(v1::PodSandboxStatusResponse {
             status: Some(self.sandbox_status(&sandbox)),
-            info: BTreeMap::new(),
+            info: match request.verbose {
+                true => self.sandbox_info(&sandbox)?,
+                false => BTreeMap::new(),
+            },
             containers_statuses: containers.iter().map(|container| container.status()).collect(),
             timestamp: now_ns(),
         })
@@ -171,10 +177,13 @@ impl Runtime for Embedded {
     }
 
     async fn container_status(&self, request: v1::ContainerStatusRequest) -> Result<v1::ContainerStatusResponse> {
-        let status = self.container(&request.container_id)?.status();
+        let container = self.container(&request.container_id)?;
         Ok(v1::ContainerStatusResponse {
-            status: Some(status),
-            info: BTreeMap::new(),
+            status: Some(container.status()),
+            info: match request.verbose {
+                true => self.container_info(&container).await?,
+                false => BTreeMap::new(),
+            },
         })
     }
 
@@ -274,9 +283,13 @@ impl Runtime for Embedded {
     }
 
     async fn image_status(&self, request: v1::ImageStatusRequest) -> Result<v1::ImageStatusResponse> {
+        let image = self.find_image(request.image.as_ref())?;
         Ok(v1::ImageStatusResponse {
-            image: self.find_image(request.image)?,
-            info: BTreeMap::new(),
+            info: match &image {
+                Some(image) if request.verbose => self.image_info(image)?,
+                _ => BTreeMap::new(),
+            },
+            image: image.map(|image| image.shown()),
         })
     }
 
@@ -292,7 +305,25 @@ impl Runtime for Embedded {
     }
 
     async fn image_fs_info(&self, _: v1::ImageFsInfoRequest) -> Result<v1::ImageFsInfoResponse> {
-        Ok(self.image_file_system())
+        self.image_file_system().await
+    }
+
+    async fn list_metric_descriptors(
+        &self,
+        _: v1::ListMetricDescriptorsRequest,
+    ) -> Result<v1::ListMetricDescriptorsResponse> {
+        Ok(v1::ListMetricDescriptorsResponse {
+            descriptors: metrics::descriptors(),
+        })
+    }
+
+    async fn list_pod_sandbox_metrics(
+        &self,
+        _: v1::ListPodSandboxMetricsRequest,
+    ) -> Result<v1::ListPodSandboxMetricsResponse> {
+        Ok(v1::ListPodSandboxMetricsResponse {
+            pod_metrics: self.sandbox_metrics().await?,
+        })
     }
 
     async fn events(&self) -> Result<EventStream> {

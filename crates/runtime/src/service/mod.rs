@@ -7,7 +7,10 @@
 mod container;
 mod events;
 mod images;
+mod inspect;
 mod methods;
+mod metrics;
+mod names;
 mod records;
 mod recovery;
 mod sandbox;
@@ -24,7 +27,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use network::PodNetwork;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use ring::rand::SecureRandom;
 use tokio::sync::{Semaphore, broadcast};
 
@@ -97,6 +100,9 @@ pub struct Embedded {
     containers: RwLock<BTreeMap<String, Arc<Container>>>,
     events: broadcast::Sender<cri::v1::ContainerEventResponse>,
     cpu_samples: stats::Samples,
+    names: names::Names,
+    /// How many inodes each layer of the images takes, as far as it was asked.
+    layer_inodes: Mutex<BTreeMap<String, u64>>,
     /// Held for as long as the directories are ours.
     _lock: File,
 }
@@ -136,6 +142,8 @@ pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
         containers: RwLock::default(),
         events: broadcast::channel(MAX_EVENTS).0,
         cpu_samples: stats::Samples::default(),
+        names: names::Names::default(),
+        layer_inodes: Mutex::default(),
         _lock: lock,
     });
     runtime.prepare_apparmor();

@@ -41,13 +41,17 @@ struct Stored<R> {
     config: String,
 }
 
-/// Writes a record and its configuration, once. A crash may leave half of it, which reading refuses.
+/// Writes a record and its configuration, once: whole, or not at all. It reaches the disk a little later, for nothing
+/// that it tells of survives the machine; what a power cut leaves torn is refused by reading, and removed.
 pub fn write(path: &Path, record: &impl Serialize, config: &impl Message) -> io::Result<()> {
     let stored = Stored {
         record,
         config: BASE64.encode(config.encode_to_vec()),
     };
-    std::fs::write(path, serde_json::to_vec(&stored)?)
+    let file = crate::disk::write(path, &serde_json::to_vec(&stored)?)?;
+    let parent = path.parent().map(std::path::Path::to_owned);
+    crate::disk::sync_later(file, parent);
+    Ok(())
 }
 
 pub fn read<R: DeserializeOwned, C: Message + Default>(path: &Path) -> io::Result<(R, C)> {

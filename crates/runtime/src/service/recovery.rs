@@ -9,6 +9,7 @@ use cri::v1;
 use serde::de::DeserializeOwned;
 
 use super::container::{Container, Phase, RECORD};
+use super::names::{Reserved, container_name, sandbox_name};
 use super::records::{self, ContainerRecord, SandboxRecord};
 use super::sandbox::{Running, Sandbox};
 use super::{Embedded, OpenError};
@@ -38,6 +39,7 @@ impl Embedded {
             self.recover_sandbox(record, config).await;
         }
         self.drop_strays();
+        self.reserve_names();
         self.stop_orphans().await;
         let live: BTreeSet<_> = self
             .sandboxes
@@ -120,6 +122,23 @@ impl Embedded {
         }
     }
 
+    /// Those that an earlier version gave away twice stay as they are.
+    fn reserve_names(&self) {
+        let sandboxes = self.sandboxes.read();
+        for (id, sandbox) in sandboxes.iter() {
+            let _ = self
+                .names
+                .reserve("sandbox", sandbox_name(&sandbox.config), id)
+                .map(Reserved::keep);
+        }
+        for (id, container) in self.containers.read().iter() {
+            if let Some(sandbox) = sandboxes.get(&container.record.sandbox_id) {
+                let name = container_name(&container.config, &sandbox.config);
+                let _ = self.names.reserve("container", name, id).map(Reserved::keep);
+            }
+        }
+    }
+
     /// Removes containers without a sandbox: what is left of a removal that was cut short.
     fn drop_strays(&self) {
         let sandboxes = self.sandboxes.read();
@@ -150,6 +169,14 @@ fn adopt(container: &Container, state: &ContainerState) {
 /// Reads all records below a directory: its entries, or those of the given name in them. What is not whole was never finished, and is removed.
 fn load<R: DeserializeOwned, C: prost::Message + Default>(dir: &Path, name: Option<&str>) -> Vec<(R, C)> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    // What was being written when its writer was killed.
+    let entries = entries.filter(|entry| {
+        let unfinished = entry.path().extension().is_some_and(|extension| extension == "new");
+        if unfinished {
+            let _ = tree::remove(&entry.path());
+        }
+        !unfinished
+    });
     let place = |path: PathBuf| name.map_or(path.clone(), |name| path.join(name));
     let read = entries.filter_map(|entry| match records::read::<R, C>(&place(entry.path())) {
         Ok(found) => Some(found),

@@ -9,6 +9,7 @@ use network::{PortMapping, Protocol, SandboxNetwork};
 use parking_lot::Mutex;
 
 use super::events::EventKind;
+use super::names::sandbox_name;
 use super::records::{self, SandboxRecord};
 use super::{Embedded, doing, new_id, now_ns};
 use crate::link::{Link, LinkError, Report};
@@ -82,6 +83,9 @@ impl Embedded {
         let config = request
             .config
             .ok_or_else(|| cri::Error::invalid("a sandbox needs a configuration"))?;
+        if config.metadata.is_none() {
+            return Err(cri::Error::invalid("sandbox config must include metadata"));
+        }
         let id = new_id()?;
         let mut spec = plan::sandbox(&id, &config, &request.runtime_handler)?;
         if let Some(why) = spec.user_namespace.and_then(|_| self.user_namespaces().err()) {
@@ -89,6 +93,7 @@ impl Embedded {
                 "this node cannot run pods in user namespaces: {why}"
             )));
         }
+        let reserved = self.names.reserve("sandbox", sandbox_name(&config), &id)?;
         // A host without the file has nothing to say, and neither have its pods.
         let host = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         spec.files = plan::files(&spec, config.dns_config.as_ref(), host);
@@ -101,7 +106,7 @@ impl Embedded {
             },
             config,
         );
-        result.await
+        result.await.inspect(|_| reserved.keep())
     }
 
     async fn create_sandbox(&self, mut record: SandboxRecord, config: v1::PodSandboxConfig) -> cri::Result<String> {
@@ -242,6 +247,8 @@ impl Embedded {
             self.remove_container_of(&container).await?;
         }
         self.sandboxes.write().remove(&sandbox.record.id);
+        self.names.release(&sandbox_name(&sandbox.config));
+        self.cpu_samples.forget(&sandbox.record.id);
         self.remove_sandbox_files(&sandbox.record.id);
         Ok(())
     }

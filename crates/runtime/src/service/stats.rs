@@ -117,7 +117,7 @@ impl Embedded {
         };
         let containers = self.list_container_stats_of(Some(filter)).await?;
         let now = now_ns();
-        let usage = self.layout.usage(&self.cgroup_parent_of(&sandbox.config));
+        let usage = self.pod_usage(&sandbox);
         let rate = usage
             .cpu_ns
             .and_then(|cpu_ns| self.cpu_samples.rate(&sandbox.record.id, now, cpu_ns));
@@ -140,6 +140,21 @@ impl Embedded {
                 io: None,
             }),
         })
+    }
+}
+
+impl Embedded {
+    /// What a pod uses: what its cgroup does, or all its containers where the kubelet gave it none of its own.
+    fn pod_usage(&self, sandbox: &Sandbox) -> Usage {
+        let linux = sandbox.config.linux.as_ref();
+        if linux.is_some_and(|linux| !linux.cgroup_parent.is_empty()) {
+            return self.layout.usage(&self.cgroup_parent_of(&sandbox.config));
+        }
+        let containers = self.containers_of(&sandbox.record.id);
+        let running = containers.iter().filter(|container| container.is_running());
+        running
+            .map(|container| self.layout.usage(&container.record.spec.cgroup.path))
+            .fold(Usage::default(), Usage::plus)
     }
 }
 
@@ -209,7 +224,7 @@ fn interface(line: &str) -> Option<v1::NetworkInterfaceUsage> {
 }
 
 /// The bytes and inodes a directory takes on disk.
-fn disk_usage(dir: &Path, depth: u32) -> (u64, u64) {
+pub fn disk_usage(dir: &Path, depth: u32) -> (u64, u64) {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.fold((0, 0), |(bytes, inodes), entry| {
         let Ok(metadata) = entry.metadata() else {

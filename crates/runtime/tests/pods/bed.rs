@@ -200,7 +200,8 @@ impl Bed {
                 name: "pod".into(),
                 namespace: "default".into(),
                 uid: "u-1".into(),
-                attempt: 0,
+                // A name can be had once.
+                attempt: NEXT.fetch_add(1, Ordering::Relaxed),
             }),
             hostname: "pod".into(),
             log_directory: self.dir.path().join("logs").display().to_string(),
@@ -221,7 +222,7 @@ impl Bed {
         v1::ContainerConfig {
             metadata: Some(v1::ContainerMetadata {
                 name: "main".into(),
-                attempt: 0,
+                attempt: NEXT.fetch_add(1, Ordering::Relaxed),
             }),
             image: Some(v1::ImageSpec {
                 image: IMAGE.into(),
@@ -292,6 +293,20 @@ impl Bed {
 
     pub async fn status_of_runtime(&self) -> v1::StatusResponse {
         Runtime::status(&**self, v1::StatusRequest::default()).await.unwrap()
+    }
+
+    /// Kills the `pause` process of a sandbox, or its `supervisor`.
+    pub fn kill(&self, sandbox: &str, process: &str) {
+        let pause = self.dir.path().join("state/sandboxes").join(sandbox).join("pause");
+        let pause: i32 = fs::read_to_string(pause).unwrap().parse().unwrap();
+        let status = fs::read_to_string(format!("/proc/{pause}/status")).unwrap();
+        let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
+        let pid = match process {
+            "pause" => pause,
+            _ => parent.trim().parse().unwrap(),
+        };
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
 
     /// The processes of a container, as the host numbers them.

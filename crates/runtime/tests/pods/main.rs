@@ -2,6 +2,7 @@
 
 mod apparmor;
 mod bed;
+mod cri_details;
 mod devices;
 mod escape;
 mod host;

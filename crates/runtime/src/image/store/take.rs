@@ -18,9 +18,17 @@ use super::super::unpacker::Unpacker;
 use super::super::work::WorkDir;
 use super::{ImageError, ImageStore, at, chains, short_name};
 
+/// An image of an archive.
+#[derive(Debug)]
+pub struct Imported {
+    /// What the archive calls it. It may have had other names before.
+    pub names: Vec<String>,
+    pub image: Arc<Image>,
+}
+
 impl ImageStore {
     /// Imports every image of an archive and answers them.
-    pub fn import(&self, archive: &File) -> Result<Vec<Arc<Image>>, ImageError> {
+    pub fn import(&self, archive: &File) -> Result<Vec<Imported>, ImageError> {
         self.check_room(archive.metadata().map_err(at(&self.dir))?.len())?;
         let work = self.work_dir()?;
         let spool = work.make("spool").map_err(at(work.path()))?;
@@ -32,7 +40,10 @@ impl ImageStore {
         drop(unpacker);
         let mut imported = Vec::new();
         archive::images(spool.as_fd(), &mut |image| {
-            imported.push(self.take(image)?);
+            let names = image.names.iter().filter_map(|name| Reference::parse(name).ok());
+            let names = names.map(|name| name.key()).collect();
+            let image = self.take(image)?;
+            imported.push(Imported { names, image });
             Ok::<_, ImageError>(())
         })?;
         Ok(imported)

@@ -111,7 +111,8 @@ fn import(store: &ImageStore, archive: Vec<u8>) -> Result<Vec<Arc<Image>>, Image
     let mut file = tempfile::tempfile().unwrap();
     file.write_all(&archive).unwrap();
     file.rewind().unwrap();
-    store.import(&file)
+    let imported = store.import(&file)?;
+    Ok(imported.into_iter().map(|imported| imported.image).collect())
 }
 
 /// Everything a store has beside what an empty one has.
