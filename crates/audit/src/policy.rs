@@ -146,7 +146,8 @@ impl RuleSpec {
             }
             _ => {}
         }
-        if !self.non_resource_urls.is_empty() && !(self.resources.is_empty() && self.namespaces.is_empty()) {
+        let is_of_resources = !self.resources.is_empty() || !self.namespaces.is_empty();
+        if is_of_resources && !self.non_resource_urls.is_empty() {
             let detail = "rules cannot apply to both regular resources and non-resource URLs";
             let shown = self.non_resource_urls.clone();
             problems.invalid(path, "nonResourceURLs", shown, detail);

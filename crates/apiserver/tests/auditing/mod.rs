@@ -87,7 +87,11 @@ async fn a_write_is_noted_with_what_was_sent_and_answered() {
 
     let patched = audited
         .cluster
-        .patch(&format!("{MAPS}/one"), "merge", &json!({"data": {"c": "d"}}))
+        .patch(
+            &format!("{MAPS}/one"),
+            "application/merge-patch+json",
+            &json!({"data": {"c": "d"}}),
+        )
         .await;
     assert_eq!(patched.0, StatusCode::OK);
     let event = audited.event(|event| event["verb"] == "patch").await;
