@@ -128,7 +128,7 @@ impl Controller {
     }
 
     /// The target's resource and its scale.
-    async fn scale(&self, autoscaler: &Autoscaler) -> Result<(&'static Resource, Scale), String> {
+    async fn scale(&self, autoscaler: &Autoscaler) -> Result<(&'static Resource, Box<Scale>), String> {
         let target = &autoscaler.spec.scale_target_ref;
         let find = |resources: &[&'static Resource]| {
             let group = target.api_version.rsplit_once('/').map_or("", |(group, _)| group);
@@ -154,7 +154,7 @@ impl Controller {
             .get::<Scale>(&target.name)
             .await
             .map_err(|error| error.to_string())?;
-        Ok((resource, scale))
+        Ok((resource, Box::new(scale)))
     }
 }
 

@@ -19,7 +19,7 @@ pub enum Observation {
     NoScale(String),
     Measured {
         resource: &'static Resource,
-        scale: Scale,
+        scale: Box<Scale>,
         /// One outcome for each metric, in their order; none where [`needs_metrics`] says so.
         metrics: Vec<Result<Evaluated, Unavailable>>,
     },
@@ -292,7 +292,7 @@ status: {{replicas: {current}, selector: app=web}}"
         );
         Observation::Measured {
             resource: &DEPLOYMENT,
-            scale: serde_json::from_value(values(&scale).remove(0)).unwrap(),
+            scale: Box::new(serde_json::from_value(values(&scale).remove(0)).unwrap()),
             metrics: metrics.iter().map(|replicas| metric(*replicas)).collect(),
         }
     }
