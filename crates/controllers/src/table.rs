@@ -29,6 +29,7 @@ pub fn table() -> &'static [&'static Row] {
         &nodes::node_lifecycle::ROW,
         &storage::attach_detach::ROW,
         &storage::volume_binder::ROW,
+        &storage::volume_expand::ROW,
         &storage::volume_protection::VOLUME_ROW,
         &storage::volume_protection::CLAIM_ROW,
         &cleanup::pod_gc::ROW,

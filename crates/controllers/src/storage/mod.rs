@@ -5,4 +5,5 @@ pub mod default_class;
 pub mod ephemeral_volume;
 pub mod local_provisioner;
 pub mod volume_binder;
+pub mod volume_expand;
 pub mod volume_protection;
