@@ -6,6 +6,7 @@ use std::sync::Arc;
 use client::DeleteOptions;
 use cri::v1;
 
+use super::error::TaskError;
 use super::kill::{self, Kill};
 use super::start::{self, Start};
 use super::{Done, Message, Place, Worker, image, inspect, volumes};
@@ -79,8 +80,8 @@ impl Worker {
     fn unmount(&mut self) {
         let (shared, uid) = (self.shared.clone(), self.pod.metadata.uid.clone());
         self.spawn(Task::Volumes, Busy::default(), async move {
-            let torn_down = tokio::task::spawn_blocking(move || crate::volumes::tear_down(&shared.paths, &uid));
-            Done::Unmounted(torn_down.await.unwrap_or_else(|error| Err(error.into())))
+            let torn_down = blocking(move || Ok(crate::volumes::tear_down(&shared.paths, &uid)?));
+            Done::Unmounted(torn_down.await)
         });
     }
 
@@ -110,7 +111,7 @@ impl Worker {
             };
             let stopped = shared.runtime.stop_pod_sandbox(request).await;
             if let Err(error) = stopped {
-                return Done::Plain(Err(format!("cannot stop sandbox {id}: {error}")));
+                return Done::Plain(Err(TaskError::StopSandbox { id, source: error }));
             }
             report_sandbox(&shared, &sender, &id).await;
             Done::Plain(Ok(()))
@@ -124,7 +125,7 @@ impl Worker {
                 pod_sandbox_id: id.clone(),
             };
             match shared.runtime.remove_pod_sandbox(request).await {
-                Err(error) if !error.is_not_found() => Done::Plain(Err(format!("cannot remove sandbox {id}: {error}"))),
+                Err(source) if !source.is_not_found() => Done::Plain(Err(TaskError::RemoveSandbox { id, source })),
                 _ => {
                     let _ = sender.send(Message::Vanished(id)).await;
                     Done::Plain(Ok(()))
@@ -193,8 +194,8 @@ impl Worker {
             .instance(&kill.id)
             .map(|instance| instance.sandbox_id.clone());
         self.spawn(Task::Kill(kill.id.clone()), busy, async move {
-            if let Err(error) = kill::run(&shared, &pod, &kill).await {
-                return Done::Plain(Err(format!("cannot stop container {}: {error}", kill.id)));
+            if let Err(source) = kill::run(&shared, &pod, &kill).await {
+                return Done::Plain(Err(TaskError::StopContainer { id: kill.id, source }));
             }
             report_container(&shared, &sender, &kill.id, &sandbox_id.unwrap_or_default()).await;
             Done::Plain(Ok(()))
@@ -213,12 +214,10 @@ impl Worker {
                 container_id: id.clone(),
             };
             match shared.runtime.remove_container(request).await {
-                Err(error) if !error.is_not_found() => {
-                    Done::Plain(Err(format!("cannot remove container {id}: {error}")))
-                }
+                Err(source) if !source.is_not_found() => Done::Plain(Err(TaskError::RemoveContainer { id, source })),
                 _ => {
                     if let Some(log) = log {
-                        let _ = blocking(move || remove_logs(&log)).await;
+                        let _ = tokio::task::spawn_blocking(move || remove_logs(&log)).await;
                     }
                     let _ = sender.send(Message::Vanished(id)).await;
                     Done::Plain(Ok(()))
@@ -244,7 +243,7 @@ impl Worker {
                 // Finalizers may keep the object, and then there is nothing left for us to do but to see it go.
                 Ok(_) => std::future::pending().await,
                 Err(error) if error.is_not_found() || error.is_conflict() => std::future::pending().await,
-                Err(error) => Done::Plain(Err(format!("cannot delete the pod: {error}"))),
+                Err(error) => Done::Plain(Err(TaskError::DeletePod(error))),
             }
         });
     }
@@ -273,79 +272,59 @@ async fn create_sandbox(
     pod: &Arc<Pod>,
     attempt: u32,
     stale: Vec<String>,
-) -> Result<Sandbox, String> {
+) -> Result<Sandbox, TaskError> {
     for id in stale {
         // Its addresses must be free before the next one asks for some.
         let request = v1::StopPodSandboxRequest { pod_sandbox_id: id };
-        shared
-            .runtime
-            .stop_pod_sandbox(request)
-            .await
-            .map_err(|error| error.to_string())?;
+        shared.runtime.stop_pod_sandbox(request).await?;
     }
     {
         let (shared, pod) = (shared.clone(), pod.clone());
         blocking(move || prepare(&shared, &pod)).await?;
     }
-    let config = sandbox::config(pod, attempt, &shared.sandbox_context(pod))?;
+    let config = sandbox::config(pod, attempt, &shared.sandbox_context(pod)).map_err(TaskError::SandboxConfig)?;
     // The semaphore is never closed.
     let _permit = shared.starts.acquire().await;
     let request = v1::RunPodSandboxRequest {
         config: Some(config),
         runtime_handler: String::new(),
     };
-    let answer = shared
-        .runtime
-        .run_pod_sandbox(request)
-        .await
-        .map_err(|error| error.to_string())?;
+    let answer = shared.runtime.run_pod_sandbox(request).await?;
     let id = answer.pod_sandbox_id;
     shared.owners.put(&id, &pod.metadata.uid, Place::Sandbox);
-    let sandbox = inspect::sandbox(&*shared.runtime, &id)
-        .await
-        .map_err(|error| error.to_string())?;
+    let sandbox = inspect::sandbox(&*shared.runtime, &id).await?;
     trace::mark("kubelet/sandbox-ready", pod.mark_name(), pod.metadata.uid.clone());
-    sandbox.ok_or_else(|| format!("sandbox {id} vanished after it was created"))
+    sandbox.ok_or(TaskError::SandboxVanished(id))
 }
 
 /// What a sandbox needs on the host. Blocks on the file system.
-fn prepare(shared: &Shared, pod: &Pod) -> Result<(), String> {
+fn prepare(shared: &Shared, pod: &Pod) -> Result<(), TaskError> {
     if let Some(class) = &pod.spec.runtime_class_name {
-        return Err(format!("runtimeClassName {class:?} is not supported by this node"));
+        return Err(TaskError::RuntimeClass(class.clone()));
     }
     let paths = &shared.paths;
     let (files, logs) = (paths.pod(&pod.metadata.uid), paths.pod_logs(pod));
     // Programs that collect logs may not be root's.
     for (root, directory, mode) in [(paths.root(), files, 0o750), (paths.logs(), logs, 0o755)] {
-        beneath::make_dir(root, &directory, mode)
-            .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+        beneath::make_dir(root, &directory, mode).map_err(TaskError::make(&directory))?;
     }
-    shared.assign_users(pod)?;
+    shared.assign_users(pod).map_err(TaskError::SandboxConfig)?;
     // A new sandbox has new addresses.
     let hosts = paths.hosts_file(&pod.metadata.uid);
-    beneath::remove_below(paths.root(), &hosts)
-        .map_err(|error| format!("cannot remove {}: {error}", hosts.display()))?;
-    shared
-        .cgroups
-        .create(pod)
-        .map_err(|error| format!("cannot make the pod's cgroup: {error}"))
+    beneath::remove_below(paths.root(), &hosts).map_err(TaskError::remove(&hosts))?;
+    shared.cgroups.create(pod).map_err(TaskError::MakeCgroup)
 }
 
 /// Removes what is left of a pod. Blocks on the file system.
-fn clean_up(shared: &Shared, pod: &Pod) -> Result<(), String> {
+fn clean_up(shared: &Shared, pod: &Pod) -> Result<(), TaskError> {
     let uid = &pod.metadata.uid;
-    crate::volumes::tear_down(&shared.paths, uid).map_err(|error| error.to_string())?;
+    crate::volumes::tear_down(&shared.paths, uid)?;
     let paths = &shared.paths;
-    let remove = |root: &Path, directory: PathBuf| {
-        beneath::remove_below(root, &directory)
-            .map_err(|error| format!("cannot remove {}: {error}", directory.display()))
-    };
+    let remove =
+        |root: &Path, directory: PathBuf| beneath::remove_below(root, &directory).map_err(TaskError::remove(&directory));
     remove(paths.logs(), paths.pod_logs(pod))?;
     shared.owners.forget_pod(uid);
-    shared
-        .cgroups
-        .remove(uid)
-        .map_err(|error| format!("cannot remove the pod's cgroup: {error}"))?;
+    shared.cgroups.remove(uid).map_err(TaskError::RemoveCgroup)?;
     // The last one, so that a sweep finds all of the others by it.
     remove(paths.root(), paths.pod(uid))?;
     shared.user_namespaces.release(uid);
@@ -354,11 +333,10 @@ fn clean_up(shared: &Shared, pod: &Pod) -> Result<(), String> {
 
 /// Removes a container's log and what was put aside of it: without the container they are of no use. That there are none
 /// is just as well.
-fn remove_logs(log: &Path) -> Result<(), String> {
-    rotation::remove(log).map_err(|error| {
-        tracing::warn!(%error, log = %log.display(), "a removed container's logs could not be removed");
-        error.to_string()
-    })
+fn remove_logs(log: &Path) {
+    if let Err(error) = rotation::remove(log) {
+        tracing::warn!(%error, log = %log.display(), "cannot remove the logs of a removed container");
+    }
 }
 
 async fn report_container(shared: &Shared, sender: &tokio::sync::mpsc::Sender<Message>, id: &str, sandbox_id: &str) {
@@ -385,8 +363,8 @@ async fn report_sandbox(shared: &Shared, sender: &tokio::sync::mpsc::Sender<Mess
     let _ = sender.send(message).await;
 }
 
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, String> + Send + 'static) -> Result<T, String> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .unwrap_or_else(|error| Err(error.to_string()))
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, TaskError> + Send + 'static,
+) -> Result<T, TaskError> {
+    tokio::task::spawn_blocking(work).await?
 }

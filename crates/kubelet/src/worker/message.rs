@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
 
+use super::error::TaskError;
 use super::image::{NoImage, ReadyImage};
 use super::start::StartError;
 use super::tasks::TaskId;
@@ -69,15 +70,15 @@ pub enum Place {
 /// How a task ended.
 pub enum Done {
     Mounted(Result<Mounted, VolumeError>),
-    Unmounted(Result<(), VolumeError>),
-    SandboxCreated(Result<Sandbox, String>),
+    Unmounted(Result<(), TaskError>),
+    SandboxCreated(Result<Sandbox, TaskError>),
     Image(String, Result<ReadyImage, NoImage>),
     Started(String, Result<(), StartError>),
     /// Anything whose effect is seen in the runtime or the API.
-    Plain(Result<(), String>),
-    Cleaned(Result<(), String>),
+    Plain(Result<(), TaskError>),
+    Cleaned(Result<(), TaskError>),
     /// What the pod as a whole and its containers have now.
-    Resized(Result<(Compute, Vec<Applied>), String>),
+    Resized(Result<(Compute, Vec<Applied>), TaskError>),
 }
 
 /// How others reach a worker.

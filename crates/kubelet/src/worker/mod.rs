@@ -6,6 +6,7 @@
 mod act;
 mod admit;
 mod announce;
+mod error;
 mod hook;
 mod image;
 mod inspect;

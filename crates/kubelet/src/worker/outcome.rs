@@ -1,6 +1,7 @@
 //! What follows from the end of a task.
 
 use super::Worker;
+use super::error::TaskError;
 use super::image::{NoImage, ReadyImage};
 use super::message::Done;
 use crate::limits;
@@ -42,6 +43,7 @@ impl Worker {
                 self.take_sandbox(sandbox);
             }
             Done::SandboxCreated(Err(error)) => {
+                let error = error.to_string();
                 let message = format!("Failed to create pod sandbox: {error}");
                 self.shared.warning(&self.pod, "", "FailedCreatePodSandBox", message);
                 let failure = retry(self.progress.sandbox.as_ref());
@@ -64,18 +66,17 @@ impl Worker {
                 self.settle(task, Ok(()), now);
             }
             Done::Resized(Err(error)) => self.settle(task, Err(error), now),
-            Done::Unmounted(Err(error)) => self.settle(task, Err(error.to_string()), now),
-            Done::Plain(result) => self.settle(task, result, now),
+            Done::Plain(result) | Done::Unmounted(result) => self.settle(task, result, now),
             Done::Cleaned(Ok(())) => self.finished = true,
             Done::Cleaned(result) => self.settle(task, result, now),
         }
     }
 
-    fn settle(&mut self, task: Task, result: Result<(), String>, now: Moment) {
+    fn settle(&mut self, task: Task, result: Result<(), TaskError>, now: Moment) {
         match result {
             Ok(()) => _ = self.progress.failed.remove(&task),
             Err(error) => {
-                tracing::warn!(pod = self.pod.key(), ?task, %error, "will be tried again");
+                tracing::warn!(pod = self.pod.key(), ?task, %error, "A task failed and will be retried");
                 let before = self.progress.failed.get(&task);
                 let failure = Failure::after(before, limits::RETRY, limits::RETRY_MAX, now);
                 self.progress.failed.insert(task, failure);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use cri::v1;
 
 use super::admit::Admission;
+use super::error::TaskError;
 use super::{Done, Worker};
 use crate::container::resources;
 use crate::moment::Moment;
@@ -77,13 +78,13 @@ async fn apply(
     pod: &Arc<Pod>,
     before: Option<Compute>,
     changes: Vec<(String, Container)>,
-) -> Result<(Compute, Vec<Applied>), String> {
+) -> Result<(Compute, Vec<Applied>), TaskError> {
     let wanted = pod_compute(pod);
     let limit = async |compute: Compute| {
         let (shared, pod) = (shared.clone(), pod.clone());
         let limited = tokio::task::spawn_blocking(move || shared.cgroups.limit(&pod, compute));
         let limited = limited.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-        limited.map_err(|error| format!("cannot change the pod's cgroup: {error}"))
+        limited.map_err(TaskError::ChangeCgroup)
     };
     limit(before.map_or(wanted, |before| before.max(wanted))).await?;
     let mut applied = Vec::new();
@@ -94,7 +95,10 @@ async fn apply(
             ..v1::UpdateContainerResourcesRequest::default()
         };
         let updated = shared.runtime.update_container_resources(request).await;
-        updated.map_err(|error| format!("cannot change container {:?}: {error}", container.name))?;
+        updated.map_err(|source| TaskError::ChangeContainer {
+            container: container.name.clone(),
+            source,
+        })?;
         applied.push(Applied {
             container: container.name,
             id,
