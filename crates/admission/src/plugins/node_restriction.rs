@@ -1,6 +1,7 @@
 //! Holds a kubelet to its own node and the pods bound to it, where the authorizer cannot see the object.
 
 mod references;
+mod volumes;
 
 use std::sync::Arc;
 
@@ -8,6 +9,7 @@ use api::kinds::certificate_signing_request::CERTIFICATE_SIGNING_REQUEST;
 use api::kinds::csi_node::CSI_NODE;
 use api::kinds::lease::LEASE;
 use api::kinds::node::NODE;
+use api::kinds::persistent_volume::PERSISTENT_VOLUME;
 use api::kinds::persistent_volume_claim::PERSISTENT_VOLUME_CLAIM;
 use api::kinds::pod::POD;
 use api::kinds::resource_slice::RESOURCE_SLICE;
@@ -64,6 +66,8 @@ impl Plugin for NodeRestriction {
             Err("may only update PVC status".to_owned())
         } else if attributes.concerns(&PERSISTENT_VOLUME_CLAIM) {
             decide_claim_status(node, attributes)
+        } else if attributes.concerns(&PERSISTENT_VOLUME) {
+            volumes::decide(node, attributes)
         } else if attributes.is(&SERVICE_ACCOUNT, "token") && attributes.operation == Operation::Create {
             decide_token(node, attributes, lookup, self.0.as_ref())
         } else if attributes.concerns(&LEASE) && attributes.namespace != NODE_LEASES {

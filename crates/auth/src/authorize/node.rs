@@ -52,6 +52,13 @@ impl NodeAuthorizer {
                 _ => Err("can only get/update/patch this type".to_owned()),
             },
             ("", "persistentvolumeclaims") => gettable(attributes).and_then(|()| related(Kind::Claim)),
+            // Admission lets it say nothing but that the data is gone.
+            ("", "persistentvolumes") if attributes.verb == "patch" && attributes.subresource.is_empty() => {
+                match self.graph.read().keeps_volume(node, attributes.name) {
+                    true => Ok(()),
+                    false => Err("can only patch volumes that are directories of this node".to_owned()),
+                }
+            }
             ("", "persistentvolumes") => gettable(attributes).and_then(|()| related(Kind::Volume)),
             ("resource.k8s.io", "resourceclaims") => gettable(attributes).and_then(|()| related(Kind::ResourceClaim)),
             ("storage.k8s.io", "volumeattachments") => gettable(attributes).and_then(|()| related(Kind::Attachment)),

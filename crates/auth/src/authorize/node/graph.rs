@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
+use api::local_volumes::node_of_provisioned_volume;
 use api::{Fields, Value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,7 +28,7 @@ pub struct Graph {
     targets: HashMap<Key, Vec<Key>>,
     /// What leads to an object.
     sources: HashMap<Key, HashSet<Key>>,
-    /// The node that a pod, volume attachment or resource slice is on.
+    /// The node that a pod, volume attachment, resource slice or the directory of a volume is on.
     nodes: HashMap<Key, Box<str>>,
 }
 
@@ -42,7 +43,10 @@ impl Graph {
         let (node, targets) = match kind {
             Kind::Pod => (object["spec"].text("nodeName"), pod_targets(object)),
             Kind::Claim => ("", claim_targets(object)),
-            Kind::Volume => ("", volume_targets(object)),
+            Kind::Volume => (
+                node_of_provisioned_volume(object).unwrap_or_default(),
+                volume_targets(object),
+            ),
             _ => (object["spec"].text("nodeName"), Vec::new()),
         };
         if kind == Kind::Pod && node.is_empty() {
@@ -80,6 +84,12 @@ impl Graph {
             pending.extend(sources.filter(|source| seen.insert((*source).clone())).cloned());
         }
         false
+    }
+
+    /// Whether the data of a volume is a directory that this node's kubelet made.
+    pub fn keeps_volume(&self, node: &str, name: &str) -> bool {
+        let on = self.nodes.get(&key(Kind::Volume, "", name));
+        on.is_some_and(|on| **on == *node)
     }
 
     fn clear(&mut self, key: &Key) {

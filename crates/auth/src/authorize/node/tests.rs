@@ -107,3 +107,34 @@ fn what_is_nobodys_follows_the_nodes_role_and_others_are_not_judged() {
         expect![[r#"NoOpinion("")"#]],
     );
 }
+
+#[test]
+fn a_node_patches_only_the_volumes_whose_directories_it_keeps() {
+    let authorizer = authorizer();
+    let volume = |name: &str, by: &str, node: &str| {
+        let expression = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node]});
+        let volume = json!({
+            "metadata": {"name": name, "annotations": {"karve.dev/provisioned-by": by}},
+            "spec": {
+                "local": {"path": "/v"},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}},
+            },
+        });
+        authorizer.set("persistentvolumes", &volume);
+    };
+    volume("own", "local", "one");
+    volume("others", "local", "two");
+    volume("disk", "somebody", "one");
+    let one = node("one");
+    let allowed = |verb: &'static str, name: &str| {
+        let asked = Attributes::resource(&one, verb, "", "persistentvolumes").named("", name);
+        matches!(authorizer.authorize(&asked), Decision::Allow(_))
+    };
+    assert!(allowed("patch", "own") && allowed("get", "own"));
+    assert!(!allowed("patch", "others") && !allowed("get", "others"));
+    // It may read what a pod of it uses, but not change it.
+    assert!(!allowed("patch", "disk") && allowed("get", "disk"));
+    assert!(!allowed("update", "own") && !allowed("delete", "own") && !allowed("list", ""));
+    authorizer.remove("persistentvolumes", "", "own");
+    assert!(!allowed("patch", "own"));
+}
