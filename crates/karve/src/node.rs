@@ -445,6 +445,7 @@ impl NodeSetup {
         options.node_ips = vec![self.node_ip];
         options.root_dir = self.footprint.root_dir.join("kubelet");
         options.pod_logs_dir = self.footprint.root_dir.join("logs/pods");
+        options.local_volumes_dir = Some(self.footprint.root_dir.with_file_name("volumes"));
         options.cgroup_root.clone_from(&self.footprint.cgroup_root);
         options.cluster_dns.clone_from(&self.network.name_servers);
         options.cluster_domain.clone_from(&self.network.cluster_domain);

@@ -11,6 +11,7 @@
 mod admission;
 mod beneath;
 mod cgroup;
+mod claims;
 mod container;
 mod eviction;
 mod features;
@@ -20,6 +21,7 @@ mod host_ports;
 mod images;
 mod inventory;
 mod limits;
+mod local_volumes;
 mod moment;
 mod news;
 mod node;

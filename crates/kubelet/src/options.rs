@@ -24,6 +24,8 @@ pub struct KubeletOptions {
     pub root_dir: PathBuf,
     /// Upstream's `/var/log/pods`.
     pub pod_logs_dir: PathBuf,
+    /// Where the directories of the StorageClass `local` are; without it, this node makes and removes none.
+    pub local_volumes_dir: Option<PathBuf>,
     /// The cgroup below which pods are placed; `/` on a machine of its own.
     pub cgroup_root: String,
     pub cluster_dns: Vec<IpAddr>,
@@ -115,6 +117,7 @@ impl KubeletOptions {
             node_ips: Vec::new(),
             root_dir: PathBuf::from("/var/lib/kubelet"),
             pod_logs_dir: PathBuf::from("/var/log/pods"),
+            local_volumes_dir: None,
             cgroup_root: "/".to_owned(),
             cluster_dns: Vec::new(),
             cluster_domain: "cluster.local".to_owned(),

@@ -10,14 +10,30 @@ pub struct Paths {
     root: PathBuf,
     /// Upstream's `/var/log/pods`.
     logs: PathBuf,
+    /// The directories of provisioned PersistentVolumes.
+    local_volumes: PathBuf,
 }
 
 impl Paths {
     pub fn new(root: impl Into<PathBuf>, logs: impl Into<PathBuf>) -> Paths {
+        let root = root.into();
         Paths {
-            root: root.into(),
+            local_volumes: root.join("local-volumes"),
+            root,
             logs: logs.into(),
         }
+    }
+
+    /// Keeps provisioned PersistentVolumes elsewhere than in the kubelet's directory.
+    pub fn with_local_volumes(self, local_volumes: impl Into<PathBuf>) -> Paths {
+        Paths {
+            local_volumes: local_volumes.into(),
+            ..self
+        }
+    }
+
+    pub fn local_volumes(&self) -> &Path {
+        &self.local_volumes
     }
 
     pub fn root(&self) -> &Path {

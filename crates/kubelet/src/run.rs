@@ -31,7 +31,7 @@ use crate::status::Surroundings;
 use crate::user_namespaces::UserNamespaces;
 use crate::volumes::VolumeFigures;
 use crate::worker::PodObject;
-use crate::{cgroup, eviction, images, inventory, news, rotation, sweep, volumes};
+use crate::{cgroup, eviction, images, inventory, local_volumes, news, rotation, sweep, volumes};
 
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletError {
@@ -119,6 +119,9 @@ impl Kubelet {
             options.root_dir.clone(),
         ));
         tasks.spawn(rotation::keep(shared.clone(), options.container_logs));
+        if options.local_volumes_dir.is_some() {
+            tasks.spawn(local_volumes::remove_released(shared.clone()));
+        }
         limit_processes(&shared.cgroups);
         let pressure = shared.pressure.clone();
         let node = Node::new(options.clone(), machine, &version, events, features, pressure);
@@ -218,7 +221,7 @@ fn share(
         objects: Follower::new(options.client.clone(), notify),
         owners: Owners::default(),
         services,
-        paths: Paths::new(&options.root_dir, &options.pod_logs_dir),
+        paths: paths(options),
         cgroups: Cgroups::detect(&options.cgroup_root, options.pod_max_pids),
         cluster_dns: ClusterDns {
             servers: options.cluster_dns.iter().map(ToString::to_string).collect(),
@@ -243,6 +246,14 @@ fn share(
         starts,
         pulls,
         status_writes,
+    }
+}
+
+fn paths(options: &KubeletOptions) -> Paths {
+    let paths = Paths::new(&options.root_dir, &options.pod_logs_dir);
+    match &options.local_volumes_dir {
+        Some(directory) => paths.with_local_volumes(directory),
+        None => paths,
     }
 }
 

@@ -19,7 +19,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, FileType, Gid, Mode, OFlags, RawDir, ResolveFlags, Stat, StatxAttributes, StatxFlags, Uid, fchmod, fchown,
-    fstat, mkdirat, openat, openat2, statx,
+    fstat, mkdirat, openat, openat2, statx, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -48,6 +48,12 @@ impl Dir {
     pub fn open(path: &Path) -> io::Result<Dir> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Dir(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    /// Opens a directory that is open as a place only.
+    pub fn reopen(place: BorrowedFd<'_>) -> io::Result<Dir> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Dir(openat(place, ".", flags, Mode::empty())?))
     }
 
     /// Opens a directory below this one. Mounts on the way are entered, for volumes can be mounts; links are not.
@@ -161,6 +167,12 @@ impl AsFd for Dir {
     }
 }
 
+impl From<Dir> for OwnedFd {
+    fn from(dir: Dir) -> OwnedFd {
+        dir.0
+    }
+}
+
 /// Opens the directory `path`, which is `root` or below it. Links are followed to `root`, and no further.
 pub fn open_dir(root: &Path, path: &Path) -> io::Result<Dir> {
     Dir::open(root)?.below(&relative(root, path)?)
@@ -220,6 +232,18 @@ pub fn remove_below(root: &Path, path: &Path) -> io::Result<()> {
         Ok(parent) => parent.remove(name),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
+    }
+}
+
+/// Removes the directory `path`, which is below `root`, if there is nothing in it. That there is none is fine.
+pub fn remove_empty_dir(root: &Path, path: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    };
+    let removed = open_dir(root, parent).and_then(|parent| Ok(unlinkat(&parent, name, AtFlags::REMOVEDIR)?));
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 

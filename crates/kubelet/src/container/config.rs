@@ -10,7 +10,7 @@ use super::labels;
 use super::resources::{self, Machine};
 use super::security::{self, ImageUser};
 use crate::paths::Paths;
-use crate::pod::{Container, Pod, VolumeMount};
+use crate::pod::{Container, Pod, VolumeDevice, VolumeMount};
 use crate::user_namespaces::HostIds;
 
 /// What was found out for one start of a container.
@@ -30,6 +30,8 @@ pub struct ContainerContext {
     pub read_only_volumes: BTreeSet<String>,
     /// The volumes that are images.
     pub volume_images: BTreeMap<String, String>,
+    /// The volumes that are block devices.
+    pub volume_devices: BTreeMap<String, PathBuf>,
     /// What the mount with this index shows of its image.
     pub image_subpaths: BTreeMap<usize, String>,
     /// Where the subpath of the mount with this index is on the host.
@@ -48,9 +50,6 @@ pub struct ContainerContext {
 pub fn config(pod: &Pod, container: &Container, context: &ContainerContext) -> Result<v1::ContainerConfig, String> {
     let environment = &context.environment;
     let expand = |texts: &[String]| texts.iter().map(|text| environment.expand(text)).collect();
-    if let Some(device) = container.volume_devices.first() {
-        return Err(format!("block device {:?} is not supported by this node", device.name));
-    }
     Ok(v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata {
             name: container.name.clone(),
@@ -66,6 +65,7 @@ pub fn config(pod: &Pod, container: &Container, context: &ContainerContext) -> R
         working_dir: container.working_dir.clone(),
         envs: environment.iter().map(|(key, value)| variable(key, value)).collect(),
         mounts: mounts(container, context)?,
+        devices: devices(container, context)?,
         labels: labels::container_labels(pod, container),
         annotations: labels::container_annotations(pod, container, context.attempt),
         log_path: Paths::relative_log(&container.name, context.attempt),
@@ -114,6 +114,26 @@ fn mounts(container: &Container, context: &ContainerContext) -> Result<Vec<v1::M
         }
     }
     Ok(mounts)
+}
+
+/// The block devices that a container is given.
+fn devices(container: &Container, context: &ContainerContext) -> Result<Vec<v1::Device>, String> {
+    let device = |wanted: &VolumeDevice| {
+        let (name, container) = (&wanted.name, &container.name);
+        let host_path = context.volume_devices.get(name);
+        let host_path =
+            host_path.ok_or_else(|| format!("cannot find volume {name:?} to pass into container {container:?}"))?;
+        let permissions = match context.read_only_volumes.contains(name) {
+            true => "r",
+            false => "mrw",
+        };
+        Ok(v1::Device {
+            container_path: wanted.device_path.clone(),
+            host_path: host_path.to_string_lossy().into_owned(),
+            permissions: permissions.to_owned(),
+        })
+    };
+    container.volume_devices.iter().map(device).collect()
 }
 
 fn volume_mount(
@@ -198,6 +218,33 @@ fn variable(key: &str, value: &str) -> v1::KeyValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_block_volume_is_given_as_a_device() {
+        let container: Container = serde_saphyr::from_str(
+            "{name: c, volumeDevices: [{name: a, devicePath: /dev/xa}, {name: b, devicePath: /dev/xb}]}",
+        )
+        .unwrap();
+        let mut context = ContainerContext {
+            volume_devices: [("a".to_owned(), PathBuf::from("/dev/loop7"))].into(),
+            ..ContainerContext::default()
+        };
+        let missing = "cannot find volume \"b\" to pass into container \"c\"";
+        assert_eq!(devices(&container, &context), Err(missing.to_owned()));
+        context
+            .volume_devices
+            .insert("b".to_owned(), PathBuf::from("/dev/loop8"));
+        context.read_only_volumes.insert("b".to_owned());
+        let given = devices(&container, &context).unwrap();
+        let shown: Vec<(&str, &str, &str)> = given
+            .iter()
+            .map(|device| (&*device.container_path, &*device.host_path, &*device.permissions))
+            .collect();
+        assert_eq!(
+            shown,
+            [("/dev/xa", "/dev/loop7", "mrw"), ("/dev/xb", "/dev/loop8", "r")]
+        );
+    }
 
     #[test]
     fn a_read_only_volume_is_read_only_whatever_the_mount_says() {

@@ -17,6 +17,8 @@ pub struct Volume {
     pub downward_api: Option<DownwardSource>,
     pub projected: Option<Projected>,
     pub image: Option<ImageSource>,
+    pub persistent_volume_claim: Option<ClaimSource>,
+    pub ephemeral: Option<EphemeralSource>,
     #[serde(flatten)]
     pub other: std::collections::BTreeMap<String, serde_json::Value>,
 }
@@ -32,10 +34,25 @@ impl Volume {
             self.downward_api.is_some(),
             self.projected.is_some(),
             self.image.is_some(),
+            self.persistent_volume_claim.is_some(),
+            self.ephemeral.is_some(),
         ];
         !known.contains(&true) && self.other.is_empty()
     }
 }
+
+/// A claim of the pod's namespace.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ClaimSource {
+    pub claim_name: String,
+    pub read_only: bool,
+}
+
+/// A claim that a controller makes for the pod, from a template that is none of the kubelet's business.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct EphemeralSource {}
 
 /// The files of an image, read only.
 #[derive(Clone, Debug, Default, Deserialize)]

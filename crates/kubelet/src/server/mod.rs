@@ -110,7 +110,7 @@ impl Server {
                 StatusCode::OK,
                 stats::resource_metrics(&self.shared, &self.cpu).await?,
             )),
-            ["metrics"] => Ok(text(StatusCode::OK, stats::metrics(&self.shared, &self.pods))),
+            ["metrics"] => Ok(text(StatusCode::OK, stats::metrics(&self.shared, &self.pods).await)),
             ["debug", "marks"] => Ok(json(stats::marks(&query))),
             ["exec" | "attach" | "portForward", ..] => Err(Refusal::bad_request("Upgrade request required")),
             _ => Err(Refusal::not_found("404 page not found")),

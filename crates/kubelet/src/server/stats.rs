@@ -78,7 +78,7 @@ async fn look(shared: &Shared, cpu: &NodeCpu) -> Result<Look, Refusal> {
 pub async fn summary(shared: &Arc<Shared>, cpu: &NodeCpu) -> Result<Vec<u8>, Refusal> {
     let mut look = look(shared, cpu).await?;
     for (pod, figures) in volume_figures(shared, look.now).await {
-        let volumes = figures.iter().map(volume_summary).collect();
+        let volumes = figures.iter().map(|figure| volume_summary(&pod, figure)).collect();
         look.volumes.insert(pod.metadata.uid.clone(), volumes);
     }
     let pods: Vec<Value> = look.pods.values().map(|pod| pod_summary(pod, &look)).collect();
@@ -175,9 +175,9 @@ async fn volume_figures(shared: &Arc<Shared>, now: Moment) -> Vec<(Arc<Pod>, Vec
     measured.await.unwrap_or_default()
 }
 
-fn volume_summary(figure: &VolumeFigure) -> Value {
+fn volume_summary(pod: &Pod, figure: &VolumeFigure) -> Value {
     let stats = &figure.stats;
-    json!({
+    let mut summary = json!({
         "name": figure.volume,
         "time": figure.at,
         "availableBytes": stats.available_bytes,
@@ -186,7 +186,11 @@ fn volume_summary(figure: &VolumeFigure) -> Value {
         "inodesFree": stats.inodes_free,
         "inodes": stats.inodes,
         "inodesUsed": stats.inodes_used,
-    })
+    });
+    if let Some(claim) = &figure.claim {
+        summary["pvcRef"] = json!({ "name": claim, "namespace": pod.metadata.namespace });
+    }
+    summary
 }
 
 fn container_summary(container: &ContainerUsage, created: Option<Moment>) -> Value {
@@ -308,6 +312,37 @@ const SCRAPE_ERROR: Metric = (
     "1 if there was an error while the metrics were gathered, 0 otherwise",
 );
 
+const VOLUME_AVAILABLE: Metric = (
+    "kubelet_volume_stats_available_bytes",
+    "gauge",
+    "Number of available bytes in the volume",
+);
+const VOLUME_CAPACITY: Metric = (
+    "kubelet_volume_stats_capacity_bytes",
+    "gauge",
+    "Capacity in bytes of the volume",
+);
+const VOLUME_INODES: Metric = (
+    "kubelet_volume_stats_inodes",
+    "gauge",
+    "Maximum number of inodes in the volume",
+);
+const VOLUME_INODES_FREE: Metric = (
+    "kubelet_volume_stats_inodes_free",
+    "gauge",
+    "Number of free inodes in the volume",
+);
+const VOLUME_INODES_USED: Metric = (
+    "kubelet_volume_stats_inodes_used",
+    "gauge",
+    "Number of used inodes in the volume",
+);
+const VOLUME_USED: Metric = (
+    "kubelet_volume_stats_used_bytes",
+    "gauge",
+    "Number of used bytes in the volume",
+);
+
 /// Metrics in Prometheus' text format, all samples of one together.
 #[derive(Default)]
 struct Page(BTreeMap<Metric, String>);
@@ -333,8 +368,42 @@ impl Page {
     }
 }
 
+/// The figures of volumes that claims lead to, each claim once.
+fn claim_metrics(figures: &[(Arc<Pod>, Vec<VolumeFigure>)]) -> String {
+    let mut claims = BTreeMap::new();
+    for (pod, figures) in figures {
+        for figure in figures {
+            if let Some(claim) = &figure.claim {
+                claims.insert((pod.metadata.namespace.as_str(), claim.as_str()), figure.stats);
+            }
+        }
+    }
+    let mut page = Page::default();
+    for ((namespace, claim), stats) in claims {
+        let labels = format!("namespace={namespace:?},persistentvolumeclaim={claim:?}");
+        for (metric, value) in [
+            (VOLUME_AVAILABLE, stats.available_bytes),
+            (VOLUME_CAPACITY, stats.capacity_bytes),
+            (VOLUME_INODES, stats.inodes),
+            (VOLUME_INODES_FREE, stats.inodes_free),
+            (VOLUME_INODES_USED, stats.inodes_used),
+            (VOLUME_USED, stats.used_bytes),
+        ] {
+            page.add(metric, &labels, &value.to_string(), None);
+        }
+    }
+    page.text()
+}
+
 /// A few numbers in Prometheus' text format.
-pub fn metrics(shared: &Shared, pods: &Arc<Cache<PodObject>>) -> String {
+pub async fn metrics(shared: &Arc<Shared>, pods: &Arc<Cache<PodObject>>) -> String {
+    let figures = volume_figures(shared, Moment::now()).await;
+    let mut text = node_metrics(shared, pods);
+    text.push_str(&claim_metrics(&figures));
+    text
+}
+
+fn node_metrics(shared: &Shared, pods: &Arc<Cache<PodObject>>) -> String {
     format!(
         "# HELP kubelet_node_name The node's name. The count is always 1.\n\
          # TYPE kubelet_node_name gauge\n\

@@ -17,6 +17,16 @@ pub enum VolumeError {
     },
     #[error("MountVolume.SetUp failed for volume {volume:?} : failed to fetch token: {source}")]
     Token { volume: String, source: client::Error },
+    #[error(
+        "Unable to attach or mount volumes: unmounted volumes=[{volume}], unattached volumes=[], failed to process \
+         volumes=[{volume}]: {source}"
+    )]
+    Claim {
+        volume: String,
+        source: Box<crate::claims::ClaimError>,
+    },
+    #[error("MountVolume.NodeAffinity check failed for volume {volume:?} : no matching NodeSelectorTerms")]
+    NodeAffinity { volume: String },
     #[error(transparent)]
     Objects(#[from] crate::objects::follow::NotSynced),
     #[error("cannot unmount what is below {path}: {source}")]
@@ -56,6 +66,41 @@ pub enum SetUpError {
     NoToken,
     #[error("the image has not been pulled")]
     NoImage,
+    #[error("the volume's claim has not been looked for")]
+    NoClaim,
+    #[error("invalid path: {0} must be absolute and must not contain '..'")]
+    InvalidPath(String),
+    #[error("path {0:?} does not exist")]
+    NoPath(PathBuf),
+    #[error("cannot open {path}: {source}")]
+    Open { path: PathBuf, source: io::Error },
+    #[error("path {0:?} is neither a directory nor a block device")]
+    NotADirectory(PathBuf),
+    #[error("path {0:?} is not a block device")]
+    NotABlockDevice(PathBuf),
+    #[error("volumes of type {0} cannot have volumeMode Block")]
+    NoBlockVolumes(&'static str),
+    #[error("Mount options are not supported for this volume type")]
+    NoMountOptions,
+    #[error("mount option {0:?} is not supported for a local volume that is a directory")]
+    UnsupportedMountOption(String),
+    #[error("cannot mount at {path}: {source}")]
+    Mount { path: PathBuf, source: io::Error },
+    #[error(
+        "failed to mount the device {path} as {kind}: {source}; a device must have a file system before it is used, this \
+         node does not make one"
+    )]
+    MountDevice {
+        path: PathBuf,
+        kind: String,
+        source: io::Error,
+    },
+    #[error("applyFSGroup failed for vol {path}: {source}")]
+    Own { path: PathBuf, source: io::Error },
+    #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
+    ReadWriteOncePod,
+    #[error("cannot tell which pods use the volume: {0}")]
+    Users(Box<VolumeError>),
     #[error("projected sources {0:?} are not supported by this node")]
     UnsupportedProjection(Vec<String>),
     #[error("volumes of type {0} are not supported by this node")]

@@ -26,6 +26,8 @@ struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeFigure {
     pub volume: String,
+    /// The claim that led to it.
+    pub claim: Option<String>,
     pub at: Moment,
     pub stats: VolumeStats,
 }
@@ -76,9 +78,11 @@ impl VolumeFigures {
 fn measure(pod: &Pod, mounted: &BTreeMap<String, MountedVolume>, now: Moment) -> Vec<VolumeFigure> {
     let volumes = pod.spec.volumes.iter();
     let figures = volumes.filter_map(|volume| {
-        let stats = type_of(volume)?.stats(mounted.get(&volume.name)?)?;
+        let mounted = mounted.get(&volume.name)?;
+        let stats = type_of(volume)?.stats(mounted)?;
         Some(VolumeFigure {
             volume: volume.name.clone(),
+            claim: mounted.claim.clone(),
             at: now,
             stats,
         })

@@ -30,6 +30,7 @@ impl VolumeType for ImageVolume {
         Ok(MountedVolume {
             source: MountSource::Image(image.to_owned()),
             read_only: true,
+            claim: None,
         })
     }
 }

@@ -8,15 +8,19 @@
 //! finds it again ([`reconstruct`]) without having written anything down.
 
 mod atomic;
+mod claim;
 mod config_map;
 mod downward_api;
 mod empty_dir;
+mod ephemeral;
 mod error;
 mod figures;
 mod host_path;
 mod image;
 pub mod mounts;
+mod ownership;
 mod payload;
+mod persistent;
 mod projected;
 mod reconstruct;
 mod secret;
@@ -29,14 +33,16 @@ mod written;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use crate::claims::{BoundVolume, ClaimReference};
 use crate::container::fields::Facts;
 use crate::moment::Moment;
 use crate::objects::{Found, Kind};
 use crate::paths::Paths;
-use crate::pod::{Pod, TokenProjection, Volume};
+use crate::pod::{ImageSource, Pod, TokenProjection, Volume};
 
 pub use error::{SetUpError, VolumeError};
 pub use figures::{VolumeFigure, VolumeFigures};
+pub use persistent::{is_set_up, provisioned};
 pub use reconstruct::{FoundVolume, pods_on_disk, remove_pod, tear_down};
 pub use stats::VolumeStats;
 
@@ -80,8 +86,10 @@ pub static TYPES: &[&dyn VolumeType] = &[
     &config_map::ConfigMapVolume,
     &downward_api::DownwardApiVolume,
     &empty_dir::EmptyDirVolume,
+    &ephemeral::EphemeralVolume,
     &host_path::HostPathVolume,
     &image::ImageVolume,
+    &claim::ClaimVolume,
     &projected::ProjectedVolume,
     &secret::SecretVolume,
 ];
@@ -93,7 +101,9 @@ pub struct Needs<'a> {
     /// Service account tokens that are issued for it.
     pub tokens: Vec<&'a TokenProjection>,
     /// The image whose files it shows.
-    pub image: Option<&'a crate::pod::ImageSource>,
+    pub image: Option<&'a ImageSource>,
+    /// The claim that leads to it.
+    pub claim: Option<ClaimReference<'a>>,
 }
 
 /// Everything a volume is set up from.
@@ -107,6 +117,8 @@ pub struct SetUp<'a> {
     pub tokens: &'a BTreeMap<String, String>,
     /// The image that the volume shows, as the runtime knows it.
     pub image: Option<&'a str>,
+    /// What the volume's claim is bound to.
+    pub claim: Option<&'a BoundVolume>,
     pub now: Moment,
 }
 
@@ -116,6 +128,8 @@ pub struct MountedVolume {
     pub source: MountSource,
     /// Containers can only read it, whatever their mounts say.
     pub read_only: bool,
+    /// The claim that led to it.
+    pub claim: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,6 +138,8 @@ pub enum MountSource {
     Path(PathBuf),
     /// An image, which the runtime mounts.
     Image(String),
+    /// A block device of the host, which containers are given as such.
+    Device(PathBuf),
 }
 
 impl SetUp<'_> {
@@ -145,6 +161,7 @@ impl MountedVolume {
         MountedVolume {
             source: MountSource::Path(path),
             read_only: false,
+            claim: None,
         }
     }
 
@@ -153,6 +170,7 @@ impl MountedVolume {
         MountedVolume {
             source: MountSource::Path(path),
             read_only: true,
+            claim: None,
         }
     }
 
@@ -160,7 +178,7 @@ impl MountedVolume {
     pub fn path(&self) -> Option<&PathBuf> {
         match &self.source {
             MountSource::Path(path) => Some(path),
-            MountSource::Image(_) => None,
+            MountSource::Image(_) | MountSource::Device(_) => None,
         }
     }
 }
@@ -199,7 +217,11 @@ pub fn set_up(request: &SetUp<'_>) -> Result<MountedVolume, VolumeError> {
         )),
     };
     done.map_err(|source| VolumeError::SetUp {
-        volume: volume.name.clone(),
+        // A PersistentVolume goes by its own name.
+        volume: request
+            .claim
+            .map_or(&volume.name, |bound| &bound.volume.metadata.name)
+            .clone(),
         source: Box::new(source),
     })
 }

@@ -73,6 +73,67 @@ pub fn bind(source: impl AsFd, target: impl AsFd) -> io::Result<()> {
     )?)
 }
 
+/// How something is mounted: what the kernel knows of every mount, and the rest for the file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    pub flags: MountFlags,
+    pub data: Vec<String>,
+}
+
+impl MountOptions {
+    pub fn parse(options: &[String], read_only: bool) -> MountOptions {
+        let mut parsed = MountOptions {
+            flags: MountFlags::empty(),
+            data: Vec::new(),
+        };
+        for option in options.iter().flat_map(|option| option.split(',')) {
+            match option {
+                "ro" => parsed.flags |= MountFlags::RDONLY,
+                "noexec" => parsed.flags |= MountFlags::NOEXEC,
+                "nosuid" => parsed.flags |= MountFlags::NOSUID,
+                "nodev" => parsed.flags |= MountFlags::NODEV,
+                "noatime" => parsed.flags |= MountFlags::NOATIME,
+                "nodiratime" => parsed.flags |= MountFlags::NODIRATIME,
+                "relatime" => parsed.flags |= MountFlags::RELATIME,
+                "" | "rw" | "bind" | "defaults" => {}
+                other => parsed.data.push(other.to_owned()),
+            }
+        }
+        if read_only {
+            parsed.flags |= MountFlags::RDONLY;
+        }
+        parsed
+    }
+}
+
+/// Mounts the file system on a device.
+pub fn mount_device(device: impl AsFd, target: impl AsFd, kind: &str, options: &MountOptions) -> io::Result<()> {
+    let data = std::ffi::CString::new(options.data.join(","))?;
+    let (device, target) = (beneath::path_of(device.as_fd()), beneath::path_of(target.as_fd()));
+    Ok(rustix::mount::mount(
+        device,
+        target,
+        kind,
+        options.flags,
+        data.as_c_str(),
+    )?)
+}
+
+/// Changes the flags of a bind mount whose root the descriptor is open on.
+pub fn remount_bind(file: impl AsFd, flags: MountFlags) -> io::Result<()> {
+    let path = beneath::path_of(file.as_fd());
+    Ok(rustix::mount::mount_remount(path, MountFlags::BIND | flags, "")?)
+}
+
+/// Whether anything is mounted at a path or below it.
+pub fn is_anything_mounted_from(path: &Path) -> io::Result<bool> {
+    let path = match path.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        found => found?,
+    };
+    Ok(table()?.iter().any(|mount| mount.point.starts_with(&path)))
+}
+
 /// Unmounts the mount whose root the descriptor is open on.
 pub fn unmount(file: impl AsFd) -> io::Result<()> {
     Ok(rustix::mount::unmount(

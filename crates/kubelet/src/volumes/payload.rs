@@ -145,6 +145,7 @@ mod tests {
             facts: &Facts::default(),
             tokens: &BTreeMap::from([("token".to_owned(), "ey.j.x".to_owned())]),
             image: None,
+            claim: None,
             now: Moment::default(),
         };
         let files = match request.volume {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FileType;
 
-use super::{TYPES, VolumeError, VolumeType, mounts};
+use super::{TYPES, VolumeError, VolumeType, mounts, persistent};
 use crate::beneath;
 use crate::paths::Paths;
 
@@ -59,9 +59,12 @@ pub fn tear_down(paths: &Paths, uid: &str) -> Result<(), VolumeError> {
     unmount(paths, &subpaths)?;
     remove(paths, &subpaths)?;
     for found in found_volumes(paths, uid)? {
-        match found.volume_type() {
-            Some(known) => known.tear_down(paths, &found)?,
-            None => remove_volume(paths, &found)?,
+        if persistent::type_of_directory(&found.directory).is_some() {
+            persistent::tear_down(paths, &found)?;
+        } else if let Some(known) = found.volume_type() {
+            known.tear_down(paths, &found)?;
+        } else {
+            remove_volume(paths, &found)?;
         }
     }
     unmount(paths, &paths.pod(uid))?;
@@ -79,7 +82,7 @@ pub fn remove_volume(paths: &Paths, found: &FoundVolume) -> Result<(), VolumeErr
     remove(paths, &found.path)
 }
 
-fn unmount(paths: &Paths, path: &Path) -> Result<(), VolumeError> {
+pub fn unmount(paths: &Paths, path: &Path) -> Result<(), VolumeError> {
     mounts::unmount_from(paths.root(), path).map_err(|source| VolumeError::Unmount {
         path: path.to_owned(),
         source,

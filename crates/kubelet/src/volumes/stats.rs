@@ -1,5 +1,7 @@
 //! How much there is in a volume.
 
+use std::path::Path;
+
 use rustix::fs::{StatVfs, fstatvfs};
 
 use super::MountedVolume;
@@ -32,6 +34,12 @@ pub fn of_directory(volume: &MountedVolume) -> Option<VolumeStats> {
         inodes_used: size.inodes,
         ..from_statvfs(&around)
     })
+}
+
+/// Of a volume that is told by the file system it is on.
+pub fn of_file_system(path: &Path) -> Option<VolumeStats> {
+    let directory = Dir::open(path).ok()?;
+    fstatvfs(&directory).ok().map(|found| from_statvfs(&found))
 }
 
 fn from_statvfs(found: &StatVfs) -> VolumeStats {

@@ -23,6 +23,7 @@ fn set_up_all(root: &Path, pod: &Pod) -> BTreeMap<String, Result<MountedVolume, 
             facts: &Facts::default(),
             tokens: &BTreeMap::new(),
             image: Some("sha256:1"),
+            claim: None,
             now: Moment::default(),
         };
         (

@@ -185,6 +185,7 @@ fn add_volumes(context: &mut ContainerContext, volumes: &Mounted) {
         match &volume.source {
             MountSource::Path(path) => _ = context.volumes.insert(name, path.clone()),
             MountSource::Image(image) => _ = context.volume_images.insert(name, image.clone()),
+            MountSource::Device(device) => _ = context.volume_devices.insert(name, device.clone()),
         }
     }
 }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::image::{self, NoImage};
+use crate::claims::{self, BoundVolume, ClaimError, PersistentVolume};
 use crate::moment::Moment;
 use crate::objects::{self, Kind};
 use crate::pod::{Container, ImageSource, Pod, TokenProjection, Volume};
@@ -85,11 +86,17 @@ pub async fn set_up(
         .flat_map(|volume| volumes::needs(volume).objects);
     let found = shared.objects.find(&pod.metadata.namespace, names.collect()).await?;
     let issued = issue(shared, pod, tokens).await?;
+    let claims = claims(shared, pod, &before).await?;
     let facts = shared.facts(pod_ips);
     let (shared, pod) = (shared.clone(), pod.clone());
     let done = tokio::task::spawn_blocking(move || {
         let (mut mounted, no_tokens) = (Mounted::new(), BTreeMap::new());
         for volume in &pod.spec.volumes {
+            // A claim's volume does not change while a pod has it.
+            if let Some(kept) = before.get(&volume.name).filter(|before| before.claim.is_some()) {
+                mounted.insert(volume.name.clone(), kept.clone());
+                continue;
+            }
             let request = SetUp {
                 paths: &shared.paths,
                 pod: &pod,
@@ -98,6 +105,7 @@ pub async fn set_up(
                 facts: &facts,
                 tokens: issued.get(&volume.name).unwrap_or(&no_tokens),
                 image: images.get(&volume.name).map(String::as_str),
+                claim: claims.get(&volume.name),
                 now: Moment::now(),
             };
             mounted.insert(volume.name.clone(), volumes::set_up(&request)?);
@@ -105,6 +113,38 @@ pub async fn set_up(
         Ok(mounted)
     });
     done.await?
+}
+
+/// What the claims of a pod's volumes are bound to, for volumes that are not set up yet.
+async fn claims(
+    shared: &Arc<Shared>,
+    pod: &Arc<Pod>,
+    before: &Mounted,
+) -> Result<BTreeMap<String, BoundVolume>, VolumeError> {
+    let mut claims = BTreeMap::new();
+    for volume in &pod.spec.volumes {
+        let reference = volumes::needs(volume).claim;
+        let Some(reference) = reference.filter(|_| !before.contains_key(&volume.name)) else {
+            continue;
+        };
+        let failed = |source: ClaimError| VolumeError::Claim {
+            volume: volume.name.clone(),
+            source: Box::new(source),
+        };
+        let is_set_up = |found: &PersistentVolume| volumes::is_set_up(&shared.paths, &pod.metadata.uid, found);
+        let bound = claims::resolve(&shared.client, pod, volume, reference, is_set_up).await;
+        let bound = bound.map_err(failed)?;
+        if bound.volume.has_node_affinity() {
+            let node = claims::node_labels(&shared.client, &shared.node_name).await;
+            if !bound.volume.is_usable_on(&node.map_err(failed)?) {
+                return Err(VolumeError::NodeAffinity {
+                    volume: bound.volume.name().to_owned(),
+                });
+            }
+        }
+        claims.insert(volume.name.clone(), bound);
+    }
+    Ok(claims)
 }
 
 /// The images that are volumes: each is looked for, or pulled, once in the life of its pod.

@@ -265,7 +265,7 @@ fn is_collection(path: &str) -> bool {
     let last = path.rsplit('/').next().unwrap_or_default();
     matches!(
         last,
-        "pods" | "services" | "configmaps" | "secrets" | "nodes" | "events" | "leases"
+        "pods" | "services" | "configmaps" | "secrets" | "nodes" | "events" | "leases" | "persistentvolumes"
     )
 }
 

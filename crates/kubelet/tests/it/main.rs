@@ -3,6 +3,7 @@
 //! Starting a containerd takes a second or two, so that all scenarios share one; each has its own pods.
 
 mod api;
+mod claims;
 mod containerd;
 mod hostile;
 mod images;
@@ -27,7 +28,7 @@ async fn pods_live_as_they_should_on_containerd() {
     let node = Arc::new(node);
     let only = std::env::var("SCENARIO").unwrap_or_default();
     let mut running = JoinSet::new();
-    let all = SCENARIOS.iter().chain(hostile::SCENARIOS);
+    let all = SCENARIOS.iter().chain(hostile::SCENARIOS).chain(claims::SCENARIOS);
     for (name, scenario) in all.filter(|(name, _)| name.contains(&only)) {
         let node = node.clone();
         let begun = Instant::now();

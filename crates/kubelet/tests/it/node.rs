@@ -64,6 +64,7 @@ impl TestNode {
             node_ips: vec!["127.0.0.1".parse().expect("an address")],
             root_dir: root.join("k"),
             pod_logs_dir: root.join("logs"),
+            local_volumes_dir: Some(root.join("volumes")),
             cgroup_root: self.cgroup_root(),
             pod_max_pids: Some(POD_MAX_PIDS),
             container_logs: LogOptions {
