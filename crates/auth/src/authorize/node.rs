@@ -3,7 +3,8 @@
 mod graph;
 
 use api::Value;
-use api::selector::Requirement;
+use api::local_volumes::NODE_LABEL;
+use api::selector::{Requirement, Selector};
 use parking_lot::RwLock;
 
 use super::rbac::Rule;
@@ -57,6 +58,14 @@ impl NodeAuthorizer {
                 match self.graph.read().keeps_volume(node, attributes.name) {
                     true => Ok(()),
                     false => Err("can only patch volumes that are directories of this node".to_owned()),
+                }
+            }
+            ("", "persistentvolumes") if matches!(attributes.verb, "list" | "watch") && attributes.name.is_empty() => {
+                match requires(attributes.label_selector, NODE_LABEL, node) {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "can only list/watch persistentvolumes with the label selector {NODE_LABEL}={node}"
+                    )),
                 }
             }
             ("", "persistentvolumes") => gettable(attributes).and_then(|()| related(Kind::Volume)),
@@ -212,9 +221,12 @@ fn decide_node(node: &str, attributes: &Attributes) -> Result<(), String> {
 }
 
 fn selects(attributes: &Attributes, field: &str, value: &str) -> bool {
-    let requirements = attributes
-        .field_selector
-        .map_or(&[][..], |selector| &selector.requirements);
+    requires(attributes.field_selector, field, value)
+}
+
+/// Whether everything that a selector selects has this value.
+fn requires(selector: Option<&Selector>, field: &str, value: &str) -> bool {
+    let requirements = selector.map_or(&[][..], |selector| &selector.requirements);
     requirements.iter().any(|requirement| match requirement {
         Requirement::Equals(key, wanted) => key == field && wanted == value,
         _ => false,

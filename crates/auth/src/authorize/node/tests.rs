@@ -135,6 +135,24 @@ fn a_node_patches_only_the_volumes_whose_directories_it_keeps() {
     // It may read what a pod of it uses, but not change it.
     assert!(!allowed("patch", "disk") && allowed("get", "disk"));
     assert!(!allowed("update", "own") && !allowed("delete", "own") && !allowed("list", ""));
+    let listed = |verb: &'static str, labels: &str| {
+        let labels = api::selector::parse_labels(labels).unwrap();
+        let asked = Attributes {
+            label_selector: Some(&labels),
+            ..Attributes::resource(&one, verb, "", "persistentvolumes")
+        };
+        matches!(authorizer.authorize(&asked), Decision::Allow(_))
+    };
+    assert!(listed("list", "karve.dev/node=one") && listed("watch", "karve.dev/node=one,a=b"));
+    for labels in [
+        "karve.dev/node=two",
+        "karve.dev/node in (one,two)",
+        "karve.dev/node!=one",
+        "a=one",
+    ] {
+        assert!(!listed("list", labels) && !listed("watch", labels), "{labels}");
+    }
+    assert!(!listed("deletecollection", "karve.dev/node=one"));
     authorizer.remove("persistentvolumes", "", "own");
     assert!(!allowed("patch", "own"));
 }
