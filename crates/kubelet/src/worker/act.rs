@@ -320,8 +320,9 @@ fn clean_up(shared: &Shared, pod: &Pod) -> Result<(), TaskError> {
     let uid = &pod.metadata.uid;
     crate::volumes::tear_down(&shared.paths, uid)?;
     let paths = &shared.paths;
-    let remove =
-        |root: &Path, directory: PathBuf| beneath::remove_below(root, &directory).map_err(TaskError::remove(&directory));
+    let remove = |root: &Path, directory: PathBuf| {
+        beneath::remove_below(root, &directory).map_err(TaskError::remove(&directory))
+    };
     remove(paths.logs(), paths.pod_logs(pod))?;
     shared.owners.forget_pod(uid);
     shared.cgroups.remove(uid).map_err(TaskError::RemoveCgroup)?;
