@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal
 
 use crate::client::Client;
 use crate::identity::Authority;
+use crate::network::NODE;
 use crate::signals::wait_for;
 
 /// How long a cluster may take to come up in the slowest of machines.
@@ -131,8 +132,9 @@ impl Cluster {
         (Ipv4Addr::LOCALHOST, API_PORT).into()
     }
 
+    /// It listens at the node's address alone.
     pub fn kubelet(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, KUBELET_PORT).into()
+        (NODE, KUBELET_PORT).into()
     }
 
     pub fn dir(&self) -> &Path {
