@@ -48,7 +48,7 @@ impl FrontProxies {
         let verifier = |roots: &RootCertStore| -> Result<Arc<dyn ClientCertVerifier>, FrontProxyError> {
             let provider = Arc::new(rustls::crypto::ring::default_provider());
             let built = WebPkiClientVerifier::builder_with_provider(Arc::new(roots.clone()), provider).build();
-            Ok(built.map_err(|error| FrontProxyError(error.to_string()))?)
+            built.map_err(|error| FrontProxyError(error.to_string()))
         };
         Ok(FrontProxies {
             proxies: verifier(&options.authorities)?,
