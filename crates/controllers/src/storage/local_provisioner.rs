@@ -20,6 +20,7 @@ use client::{Cache, Key, Object};
 use crate::driver::{Attempt, Reconcile, Row, Setup};
 use crate::model::Node;
 use crate::plan::Plan;
+pub use model::PROVISIONER;
 use model::{Claim, Class, Volume};
 
 pub const ROW: Row = Row {
@@ -29,9 +30,6 @@ pub const ROW: Row = Row {
     workers: 2,
     start,
 };
-
-/// What StorageClasses name to have volumes made here.
-pub const PROVISIONER: &str = "karve.dev/local";
 
 struct Controller {
     claims: Arc<Cache<Claim>>,

@@ -6,9 +6,10 @@ use api::local_volumes::{self, NODE_LABEL, PROVISIONED_BY};
 use api::{ObjectMeta, Value};
 use serde::Deserialize;
 
-use super::PROVISIONER;
 use crate::model::with_metadata;
 
+/// What StorageClasses name to have volumes made here.
+pub const PROVISIONER: &str = "karve.dev/local";
 /// Written by the volume binder: who is to make the claim's volume.
 const WANTED_PROVISIONER: &str = "volume.kubernetes.io/storage-provisioner";
 /// Written by the scheduler: the node of the claim's first pod.

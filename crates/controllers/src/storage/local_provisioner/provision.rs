@@ -7,8 +7,7 @@ use api::{ObjectMeta, Value};
 use client::{EventType, ObjectReference};
 use serde_json::json;
 
-use super::PROVISIONER;
-use super::model::{Claim, Class, SELECTED_NODE, Topology};
+use super::model::{Claim, Class, PROVISIONER, SELECTED_NODE, Topology};
 use super::reclaim::FINALIZER;
 use crate::model::Node;
 use crate::plan::{Action, Announce, Create, Event, Patch, Plan};
