@@ -165,8 +165,7 @@ impl Error {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
         };
-        // Events of either group are the same objects, and those of the core group to upstream's rules.
-        let group = if resource.kind == "Event" { "" } else { resource.group };
+        let group = resource.error_group;
         let kind = if group.is_empty() {
             resource.kind.to_owned()
         } else {

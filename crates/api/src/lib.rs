@@ -38,7 +38,10 @@ pub use field::{FieldError, FieldProblem, Path};
 pub use meta::{LabelSelector, LabelSelectorRequirement, ObjectMeta, OwnerReference};
 pub use metadata::{validate_label_selector, validate_labels, validate_metadata, validate_metadata_update};
 pub use problems::{MAX_WHOLE, Problems};
-pub use resource::{ALL_VERBS, Column, Generation, PROXY_VERBS, Plain, Resource, Rules, Subresource, Verb};
+pub use resource::{
+    ALL_VERBS, Column, FieldPaths, Generation, IndexedField, PROXY_VERBS, Plain, Requester, Resource, Rules,
+    Subresource, Verb,
+};
 pub use schema::Value;
 pub use value::Fields;
 pub(crate) use value::{repeats, texts};

@@ -246,27 +246,15 @@ fn validate_finalizers(metadata: &Value, path: &Path) -> Vec<FieldError> {
     problems
 }
 
-/// Groups in which finalizers need no domain.
-const UNQUALIFIED_GROUPS: &[&str] = &[
-    "admissionregistration.k8s.io",
-    "apiextensions.k8s.io",
-    "apiregistration.k8s.io",
-    "coordination.k8s.io",
-    "node.k8s.io",
-    "policy",
-];
-
 /// Finalizers of built-in kinds have a domain, but for the few that came before that rule.
 fn validate_qualified_finalizers(resource: &Resource, metadata: &Value, path: &Path) -> Vec<FieldError> {
     if metadata.list("finalizers").is_empty() {
         return Vec::new();
     }
-    let is_built_in = crate::kinds::find(resource.group, resource.version, resource.plural).is_some();
-    let is_free = UNQUALIFIED_GROUPS.contains(&resource.group) || (resource.group, resource.kind) == ("", "Event");
+    let is_free = resource.custom || resource.allows_unqualified_finalizers;
     let standard = ["kubernetes", ORPHAN, FOREGROUND];
     let finalizers = metadata.list("finalizers").iter().filter_map(Value::as_str).enumerate();
-    let unqualified =
-        finalizers.filter(|(_, name)| is_built_in && !is_free && !name.contains('/') && !standard.contains(name));
+    let unqualified = finalizers.filter(|(_, name)| !is_free && !name.contains('/') && !standard.contains(name));
     let detail = "name is neither a standard finalizer name nor is it fully qualified";
     unqualified
         .map(|(index, name)| FieldError::invalid(&path.index(index), name, detail))

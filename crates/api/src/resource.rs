@@ -1,6 +1,15 @@
 //! A row of the table of served resources, and what its kind decides for itself.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use schema::ownership::Filter;
+
 use crate::{FieldError, Value};
+
+/// Fields of an object, each as the names on the way to it.
+pub type FieldPaths = &'static [&'static [&'static str]];
 
 /// One served resource. Built-in ones are statics in `kinds/`; custom ones are made from their definition with
 /// interned names.
@@ -21,7 +30,54 @@ pub struct Resource {
     pub storage: &'static str,
     /// The version in which objects are stored when it is not this one (`autoscaling/v1` keeps its objects as `v2`).
     pub storage_version: Option<(&'static str, &'static str)>,
+    /// Whether a definition made it; built-in resources are rows in `kinds/`.
+    pub custom: bool,
+    /// The text that every answer about a deprecated resource carries.
+    pub deprecation: Option<&'static str>,
+    /// Whether an update must name the revision that it was made from.
+    pub requires_revision: bool,
+    /// Whether a deletion is answered with the deleted object, where others answer with a Status.
+    pub returns_deleted: bool,
+    /// Whether dependents are left behind by a deletion that does not say what becomes of them, as it was before there
+    /// was garbage collection.
+    pub orphans_dependents: bool,
+    /// What is warned about when a deletion does not say what becomes of dependents.
+    pub deletion_warning: Option<&'static str>,
+    /// Whether the objects on their way out carry the grace period that they were given. Some kinds say themselves when
+    /// they are gone.
+    pub records_grace_period: bool,
+    /// How long objects are kept.
+    pub time_to_live: Option<Duration>,
+    /// Whether updates are worth a mark in traces. Heartbeats would push everything else out.
+    pub traces_updates: bool,
+    /// A field that watchers commonly select by, so that a change wakes only those whom it concerns.
+    pub indexed_field: Option<&'static IndexedField>,
+    /// Whether upstream converts the field selectors of this kind itself, which shows in how unknown ones are refused.
+    pub converts_field_labels: bool,
+    /// Whether finalizers need no domain in their names.
+    pub allows_unqualified_finalizers: bool,
+    /// The group under which messages name an invalid object.
+    pub error_group: &'static str,
+    /// What a write to the object resets and so cannot own, where there is a status subresource.
+    pub update_resets: FieldPaths,
+    /// What a write to the status resets and so cannot own.
+    pub status_resets: FieldPaths,
     pub rules: &'static dyn Rules,
+}
+
+/// A field by which watchers are told of changes.
+pub struct IndexedField {
+    pub path: &'static str,
+    /// Its value in an object as it is stored.
+    pub value: fn(&[u8]) -> Cow<'_, str>,
+}
+
+/// Who makes a request.
+pub struct Requester<'a> {
+    pub name: &'a str,
+    pub uid: &'a str,
+    pub groups: &'a [String],
+    pub extra: &'a BTreeMap<String, Vec<String>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -56,6 +112,12 @@ pub struct Subresource {
     /// The group, version and kind of its body where it differs from the resource's own (`scale`, `binding`, …).
     pub body: Option<(&'static str, &'static str, &'static str)>,
     pub verbs: &'static [Verb],
+    /// The parts of the object that a write may change, where the body is the object itself.
+    pub changes: Option<FieldPaths>,
+    /// The part of the object that a write can own.
+    pub owns: Filter,
+    /// Whether a write is a new wish of the user's, which moves the generation; a binding, for one, is not.
+    pub moves_generation: bool,
 }
 
 /// Which changes of an object move `metadata.generation`.
@@ -144,8 +206,32 @@ pub trait Rules: Send + Sync {
         self.warnings(new)
     }
 
+    /// Whether a change is warned about as a new object is: what has a generation is looked at when that moves.
+    fn warns_on_update(&self, new: &Value, old: &Value) -> bool {
+        match self.generation() {
+            Generation::Spec => new["spec"] != old["spec"],
+            _ => true,
+        }
+    }
+
+    /// Texts for `Warning` headers on a write to the status.
+    fn status_warnings(&self, _object: &Value) -> Vec<String> {
+        Vec::new()
+    }
+
     fn generation(&self) -> Generation {
         Generation::None
+    }
+
+    /// Writes into a new object who makes it, whatever it says itself.
+    fn fill_requester(&self, _object: &mut Value, _requester: &Requester<'_>) {}
+
+    /// Writes into conditions when they were written, on a write to the status or another subresource.
+    fn stamp_conditions(&self, _new: &mut Value, _old: &Value, _now: &str) {}
+
+    /// Whether items of a list with keys lack theirs, so that nobody can be said to own them.
+    fn lacks_list_keys(&self, _object: &Value) -> bool {
+        false
     }
 
     /// Whether a PUT to a name that does not exist creates the object.
@@ -187,6 +273,22 @@ pub trait Rules: Send + Sync {
     /// Adjusts an object whose deletion has just been asked for; finalizers added here keep it. `now` is for
     /// conditions.
     fn prepare_deletion(&self, _object: &mut Value, _now: &str) {}
+
+    /// Adjusts an object that stays until its grace period is over and its finalizers are gone.
+    fn prepare_termination(&self, _object: &mut Value) {}
+
+    /// What else than `metadata.finalizers` keeps an object whose deletion was asked for.
+    fn other_finalizers<'a>(&self, _object: &'a Value) -> &'a [Value] {
+        &[]
+    }
+
+    /// Whether an object that goes at once is shown as one whose grace period has just ended.
+    fn ends_grace_when_removed(&self) -> bool {
+        false
+    }
+
+    /// Adjusts metadata that is shown without its object.
+    fn adjust_partial_metadata(&self, _metadata: &mut Value) {}
 
     /// The columns after and including NAME; the default table is NAME and CREATED AT.
     fn columns(&self) -> &'static [Column] {
@@ -239,8 +341,13 @@ impl Verb {
 
 impl Subresource {
     pub const STATUS: Subresource = Subresource::new("status", &[Verb::Get, Verb::Patch, Verb::Update]);
-    pub const SCALE: Subresource =
-        Subresource::new("scale", &[Verb::Get, Verb::Patch, Verb::Update]).with_body("autoscaling", "v1", "Scale");
+    pub const SCALE: Subresource = Subresource::new("scale", &[Verb::Get, Verb::Patch, Verb::Update])
+        .with_body("autoscaling", "v1", "Scale")
+        .owning(Filter {
+            only: Some(&[&["spec", "replicas"]]),
+            without: &[],
+        })
+        .moving_generation();
 
     /// A subresource whose body is the resource's own kind.
     pub const fn new(name: &'static str, verbs: &'static [Verb]) -> Subresource {
@@ -248,7 +355,29 @@ impl Subresource {
             name,
             body: None,
             verbs,
+            changes: None,
+            owns: Filter {
+                only: None,
+                without: &[],
+            },
+            moves_generation: false,
         }
+    }
+
+    /// The body is the object itself, of which only these parts may change.
+    pub const fn changing(mut self, parts: FieldPaths) -> Subresource {
+        self.changes = Some(parts);
+        self
+    }
+
+    pub const fn owning(mut self, part: Filter) -> Subresource {
+        self.owns = part;
+        self
+    }
+
+    pub const fn moving_generation(mut self) -> Subresource {
+        self.moves_generation = true;
+        self
     }
 
     pub const fn with_body(mut self, group: &'static str, version: &'static str, kind: &'static str) -> Subresource {
@@ -279,6 +408,21 @@ impl Resource {
             subresources: &[],
             storage: plural,
             storage_version: None,
+            custom: false,
+            deprecation: None,
+            requires_revision: false,
+            returns_deleted: false,
+            orphans_dependents: false,
+            deletion_warning: None,
+            records_grace_period: true,
+            time_to_live: None,
+            traces_updates: true,
+            indexed_field: None,
+            converts_field_labels: false,
+            allows_unqualified_finalizers: false,
+            error_group: group,
+            update_resets: &[&["status"]],
+            status_resets: &[&["spec"]],
             rules: &Plain,
         }
     }
@@ -327,6 +471,81 @@ impl Resource {
 
     pub const fn not_stored(mut self) -> Resource {
         self.storage = "";
+        self
+    }
+
+    pub const fn made_by_definition(mut self) -> Resource {
+        self.custom = true;
+        self
+    }
+
+    pub const fn deprecated(mut self, text: &'static str) -> Resource {
+        self.deprecation = Some(text);
+        self
+    }
+
+    pub const fn requiring_revision(mut self) -> Resource {
+        self.requires_revision = true;
+        self
+    }
+
+    pub const fn returning_deleted(mut self) -> Resource {
+        self.returns_deleted = true;
+        self
+    }
+
+    pub const fn orphaning_dependents(mut self) -> Resource {
+        self.orphans_dependents = true;
+        self
+    }
+
+    pub const fn warning_on_deletion(mut self, text: &'static str) -> Resource {
+        self.deletion_warning = Some(text);
+        self
+    }
+
+    pub const fn without_grace_period(mut self) -> Resource {
+        self.records_grace_period = false;
+        self
+    }
+
+    pub const fn kept_for(mut self, time: Duration) -> Resource {
+        self.time_to_live = Some(time);
+        self
+    }
+
+    pub const fn without_update_traces(mut self) -> Resource {
+        self.traces_updates = false;
+        self
+    }
+
+    pub const fn indexed_by(mut self, field: &'static IndexedField) -> Resource {
+        self.indexed_field = Some(field);
+        self
+    }
+
+    pub const fn converting_field_labels(mut self) -> Resource {
+        self.converts_field_labels = true;
+        self
+    }
+
+    pub const fn with_unqualified_finalizers(mut self) -> Resource {
+        self.allows_unqualified_finalizers = true;
+        self
+    }
+
+    pub const fn reporting_errors_in(mut self, group: &'static str) -> Resource {
+        self.error_group = group;
+        self
+    }
+
+    pub const fn resetting_on_update(mut self, fields: FieldPaths) -> Resource {
+        self.update_resets = fields;
+        self
+    }
+
+    pub const fn resetting_on_status_update(mut self, fields: FieldPaths) -> Resource {
+        self.status_resets = fields;
         self
     }
 

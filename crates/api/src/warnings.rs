@@ -1,4 +1,4 @@
-//! What upstream warns about: not wrong enough to refuse, but hardly what the user meant.
+//! What upstream warns about in pods and their templates: not wrong enough to refuse, but hardly what the user meant.
 
 mod address;
 mod der;
@@ -7,35 +7,9 @@ pub mod key_pair;
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::{Fields, Path, Resource, Value};
+use crate::{Fields, Path, Value};
 
-/// Resources that should not be used any more, with the text that every answer about them carries.
-const DEPRECATED: &[(&str, &str, &str, &str)] = &[
-    (
-        "",
-        "v1",
-        "componentstatuses",
-        "v1 ComponentStatus is deprecated in v1.19+",
-    ),
-    (
-        "",
-        "v1",
-        "endpoints",
-        "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
-    ),
-];
-
-/// Where a kind holds the template of its pods.
-const TEMPLATES: &[(&str, &[&str])] = &[
-    ("CronJob", &["spec", "jobTemplate", "spec", "template"]),
-    ("DaemonSet", &["spec", "template"]),
-    ("Deployment", &["spec", "template"]),
-    ("Job", &["spec", "template"]),
-    ("PodTemplate", &["template"]),
-    ("ReplicaSet", &["spec", "template"]),
-    ("ReplicationController", &["spec", "template"]),
-    ("StatefulSet", &["spec", "template"]),
-];
+pub(crate) use address::{of_address, of_range};
 
 /// Volumes that do nothing any more.
 const OLD_VOLUMES: &[(&str, &str)] = &[
@@ -74,100 +48,6 @@ const OLD_LABELS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The text that belongs to every answer about a deprecated resource.
-pub fn of_resource(resource: &Resource) -> Option<&'static str> {
-    let row = DEPRECATED.iter().find(|(group, version, plural, _)| {
-        (*group, *version, *plural) == (resource.group, resource.version, resource.plural)
-    });
-    row.map(|(.., text)| *text)
-}
-
-/// What is odd about an object that is written.
-pub fn of_object(object: &Value) -> Vec<String> {
-    let kind = object.text("kind");
-    if kind == "Pod" {
-        return of_pod(&Path::default(), object);
-    }
-    if kind == "Service" {
-        return of_service(&object["spec"]);
-    }
-    if kind == "Node" {
-        return of_node(&object["spec"]);
-    }
-    if kind == "Endpoints" {
-        return of_endpoints(object);
-    }
-    if kind == "PersistentVolumeClaim" && object["metadata"]["annotations"].has(OLD_STORAGE_CLASS) {
-        let instead = "deprecated since v1.8; use \"storageClassName\" attribute instead";
-        return vec![format!("metadata.annotations[{OLD_STORAGE_CLASS}]: {instead}")];
-    }
-    if kind == "Ingress" && object["metadata"]["annotations"].has(OLD_INGRESS_CLASS) {
-        let instead = "please use 'spec.ingressClassName' instead";
-        return vec![format!("annotation {OLD_INGRESS_CLASS:?} is deprecated, {instead}")];
-    }
-    if kind == "EndpointSlice" && object.text("addressType") == "FQDN" {
-        return vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()];
-    }
-    if kind == "StatefulSet" && object["spec"].number("revisionHistoryLimit") < 0 {
-        let mut warnings = of_pod(&Path::new("spec").child("template"), &object["spec"]["template"]);
-        let text = "a negative value retains all historical revisions; a value >= 0 is recommended";
-        warnings.push(format!("spec.revisionHistoryLimit: {text}"));
-        return warnings;
-    }
-    let Some((_, path)) = TEMPLATES.iter().find(|(name, _)| *name == kind) else {
-        return Vec::new();
-    };
-    let (mut template, mut place) = (object, Path::default());
-    for step in *path {
-        template = &template[*step];
-        place = place.child(step);
-    }
-    of_pod(&place, template)
-}
-
-const OLD_INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
-const OLD_STORAGE_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
-
-/// What is odd about the status of an object that is written.
-pub fn of_status(object: &Value) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if object.text("kind") == "Pod" {
-        for (at, address) in object["status"].list("podIPs").iter().enumerate() {
-            let place = Path::new("status").child("podIPs").index(at).child("ip");
-            warnings.extend(address::of_address(address.text("ip"), &place));
-        }
-    }
-    warnings
-}
-
-fn of_endpoints(endpoints: &Value) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for (at, subset) in endpoints.list("subsets").iter().enumerate() {
-        for list in ["addresses", "notReadyAddresses"] {
-            for (index, address) in subset.list(list).iter().enumerate() {
-                let place = Path::new("subsets").index(at).child(list).index(index).child("ip");
-                warnings.extend(address::of_address(address.text("ip"), &place));
-            }
-        }
-    }
-    warnings
-}
-
-fn of_node(spec: &Value) -> Vec<String> {
-    let mut warnings = Vec::new();
-    for (at, range) in spec.list("podCIDRs").iter().enumerate() {
-        let place = Path::new("spec").child("podCIDRs").index(at);
-        warnings.extend(address::of_range(range.as_str().unwrap_or_default(), &place));
-    }
-    if !spec.text("externalID").is_empty() {
-        warnings.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
-    }
-    if spec.has("configSource") {
-        warnings.push("spec.configSource: the feature is no longer supported".to_owned());
-    }
-    warnings
-}
-
 /// Annotations of pods that mean nothing any more.
 const OLD_ANNOTATIONS: &[(&str, &str)] = &[
     (
@@ -202,36 +82,11 @@ fn of_annotations(annotations: &Value, path: &Path, warnings: &mut Vec<String>) 
 }
 
 /// What to say of the addresses of a list that are written in an unusual way.
-fn of_addresses(object: &Value, list: &str, path: &Path, warnings: &mut Vec<String>) {
+pub(crate) fn of_addresses(object: &Value, list: &str, path: &Path, warnings: &mut Vec<String>) {
     for (index, address) in object.list(list).iter().enumerate() {
         let place = path.child(list).index(index);
         warnings.extend(address::of_address(address.as_str().unwrap_or_default(), &place));
     }
-}
-
-fn of_service(spec: &Value) -> Vec<String> {
-    let mut warnings = Vec::new();
-    let path = Path::new("spec");
-    of_addresses(spec, "clusterIPs", &path, &mut warnings);
-    of_addresses(spec, "externalIPs", &path, &mut warnings);
-    let balancer = spec.text("loadBalancerIP");
-    warnings.extend(address::of_address(balancer, &path.child("loadBalancerIP")));
-    for (index, range) in spec.list("loadBalancerSourceRanges").iter().enumerate() {
-        let place = path.child("loadBalancerSourceRanges").index(index);
-        warnings.extend(address::of_range(range.as_str().unwrap_or_default(), &place));
-    }
-    if !spec.list("externalIPs").is_empty() {
-        let text = "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
-        warnings.push(match spec.text("type") {
-            "ExternalName" => "spec.externalIPs is ignored when spec.type is \"ExternalName\"".to_owned(),
-            _ => text.to_owned(),
-        });
-    }
-    if spec.text("trafficDistribution") == "PreferClose" {
-        let text = "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"";
-        warnings.push(text.to_owned());
-    }
-    warnings
 }
 
 /// Terms of affinity that name old labels, or no pods at all.
@@ -282,7 +137,18 @@ fn of_node_term(term: &Value, path: &Path, warnings: &mut Vec<String>) {
     }
 }
 
-fn of_pod(path: &Path, pod: &Value) -> Vec<String> {
+/// What is unusual about the template of a workload's pods, at a path of its object.
+pub(crate) fn of_template(object: &Value, path: &[&str]) -> Vec<String> {
+    let (mut template, mut place) = (object, Path::default());
+    for step in path {
+        template = &template[*step];
+        place = place.child(step);
+    }
+    of_pod(&place, template)
+}
+
+/// What is unusual about a pod, or about a template of one.
+pub(crate) fn of_pod(path: &Path, pod: &Value) -> Vec<String> {
     let (spec, place) = (&pod["spec"], path.child("spec"));
     let mut warnings = Vec::new();
     of_annotations(&pod["metadata"]["annotations"], path, &mut warnings);
@@ -448,7 +314,7 @@ mod tests {
 
     fn check(template: Value, expected: &[&str]) {
         let deployment = json!({ "kind": "Deployment", "spec": { "template": { "spec": template } } });
-        assert_eq!(of_object(&deployment), expected);
+        assert_eq!(of_template(&deployment, &["spec", "template"]), expected);
     }
 
     #[test]

@@ -164,9 +164,10 @@ impl Presenter {
             }
             Shape::PartialMetadata => return Err(self.not_a("PartialObjectMetadata", "is a list", "List")),
             Shape::PartialMetadataList => {
+                let partial = |item: &Value| table::partial_metadata(self.resource(), item);
                 let list = json!({
                     "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-                    "items": items.iter().map(table::partial_metadata).collect::<Vec<_>>(),
+                    "items": items.iter().map(partial).collect::<Vec<_>>(),
                 });
                 (list, schema::builtin().named("meta/v1.PartialObjectMetadataList"))
             }
@@ -208,7 +209,7 @@ impl Presenter {
                 (shaped, schema::builtin().named("meta/v1.Table"))
             }
             Shape::PartialMetadata | Shape::PartialMetadataList => (
-                table::partial_metadata(&value),
+                table::partial_metadata(self.resource(), &value),
                 schema::builtin().named("meta/v1.PartialObjectMetadata"),
             ),
         }

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use api::Value;
+use api::{Resource, Value};
 use serde_json::json;
 
 use registry::Served;
@@ -55,29 +55,12 @@ pub fn of<'a>(
 }
 
 /// An object without anything but its metadata.
-pub fn partial_metadata(object: &Value) -> Value {
+pub fn partial_metadata(resource: &Resource, object: &Value) -> Value {
     let mut partial = json!({
         "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"],
     });
-    if object["kind"] == "DaemonSet" && object["apiVersion"] == "apps/v1" {
-        drop_template_generation(&mut partial["metadata"]);
-    }
+    resource.rules.adjust_partial_metadata(&mut partial["metadata"]);
     partial
-}
-
-/// To upstream this is a field that only the versions of the API show as an annotation, and rows are made before that.
-fn drop_template_generation(metadata: &mut Value) {
-    let Some(metadata) = metadata.as_object_mut() else {
-        return;
-    };
-    let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
-    let empty = annotations.is_some_and(|annotations| {
-        annotations.remove("deprecated.daemonset.template.generation");
-        annotations.is_empty()
-    });
-    if empty {
-        metadata.remove("annotations");
-    }
 }
 
 fn built_in_columns(served: &Served) -> Vec<Value> {
@@ -102,7 +85,7 @@ fn row(served: &Served, object: &Value, include: IncludeObject, now: i64) -> Val
         IncludeObject::None => {}
         IncludeObject::Object => row["object"] = object.clone(),
         IncludeObject::Metadata => {
-            row["object"] = partial_metadata(object);
+            row["object"] = partial_metadata(served.resource, object);
         }
     }
     row

@@ -75,7 +75,7 @@ impl<'a> Call<'a> {
         };
         let custom = self.served.custom.as_ref();
         let deprecated = custom.and_then(|custom| custom.version().warning.clone());
-        match deprecated.or_else(|| api::warnings::of_resource(self.served.resource).map(str::to_owned)) {
+        match deprecated.or_else(|| self.served.resource.deprecation.map(str::to_owned)) {
             // Failures carry it as well.
             Some(deprecated) => {
                 self.server.metrics.deprecated(self.info);
@@ -240,12 +240,8 @@ impl<'a> Call<'a> {
 
     async fn delete(&self) -> Result<Response<Body>, Error> {
         let delete = self.delete_options()?;
-        if (self.served.resource.group, self.served.resource.kind) == ("batch", "Job") && !delete.has_policy() {
-            registry::remarks::current().warn(
-                "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove \
-                 them or set propagationPolicy=Orphan to suppress this warning",
-            );
-        }
+        let warning = self.served.resource.deletion_warning.filter(|_| !delete.has_policy());
+        warn(warning.into_iter().map(str::to_owned).collect());
         let mut options = options::write_options(self.user.clone(), &Query::default())?;
         options.dry_run = delete.is_dry_run();
         let (namespace, name) = (self.namespace, &self.info.name);
@@ -256,7 +252,7 @@ impl<'a> Call<'a> {
             .await?
         {
             Deleted::Pending(stored) => self.presenter()?.stored(StatusCode::OK, &stored.bytes, stored.revision),
-            Deleted::Gone(stored) if shows_deleted(self.served.resource) => {
+            Deleted::Gone(stored) if self.served.resource.returns_deleted => {
                 self.presenter()?.stored(StatusCode::OK, &stored.bytes, stored.revision)
             }
             Deleted::Gone(stored) => {
@@ -360,25 +356,6 @@ impl<'a> Call<'a> {
                 None => Form::BuiltIn(self.served.required_type()?),
             },
         })
-    }
-}
-
-/// Kinds whose deletion is answered with what was deleted; that of others with a Status.
-fn shows_deleted(resource: &api::Resource) -> bool {
-    match resource.group {
-        "" => matches!(
-            resource.kind,
-            "PersistentVolume"
-                | "PersistentVolumeClaim"
-                | "Pod"
-                | "PodTemplate"
-                | "ResourceQuota"
-                | "Service"
-                | "ServiceAccount"
-        ),
-        "storage.k8s.io" => resource.kind != "CSIStorageCapacity",
-        "resource.k8s.io" => true,
-        _ => false,
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{ALL_VERBS, ObjectMeta, Reason, Resource, Rules, Value};
+use api::{ObjectMeta, Reason, Resource, Value};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http_body_util::{BodyExt, StreamBody};
@@ -16,25 +16,7 @@ use tokio::sync::broadcast;
 
 use crate::{Body, Client, Transport, TransportError, WithMetadata, body_from_bytes};
 
-struct NoRules;
-
-impl Rules for NoRules {}
-
-pub static THINGS: Resource = Resource {
-    group: "test.karve",
-    version: "v1",
-    kind: "Thing",
-    plural: "things",
-    singular: "thing",
-    short_names: &[],
-    categories: &[],
-    namespaced: true,
-    verbs: ALL_VERBS,
-    subresources: &[],
-    storage: "things",
-    storage_version: None,
-    rules: &NoRules,
-};
+pub static THINGS: Resource = Resource::namespaced("test.karve", "v1", "Thing", "things", "thing");
 
 #[derive(Clone, Debug, Deserialize)]
 pub struct Thing {

@@ -2,10 +2,10 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
 use admission::{Attributes, Operation};
-use api::{Error, Reason, Resource, Value};
+use api::{Error, Reason, Requester, Resource, Value};
+use auth::User;
 use store::{Compare, Outcome, Transaction, Write};
 
 use crate::allocate::{Claims, Services};
@@ -16,9 +16,6 @@ use crate::options::{Scope, WriteOptions};
 use crate::registry::{MAX_CONFLICT_RETRIES, Registry};
 use crate::remarks::warn;
 use crate::served::{Served, Stored};
-
-/// How long events are kept, as upstream does by default.
-const EVENT_TTL: Duration = Duration::from_secs(3600);
 
 /// How often another name is tried when a generated one is taken.
 const MAX_NAME_RETRIES: usize = 8;
@@ -74,7 +71,7 @@ impl Registry {
         let revision = check_new_revision(&value, options.dry_run)?;
         metadata::fill_new(&mut value, resource, namespace)?;
         drop_status(&mut value, resource);
-        metadata::fill_requester(&mut value, resource, &options.user);
+        resource.rules.fill_requester(&mut value, &requester(&options.user));
         self.complete(served, &mut value)?;
         // Before admission: what plugins add is not the client's.
         managers::track(served, None, &mut value, Scope::Main, options);
@@ -104,7 +101,7 @@ impl Registry {
         }
         may()?;
         attributes.name.clone_from(&name);
-        warn(oddities(resource, &attributes.object, None));
+        warn(resource.rules.warnings(&attributes.object));
         self.admission.validate(&attributes, &self.lookup()).await?;
         let stored = self.commit_new(served, namespace, &name, attributes, options).await?;
         Ok(match revision {
@@ -154,7 +151,7 @@ impl Registry {
     ) -> Result<Stored, Error> {
         let mut turn = None;
         let key = self.key(served, namespace, name)?;
-        let ttl = (served.resource.storage == "events").then_some(EVENT_TTL);
+        let ttl = served.resource.time_to_live;
         for _ in 0..MAX_CONFLICT_RETRIES {
             let snapshot = self.store.snapshot();
             if snapshot.get(&key).is_some() {
@@ -227,14 +224,13 @@ fn check_new_revision(value: &Value, dry_run: bool) -> Result<u64, Error> {
     Ok(given)
 }
 
-/// What to warn about in an object that is written; `old` is what it was before.
-pub fn oddities(resource: &Resource, object: &Value, old: Option<&Value>) -> Vec<String> {
-    let mut warnings = match old {
-        Some(old) => resource.rules.warnings_on_update(object, old),
-        None => resource.rules.warnings(object),
-    };
-    warnings.extend(api::warnings::of_object(object));
-    warnings
+fn requester(user: &User) -> Requester<'_> {
+    Requester {
+        name: &user.name,
+        uid: &user.uid,
+        groups: &user.groups,
+        extra: &user.extra,
+    }
 }
 
 /// The name under which marks know an object.

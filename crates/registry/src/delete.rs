@@ -6,7 +6,6 @@ use std::sync::Arc;
 use admission::Operation;
 use api::{Error, Resource, Value};
 use serde::Deserialize;
-use serde_json::json;
 use store::{Compare, Outcome, Transaction, Write};
 
 use crate::create::mark_of;
@@ -87,7 +86,7 @@ impl DeleteOptions {
             (_, Some("Foreground")) => Some(FOREGROUND),
             (Some(false), _) | (_, Some("Background")) => None,
             _ if finalizers.iter().any(|name| name == ORPHAN || name == FOREGROUND) => return finalizers,
-            _ if orphans_by_default(resource) => Some(ORPHAN),
+            _ if resource.orphans_dependents => Some(ORPHAN),
             _ => return finalizers,
         };
         finalizers.retain(|finalizer| finalizer != ORPHAN && finalizer != FOREGROUND);
@@ -219,12 +218,12 @@ impl Registry {
     }
 }
 
-/// A pod that goes at once is shown as one whose time was up the moment it was asked to go.
+/// A pod that goes at once is shown as one whose grace period ended the moment it was deleted.
 fn last_state(served: &Served, current: &Value, removed: Deleted) -> Result<Deleted, Error> {
     let Deleted::Gone(mut stored) = removed else {
         return Ok(removed);
     };
-    if served.resource.kind == "Pod" && !metadata::is_deleting(current) {
+    if served.resource.rules.ends_grace_when_removed() && !metadata::is_deleting(current) {
         let mut shown = current.clone();
         shown["metadata"]["deletionTimestamp"] = deadline_after(0).into();
         shown["metadata"]["deletionGracePeriodSeconds"] = 0.into();
@@ -257,11 +256,8 @@ fn pending_state(served: &Served, current: &Value, delete: &DeleteOptions) -> Ne
         .unwrap_or(0)
         .max(0);
     let finalizers = delete.finalizers(served.resource, current);
-    let namespace_blocked = current["kind"] == "Namespace"
-        && current["spec"]["finalizers"]
-            .as_array()
-            .is_some_and(|finalizers| !finalizers.is_empty());
-    if grace == 0 && finalizers.is_empty() && !namespace_blocked {
+    let rules = served.resource.rules;
+    if grace == 0 && finalizers.is_empty() && rules.other_finalizers(current).is_empty() {
         return Next::Remove;
     }
     let mut waiting = current.clone();
@@ -273,12 +269,12 @@ fn pending_state(served: &Served, current: &Value, delete: &DeleteOptions) -> Ne
     }
     let deadline = deadline_after(grace);
     waiting["metadata"]["deletionTimestamp"] = deadline.into();
-    if !has_no_grace(served.resource) {
+    if served.resource.records_grace_period {
         waiting["metadata"]["deletionGracePeriodSeconds"] = grace.into();
     }
     if let Some(generation) = current["metadata"]["generation"].as_i64()
         && !metadata::is_deleting(current)
-        && !has_no_grace(served.resource)
+        && served.resource.records_grace_period
     {
         waiting["metadata"]["generation"] = (generation + 1).into();
     }
@@ -290,23 +286,8 @@ fn pending_state(served: &Served, current: &Value, delete: &DeleteOptions) -> Ne
             .as_object_mut()
             .and_then(|m| m.insert("finalizers".to_owned(), finalizers.into())),
     };
-    if current["kind"] == "Namespace" {
-        waiting["status"] = json!({ "phase": "Terminating" });
-    }
+    rules.prepare_termination(&mut waiting);
     Next::Wait(Box::new(waiting))
-}
-
-/// Kinds from before there was garbage collection leave their pods behind when nobody says otherwise.
-pub fn orphans_by_default(resource: &Resource) -> bool {
-    matches!(
-        (resource.group, resource.kind),
-        ("", "ReplicationController") | ("batch", "Job")
-    )
-}
-
-/// Kinds that say of themselves when they are gone, without a time that they were given.
-fn has_no_grace(resource: &Resource) -> bool {
-    matches!(resource.kind, "Namespace" | "CustomResourceDefinition")
 }
 
 fn deadline_after(grace_seconds: i64) -> String {

@@ -53,7 +53,6 @@ pub use options::{FieldValidation, Scope, Tracking, WriteOptions};
 pub use registry::{ObjectCount, Registry};
 pub use seed::Seed;
 pub use served::{Served, Stored};
-pub use update::is_part;
 pub use watcher::{WatchEvent, WatchRequest, Watcher};
 
 /// The root of all keys, as upstream lays them out.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use api::selector::{Requirement, Selector};
-use api::{Error, Reason, Resource, Value};
+use api::{Error, Reason, Value};
 use base64::Engine;
 use base64::alphabet::URL_SAFE;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD, URL_SAFE_NO_PAD};
@@ -228,7 +228,7 @@ fn expired_page(registry: &Registry, continuation: &Continuation) -> Error {
 pub fn check_fields(served: &Served, fields: &Selector) -> Result<(), Error> {
     for path in fields.requirements.iter().map(Requirement::key) {
         if served.field(&Value::Null, path).is_none() {
-            let message = match has_own_fields(served.resource) {
+            let message = match served.resource.converts_field_labels {
                 true => format!("field label not supported: {path}"),
                 false => {
                     format!("{path:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\"")
@@ -238,27 +238,6 @@ pub fn check_fields(served: &Served, fields: &Selector) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-/// Whether a kind can be selected by more than every kind can.
-fn has_own_fields(resource: &Resource) -> bool {
-    let kinds: &[&str] = match resource.group {
-        "" => &[
-            "Event",
-            "Namespace",
-            "Node",
-            "Pod",
-            "ReplicationController",
-            "Secret",
-            "Service",
-        ],
-        "apps" => &["ReplicaSet"],
-        "batch" => &["Job"],
-        "certificates.k8s.io" => &["CertificateSigningRequest"],
-        "events.k8s.io" => &["Event"],
-        _ => &[],
-    };
-    kinds.contains(&resource.kind) || api::kinds::find_kind(resource.group, resource.version, resource.kind).is_none()
 }
 
 /// The keys a request covers: one object when it is named, else its namespace or all of them.

@@ -9,69 +9,14 @@ use crate::served::Served;
 /// Causes of a refused apply.
 const MANAGER_CONFLICT: &str = "FieldManagerConflict";
 
-/// What a write through an endpoint resets, and so cannot own. The main endpoint resets the status, that of the status
-/// the spec; the rows say where a kind differs.
-const STATUS_RESETS: &[(&str, &[&[&str]])] = &[
-    ("APIService", &[&["spec"], &["metadata"]]),
-    ("CertificateSigningRequest", &[&["spec"], &["status", "conditions"]]),
-    ("Deployment", &[&["spec"], &["metadata", "labels"]]),
-    ("FlowSchema", &[&["spec"], &["metadata"]]),
-    (
-        "Pod",
-        &[
-            &["spec"],
-            &["metadata", "deletionTimestamp"],
-            &["metadata", "ownerReferences"],
-        ],
-    ),
-    ("PriorityLevelConfiguration", &[&["spec"], &["metadata"]]),
-    ("ResourceClaim", &[&["spec"], &["metadata"]]),
-    ("ServiceCIDR", &[&["spec"], &["metadata"]]),
-    ("ValidatingAdmissionPolicy", &[&["spec"], &["metadata"]]),
-    ("VolumeAttachment", &[&["spec"], &["metadata"]]),
-];
-
-/// Subresources that let only a part of the object through.
-const PART_FILTERS: &[(&str, Filter)] = &[
-    (
-        "approval",
-        Filter {
-            only: None,
-            without: &[&["spec"], &["status", "certificate"]],
-        },
-    ),
-    (
-        "finalize",
-        Filter {
-            only: None,
-            without: &[&["status"]],
-        },
-    ),
-    (
-        "scale",
-        Filter {
-            only: Some(&[&["spec", "replicas"]]),
-            without: &[],
-        },
-    ),
-];
-
+/// What a write through an endpoint cannot own, because the endpoint resets it.
 fn filter(served: &Served, scope: Scope) -> Filter {
-    let kind = served.resource.kind;
-    let without: &'static [&'static [&'static str]] = match scope {
-        Scope::Main if kind == "CertificateSigningRequest" => &[&["spec"], &["status"]],
-        Scope::Main if served.resource.has_status() => &[&["status"]],
+    let resource = served.resource;
+    let without = match scope {
+        Scope::Main if resource.has_status() => resource.update_resets,
         Scope::Main => &[],
-        Scope::Status => match STATUS_RESETS.iter().find(|(name, _)| *name == kind) {
-            Some((_, resets)) if served.object_type().is_some() => resets,
-            // The status of a custom resource leaves its metadata alone too.
-            _ if served.object_type().is_none() => &[&["spec"], &["metadata"]],
-            _ => &[&["spec"]],
-        },
-        Scope::Subresource(name) => {
-            let row = PART_FILTERS.iter().find(|(part, _)| *part == name);
-            return row.map(|(_, filter)| *filter).unwrap_or_default();
-        }
+        Scope::Status => resource.status_resets,
+        Scope::Subresource(name) => return resource.subresource(name).map(|found| found.owns).unwrap_or_default(),
     };
     Filter { only: None, without }
 }
@@ -86,7 +31,7 @@ pub fn status_may_change(served: &Served, field: &str) -> bool {
 pub fn track(served: &Served, live: Option<&Value>, new: &mut Value, scope: Scope, options: &WriteOptions) {
     match &options.tracking {
         // Items that have no key cannot be told apart: upstream then gives up on the whole object.
-        Tracking::By(_) if lacks_keys(served, new) => keep_managers(None, new),
+        Tracking::By(_) if served.resource.rules.lacks_list_keys(new) => keep_managers(None, new),
         Tracking::By(manager) => ownership::track(served, live, new, &writer(served, scope, manager)),
         Tracking::Done => {}
         Tracking::Off => keep_managers(live, new),
@@ -103,15 +48,6 @@ fn keep_managers(live: Option<&Value>, new: &mut Value) {
         Value::Null => drop(new["metadata"].as_object_mut().map(|meta| meta.remove("managedFields"))),
         entries => new["metadata"]["managedFields"] = entries.clone(),
     }
-}
-
-/// The one list with keys whose items may be without: the secrets of a service account.
-fn lacks_keys(served: &Served, new: &Value) -> bool {
-    let nameless = |secret: &Value| secret["name"].as_str().is_none_or(str::is_empty);
-    served.resource.kind == "ServiceAccount"
-        && new["secrets"]
-            .as_array()
-            .is_some_and(|secrets| secrets.iter().any(nameless))
 }
 
 /// The object after `config` was applied to it.

@@ -1,9 +1,6 @@
 //! Metadata that only the server sets.
 
-use std::collections::HashMap;
-
 use api::{Error, Fields, Resource, Value};
-use auth::User;
 use serde_json::json;
 
 /// Upstream's alphabet for generated names: no vowels, no look-alikes.
@@ -38,47 +35,6 @@ pub fn fill_new(value: &mut Value, resource: &Resource, namespace: &str) -> Resu
         api::Generation::None | api::Generation::Changes => None,
     };
     Ok(())
-}
-
-/// Writes into a request for a certificate who makes it, whatever it says itself.
-pub fn fill_requester(value: &mut Value, resource: &Resource, user: &User) {
-    if (resource.group, resource.plural) != ("certificates.k8s.io", "certificatesigningrequests") {
-        return;
-    }
-    let spec = value.ensure("spec");
-    for field in ["username", "uid", "groups", "extra"] {
-        spec.remove(field);
-    }
-    spec.set("username", user.name.as_str());
-    if !user.uid.is_empty() {
-        spec.set("uid", user.uid.as_str());
-    }
-    if !user.groups.is_empty() {
-        spec.set("groups", json!(user.groups));
-    }
-    if !user.extra.is_empty() {
-        spec.set("extra", json!(user.extra));
-    }
-}
-
-/// The conditions of a request for a certificate say when they were written, and when they became what they are.
-pub fn stamp_conditions(new: &mut Value, old: &Value, resource: &Resource) {
-    if resource.kind != "CertificateSigningRequest" {
-        return;
-    }
-    let now = schema::time::format(schema::time::now());
-    let conditions = old["status"].list("conditions").iter().rev();
-    let before: HashMap<&Value, &Value> = conditions.map(|known| (&known["type"], known)).collect();
-    let Some(status) = new.child_mut("status") else { return };
-    for condition in status.list_mut("conditions") {
-        let known = before.get(&condition["type"]);
-        condition.fill_absent("lastUpdateTime", now.as_str());
-        if condition["lastTransitionTime"].is_null() {
-            let same = known.filter(|known| known["status"] == condition["status"]);
-            let since = same.map_or_else(|| now.as_str().into(), |known| known["lastTransitionTime"].clone());
-            condition.set("lastTransitionTime", since);
-        }
-    }
 }
 
 /// Gives an object that has only a `generateName` a name of its own.
@@ -200,13 +156,8 @@ pub fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 }
 
 /// What keeps an object from being removed once its deletion was asked for.
-pub fn finalizers(value: &Value) -> usize {
-    let count = |list: &Value| list.as_array().map_or(0, Vec::len);
-    let mut found = count(&value["metadata"]["finalizers"]);
-    if value["kind"] == "Namespace" {
-        found += count(&value["spec"]["finalizers"]);
-    }
-    found
+pub fn finalizers(resource: &Resource, value: &Value) -> usize {
+    value["metadata"].list("finalizers").len() + resource.rules.other_finalizers(value).len()
 }
 
 pub fn is_deleting(value: &Value) -> bool {

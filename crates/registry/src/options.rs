@@ -47,14 +47,6 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Whether a write through this scope is a new wish of the user's; a binding, for one, is not.
-    pub fn moves_generation(self) -> bool {
-        matches!(
-            self,
-            Scope::Main | Scope::Subresource("ephemeralcontainers" | "resize" | "scale")
-        )
-    }
-
     pub fn subresource(self) -> &'static str {
         match self {
             Scope::Main => "",

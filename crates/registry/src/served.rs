@@ -12,7 +12,7 @@ use store::{Entry, Revision};
 use crate::codec::STORED_AS_JSON;
 use crate::custom::Custom;
 use crate::metrics::{StoreFigures, StoreMetrics};
-use crate::watch::{Follower, Hub, IndexedField, Ring, Topic};
+use crate::watch::{Follower, Hub, Ring, Topic};
 
 /// Group, version and plural name.
 pub(crate) type Address<'a> = (&'a str, &'a str, &'a str);
@@ -49,7 +49,7 @@ impl Served {
             Some((group, version)) => format!("{group}/{version}"),
         };
         Served {
-            ring: hub.ring(&prefix, IndexedField::of_storage(resource.storage)),
+            ring: hub.ring(&prefix, resource.indexed_field),
             prefix,
             figures: metrics.of(resource),
             custom: None,

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use admission::{Companion, Operation};
-use api::{Error, FieldError, Reason, Value};
+use api::{Error, FieldError, Reason, Resource, Value};
 use bytes::Bytes;
 use store::{Compare, Outcome, Transaction, Write};
 
 use crate::allocate::Claims;
-use crate::create::{mark_of, oddities};
+use crate::create::mark_of;
 use crate::errors::store_error;
 use crate::managers;
 use crate::metadata::{self, text};
@@ -100,19 +100,14 @@ impl Registry {
         // After admission, which sees what the client sent: no plugin and no webhook changes what the endpoint does not.
         prepare(served, scope, &mut attributes.object, &attributes.old_object);
         self.complete(served, &mut attributes.object)?;
-        if scope.moves_generation() {
+        if moves_generation(resource, scope) {
             metadata::bump_generation(&mut attributes.object, &attributes.old_object, resource);
         }
         if scope == Scope::Main {
             self.services.check(resource, &attributes.object)?;
         }
         validate(served, scope, name, &attributes.object, &attributes.old_object)?;
-        if scope == Scope::Main && is_odd_again(resource, &attributes.object, &attributes.old_object) {
-            warn(oddities(resource, &attributes.object, Some(&attributes.old_object)));
-        }
-        if scope == Scope::Status {
-            warn(api::warnings::of_status(&attributes.object));
-        }
+        warn(warnings(resource, scope, &attributes.object, &attributes.old_object));
         if !options.admitted {
             self.admission.validate(&attributes, &self.lookup()).await?;
         }
@@ -151,7 +146,7 @@ impl Registry {
             .services
             .claim(served.resource, &mut new, Some(old), &*snapshot, dry_run)?;
         let uid = text(&new, "uid").to_owned();
-        let gone = is_ready_to_go(&new);
+        let gone = is_ready_to_go(served.resource, &new);
         let mut released = Claims::default();
         if gone {
             released = self.services.release(served.resource, &new, &*snapshot);
@@ -194,8 +189,7 @@ impl Registry {
         let committed = operation.time(self.store.commit(transaction)).await;
         match committed.map_err(store_error)? {
             Outcome::Committed { revision } => {
-                // Heartbeats would push everything else out of the ring.
-                if !matches!(served.resource.storage, "leases" | "events") {
+                if served.resource.traces_updates {
                     trace::mark("apiserver/updated", mark_of(served, namespace, name), uid);
                 }
                 Ok(Turn::Done(Stored { bytes, revision }))
@@ -216,7 +210,7 @@ fn prepare(served: &Served, scope: Scope, new: &mut Value, old: &Value) {
         Scope::Subresource(name) => rules.prepare_subresource_update(name, new, old),
     }
     if scope != Scope::Main {
-        metadata::stamp_conditions(new, old, served.resource);
+        rules.stamp_conditions(new, old, &schema::time::format(schema::time::now()));
     }
 }
 
@@ -238,7 +232,7 @@ fn check_preconditions(served: &Served, key: &str, new: &Value, old: &Value) -> 
         return Err(Error::new(Reason::Unknown, message));
     }
     let any = revision.is_empty() || revision == "0";
-    if any && is_conditional(served) {
+    if any && served.resource.requires_revision {
         let path = api::Path::new("metadata").child("resourceVersion");
         let problem = FieldError::invalid(&path, 0, "must be specified for an update");
         let mut error = Error::invalid(served.resource, name, vec![problem]);
@@ -254,45 +248,23 @@ fn check_preconditions(served: &Served, key: &str, new: &Value, old: &Value) -> 
     Ok(())
 }
 
-/// Whether an update must name the revision that it was made from.
-fn is_conditional(served: &Served) -> bool {
-    const GROUPS: &[&str] = &[
-        "admissionregistration.k8s.io",
-        "apiextensions.k8s.io",
-        "apiregistration.k8s.io",
-        "coordination.k8s.io",
-        "node.k8s.io",
-        "policy",
-    ];
-    const STORAGE: &[&str] = &["CSIDriver", "CSINode", "CSIStorageCapacity", "VolumeAttachment"];
-    let resource = served.resource;
-    served.custom.is_some() || GROUPS.contains(&resource.group) || STORAGE.contains(&resource.kind)
-}
-
-/// Whether a change is warned about as a new object is. People hardly ever write pods that exist, and what has a
-/// generation is looked at when that moves.
-fn is_odd_again(resource: &api::Resource, new: &Value, old: &Value) -> bool {
-    match resource.rules.generation() {
-        _ if resource.kind == "Pod" => false,
-        api::Generation::Spec => new["spec"] != old["spec"],
-        _ => true,
+/// What the client is warned about. People are not told again of what they did not change.
+fn warnings(resource: &Resource, scope: Scope, new: &Value, old: &Value) -> Vec<String> {
+    let rules = resource.rules;
+    match scope {
+        Scope::Main if rules.warns_on_update(new, old) => rules.warnings_on_update(new, old),
+        Scope::Status => rules.status_warnings(new),
+        Scope::Main | Scope::Subresource(_) => Vec::new(),
     }
 }
 
-/// Subresources whose body is the parent itself, with the parts of it that they may change.
-const PARTS: &[(&str, &[&[&str]])] = &[
-    (
-        "approval",
-        &[&["status"], &["metadata", "annotations"], &["metadata", "labels"]],
-    ),
-    ("ephemeralcontainers", &[&["spec", "ephemeralContainers"]]),
-    ("finalize", &[&["spec", "finalizers"]]),
-    ("resize", &[&["spec"]]),
-];
-
-/// Whether a subresource is a view of the whole object.
-pub fn is_part(subresource: &str) -> bool {
-    PARTS.iter().any(|(part, _)| *part == subresource)
+/// Whether a write is a new wish of the user's; a binding, for one, is not.
+fn moves_generation(resource: &Resource, scope: Scope) -> bool {
+    match scope {
+        Scope::Main => true,
+        Scope::Status => false,
+        Scope::Subresource(name) => resource.subresource(name).is_some_and(|found| found.moves_generation),
+    }
 }
 
 /// Leaves everything as it is but some parts, and who owns what.
@@ -325,7 +297,7 @@ fn replace(target: &mut Value, source: &Value, path: &[&str]) {
 /// A write to the object leaves its status alone, and the reverse.
 fn carry_over_parts(served: &Served, scope: Scope, new: &mut Value, old: &Value) {
     if let Scope::Subresource(name) = scope {
-        if let Some((_, parts)) = PARTS.iter().find(|(part, _)| *part == name) {
+        if let Some(parts) = served.resource.subresource(name).and_then(|found| found.changes) {
             keep_but(new, old, parts);
         }
         return;
@@ -401,8 +373,8 @@ fn validate(served: &Served, scope: Scope, name: &str, new: &Value, old: &Value)
 }
 
 /// The last finalizer of an object whose deletion was asked for is gone.
-fn is_ready_to_go(new: &Value) -> bool {
+fn is_ready_to_go(resource: &Resource, new: &Value) -> bool {
     metadata::is_deleting(new)
-        && metadata::finalizers(new) == 0
+        && metadata::finalizers(resource, new) == 0
         && new["metadata"]["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0
 }

@@ -160,6 +160,8 @@ pub fn kinds(data: &[u8]) {
     rules.prepare_status_update(&mut new, &old);
     rules.deletion_grace_seconds(&new, Some(5));
     rules.prepare_deletion(&mut new, "2026-01-01T00:00:00Z");
+    rules.prepare_termination(&mut new);
+    rules.stamp_conditions(&mut new, &old, "2026-01-01T00:00:00Z");
 }
 
 /// An object that was created, whether or not it would be refused.
@@ -180,7 +182,9 @@ fn created(data: &[u8]) -> Option<(&'static api::Resource, Value)> {
     problems.extend(rules.validate_create(&value));
     api::Error::invalid(resource, "fuzzed", problems).to_status();
     rules.warnings(&value);
-    api::warnings::of_object(&value);
+    rules.status_warnings(&value);
+    rules.lacks_list_keys(&value);
+    rules.other_finalizers(&value);
     assert_eq!(
         rules.cells(&value, NOW).len(),
         rules.columns().len(),

@@ -15,6 +15,9 @@ pub static API_SERVICE: Resource = Resource::cluster(
 .in_categories(&["api-extensions"])
 .stored_at("apiregistration.k8s.io/apiservices")
 .with_subresources(&[Subresource::STATUS])
+.requiring_revision()
+.with_unqualified_finalizers()
+.resetting_on_status_update(&[&["spec"], &["metadata"]])
 .with_rules(&ApiServiceRules);
 
 struct ApiServiceRules;

@@ -1,10 +1,15 @@
 //! CertificateSigningRequest: a wish for a certificate, approved by one and signed by another.
 
+use std::collections::HashMap;
+
 use crate::names::{dns1123_label, dns1123_subdomain, path_segment};
 use crate::print::{self, AGE, NAME, or_none};
-use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value, Verb, repeats};
+use crate::{
+    Column, FieldError, Fields, Path, Problems, Requester, Resource, Rules, Subresource, Value, Verb, repeats,
+};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use schema::ownership::Filter;
 use serde_json::json;
 
 pub static CERTIFICATE_SIGNING_REQUEST: Resource = Resource::cluster(
@@ -16,15 +21,23 @@ pub static CERTIFICATE_SIGNING_REQUEST: Resource = Resource::cluster(
 )
 .short(&["csr"])
 .with_subresources(&[
-    Subresource::new("approval", &[Verb::Get, Verb::Patch, Verb::Update]),
+    Subresource::new("approval", &[Verb::Get, Verb::Patch, Verb::Update])
+        .changing(&[&["status"], &["metadata", "annotations"], &["metadata", "labels"]])
+        .owning(Filter {
+            only: None,
+            without: &[&["spec"], &["status", "certificate"]],
+        }),
     Subresource::STATUS,
 ])
+.converting_field_labels()
+.resetting_on_update(&[&["spec"], &["status"]])
+.resetting_on_status_update(&[&["spec"], &["status", "conditions"]])
 .with_rules(&CertificateSigningRequestRules);
 
 struct CertificateSigningRequestRules;
 
 impl Rules for CertificateSigningRequestRules {
-    /// Who asks is for the server to say: the registry fills in the user of the request.
+    /// Who asks is for the server to say; see `fill_requester`.
     fn prepare_create(&self, request: &mut Value) {
         request.set("status", json!({}));
     }
@@ -111,6 +124,39 @@ impl Rules for CertificateSigningRequestRules {
             or_none(duration),
             state(&request["status"]).into(),
         ]
+    }
+
+    fn fill_requester(&self, request: &mut Value, requester: &Requester<'_>) {
+        let spec = request.ensure("spec");
+        for field in ["username", "uid", "groups", "extra"] {
+            spec.remove(field);
+        }
+        spec.set("username", requester.name);
+        if !requester.uid.is_empty() {
+            spec.set("uid", requester.uid);
+        }
+        if !requester.groups.is_empty() {
+            spec.set("groups", json!(requester.groups));
+        }
+        if !requester.extra.is_empty() {
+            spec.set("extra", json!(requester.extra));
+        }
+    }
+
+    /// Conditions say when they were written, and when they became what they are.
+    fn stamp_conditions(&self, new: &mut Value, old: &Value, now: &str) {
+        let conditions = old["status"].list("conditions").iter().rev();
+        let before: HashMap<&Value, &Value> = conditions.map(|known| (&known["type"], known)).collect();
+        let Some(status) = new.child_mut("status") else { return };
+        for condition in status.list_mut("conditions") {
+            let known = before.get(&condition["type"]);
+            condition.fill_absent("lastUpdateTime", now);
+            if condition["lastTransitionTime"].is_null() {
+                let same = known.filter(|known| known["status"] == condition["status"]);
+                let since = same.map_or_else(|| now.into(), |known| known["lastTransitionTime"].clone());
+                condition.set("lastTransitionTime", since);
+            }
+        }
     }
 }
 

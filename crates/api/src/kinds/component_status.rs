@@ -8,6 +8,7 @@ pub static COMPONENT_STATUS: Resource =
         .short(&["cs"])
         .with_verbs(&[Verb::Get, Verb::List])
         .not_stored()
+        .deprecated("v1 ComponentStatus is deprecated in v1.19+")
         .with_rules(&ComponentStatusRules);
 
 struct ComponentStatusRules;

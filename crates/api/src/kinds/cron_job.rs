@@ -5,6 +5,7 @@ use super::job::validate_job_spec;
 use crate::cron::{Schedule, TimeZone};
 use crate::pod_spec::drop_disabled_in;
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR, or_none};
+use crate::warnings;
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
 
@@ -108,6 +109,10 @@ impl Rules for CronJobRules {
             images,
             print::selector(&template["selector"]),
         ]
+    }
+
+    fn warnings(&self, job: &Value) -> Vec<String> {
+        warnings::of_template(job, &["spec", "jobTemplate", "spec", "template"])
     }
 }
 

@@ -4,8 +4,10 @@ use crate::print::{self, AGE, NAME, or_none};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Value, repeats};
 use serde_json::json;
 
-pub static CSI_DRIVER: Resource =
-    Resource::cluster("storage.k8s.io", "v1", "CSIDriver", "csidrivers", "csidriver").with_rules(&CsiDriverRules);
+pub static CSI_DRIVER: Resource = Resource::cluster("storage.k8s.io", "v1", "CSIDriver", "csidrivers", "csidriver")
+    .requiring_revision()
+    .returning_deleted()
+    .with_rules(&CsiDriverRules);
 
 struct CsiDriverRules;
 

@@ -6,8 +6,10 @@ use crate::names::{dns1123_subdomain, label_key};
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value, repeats};
 
-pub static CSI_NODE: Resource =
-    Resource::cluster("storage.k8s.io", "v1", "CSINode", "csinodes", "csinode").with_rules(&CsiNodeRules);
+pub static CSI_NODE: Resource = Resource::cluster("storage.k8s.io", "v1", "CSINode", "csinodes", "csinode")
+    .requiring_revision()
+    .returning_deleted()
+    .with_rules(&CsiNodeRules);
 
 struct CsiNodeRules;
 

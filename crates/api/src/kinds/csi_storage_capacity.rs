@@ -12,6 +12,7 @@ pub static CSI_STORAGE_CAPACITY: Resource = Resource::namespaced(
     "csistoragecapacities",
     "csistoragecapacity",
 )
+.requiring_revision()
 .with_rules(&CsiStorageCapacityRules);
 
 struct CsiStorageCapacityRules;

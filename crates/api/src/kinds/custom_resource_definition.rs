@@ -22,6 +22,9 @@ pub static CUSTOM_RESOURCE_DEFINITION: Resource = Resource::cluster(
 .in_categories(&["api-extensions"])
 .stored_at("apiextensions.k8s.io/customresourcedefinitions")
 .with_subresources(&[Subresource::STATUS])
+.requiring_revision()
+.with_unqualified_finalizers()
+.without_grace_period()
 .with_rules(&CustomResourceDefinitionRules);
 
 struct CustomResourceDefinitionRules;

@@ -2,6 +2,7 @@
 
 use crate::pod_spec::{default_template, drop_disabled_in};
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR};
+use crate::warnings;
 use crate::workload::{amount, validate_counts, validate_running, validate_selector_stays, validate_share};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
 
@@ -113,6 +114,26 @@ impl Rules for DaemonSetRules {
             images,
             print::selector(&spec["selector"]),
         ]
+    }
+
+    fn warnings(&self, set: &Value) -> Vec<String> {
+        warnings::of_template(set, &["spec", "template"])
+    }
+
+    /// To upstream this is a field that only the versions of the API show as an annotation, and rows are made before
+    /// that.
+    fn adjust_partial_metadata(&self, metadata: &mut Value) {
+        let Some(metadata) = metadata.as_object_mut() else {
+            return;
+        };
+        let annotations = metadata.get_mut("annotations").and_then(Value::as_object_mut);
+        let empty = annotations.is_some_and(|annotations| {
+            annotations.remove("deprecated.daemonset.template.generation");
+            annotations.is_empty()
+        });
+        if empty {
+            metadata.remove("annotations");
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::pod_spec::{default_template, drop_disabled_in};
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR};
+use crate::warnings;
 use crate::workload::{
     amount, validate_amount, validate_available, validate_counts, validate_parts, validate_running,
     validate_selector_stays, validate_share,
@@ -13,6 +14,7 @@ pub static DEPLOYMENT: Resource = Resource::namespaced("apps", "v1", "Deployment
     .short(&["deploy"])
     .in_categories(&["all"])
     .with_subresources(&[Subresource::SCALE, Subresource::STATUS])
+    .resetting_on_status_update(&[&["spec"], &["metadata", "labels"]])
     .with_rules(&DeploymentRules);
 
 struct DeploymentRules;
@@ -109,6 +111,10 @@ impl Rules for DeploymentRules {
             images,
             print::selector(&spec["selector"]),
         ]
+    }
+
+    fn warnings(&self, deployment: &Value) -> Vec<String> {
+        warnings::of_template(deployment, &["spec", "template"])
     }
 }
 

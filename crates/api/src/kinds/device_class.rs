@@ -7,6 +7,7 @@ use crate::{Column, FieldError, Generation, Path, Problems, Resource, Rules, Val
 
 pub static DEVICE_CLASS: Resource =
     Resource::cluster("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", "deviceclass")
+        .returning_deleted()
         .with_rules(&DeviceClassRules);
 
 struct DeviceClassRules;

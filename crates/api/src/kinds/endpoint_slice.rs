@@ -81,6 +81,13 @@ impl Rules for EndpointSliceRules {
             print::age(slice, now),
         ]
     }
+
+    fn warnings(&self, slice: &Value) -> Vec<String> {
+        match slice.text("addressType") {
+            "FQDN" => vec!["spec.addressType: FQDN endpoints are deprecated".to_owned()],
+            _ => Vec::new(),
+        }
+    }
 }
 
 fn port(port: &Value) -> String {

@@ -2,11 +2,13 @@
 
 use crate::names::{dns1123_label, dns1123_subdomain, endpoint_address, is_address, label_key, port_number};
 use crate::print::{self, AGE, NAME};
+use crate::warnings;
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
 pub static ENDPOINTS: Resource = Resource::namespaced("", "v1", "Endpoints", "endpoints", "endpoints")
     .short(&["ep"])
     .stored_at("services/endpoints")
+    .deprecated("v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice")
     .with_rules(&EndpointsRules);
 
 struct EndpointsRules;
@@ -44,6 +46,19 @@ impl Rules for EndpointsRules {
             addresses
         };
         vec![print::name(endpoints), shown.into(), print::age(endpoints, now)]
+    }
+
+    fn warnings(&self, endpoints: &Value) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (at, subset) in endpoints.list("subsets").iter().enumerate() {
+            for list in ["addresses", "notReadyAddresses"] {
+                for (index, address) in subset.list(list).iter().enumerate() {
+                    let place = Path::new("subsets").index(at).child(list).index(index).child("ip");
+                    warnings.extend(warnings::of_address(address.text("ip"), &place));
+                }
+            }
+        }
+        warnings
     }
 }
 

@@ -1,17 +1,31 @@
 //! Event: something that happened to an object, under its two names.
 
+use std::time::Duration;
+
 use crate::names::{label_key, path_segment};
 use crate::print;
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
 pub static EVENT: Resource = Resource::namespaced("", "v1", "Event", "events", "event")
     .short(&["ev"])
+    .with_unqualified_finalizers()
+    .converting_field_labels()
+    .kept_for(TIME_TO_LIVE)
+    .without_update_traces()
     .with_rules(&EventRules);
 
+/// Events of either group are the same objects, and those of the core group to upstream's rules.
 pub static EVENTS_EVENT: Resource = Resource::namespaced("events.k8s.io", "v1", "Event", "events", "event")
     .short(&["ev"])
     .stored_as("", "v1")
+    .converting_field_labels()
+    .kept_for(TIME_TO_LIVE)
+    .without_update_traces()
+    .reporting_errors_in("")
     .with_rules(&EventsEventRules);
+
+/// How long events are kept, as upstream does by default.
+const TIME_TO_LIVE: Duration = Duration::from_secs(3600);
 
 struct EventRules;
 struct EventsEventRules;

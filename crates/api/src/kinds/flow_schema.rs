@@ -15,6 +15,7 @@ pub static FLOW_SCHEMA: Resource = Resource::cluster(
     "flowschema",
 )
 .with_subresources(&[Subresource::STATUS])
+.resetting_on_status_update(&[&["spec"], &["metadata"]])
 .with_rules(&FlowSchemaRules);
 
 struct FlowSchemaRules;

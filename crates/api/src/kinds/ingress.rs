@@ -94,7 +94,17 @@ impl Rules for IngressRules {
             print::age(ingress, now),
         ]
     }
+
+    fn warnings(&self, ingress: &Value) -> Vec<String> {
+        if !ingress["metadata"]["annotations"].has(OLD_INGRESS_CLASS) {
+            return Vec::new();
+        }
+        let instead = "please use 'spec.ingressClassName' instead";
+        vec![format!("annotation {OLD_INGRESS_CLASS:?} is deprecated, {instead}")]
+    }
 }
+
+const OLD_INGRESS_CLASS: &str = "kubernetes.io/ingress.class";
 
 fn hosts(spec: &Value) -> String {
     let hosts: Vec<String> = spec

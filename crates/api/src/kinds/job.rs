@@ -9,6 +9,7 @@ mod update;
 use crate::pod_spec::{default_template, drop_disabled_in, validate_template};
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR};
 use crate::selector::Selector;
+use crate::warnings;
 use crate::workload::validate_selected;
 use crate::{
     Column, FieldError, Fields, Generation, LabelSelector, Path, Problems, Resource, Rules, Subresource, Value, names,
@@ -19,6 +20,12 @@ use serde_json::json;
 pub static JOB: Resource = Resource::namespaced("batch", "v1", "Job", "jobs", "job")
     .in_categories(&["all"])
     .with_subresources(&[Subresource::STATUS])
+    .converting_field_labels()
+    .orphaning_dependents()
+    .warning_on_deletion(
+        "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or \
+         set propagationPolicy=Orphan to suppress this warning",
+    )
     .with_rules(&JobRules);
 
 struct JobRules;
@@ -142,6 +149,10 @@ impl Rules for JobRules {
             images,
             print::selector(&spec["selector"]),
         ]
+    }
+
+    fn warnings(&self, job: &Value) -> Vec<String> {
+        warnings::of_template(job, &["spec", "template"])
     }
 }
 

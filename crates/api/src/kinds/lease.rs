@@ -3,8 +3,11 @@
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
-pub static LEASE: Resource =
-    Resource::namespaced("coordination.k8s.io", "v1", "Lease", "leases", "lease").with_rules(&LeaseRules);
+pub static LEASE: Resource = Resource::namespaced("coordination.k8s.io", "v1", "Lease", "leases", "lease")
+    .requiring_revision()
+    .with_unqualified_finalizers()
+    .without_update_traces()
+    .with_rules(&LeaseRules);
 
 struct LeaseRules;
 

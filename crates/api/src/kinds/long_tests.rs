@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::{Fields, Value, validate_metadata, validate_metadata_update, warnings};
+use crate::{Fields, Value, validate_metadata, validate_metadata_update};
 
 /// The longest body of a request.
 const BYTES: usize = 3 << 20;
@@ -53,7 +53,7 @@ fn check(group: &str, version: &str, plural: &str, shape: impl Fn(usize) -> Valu
             .rules
             .validate_subresource_update("ephemeralcontainers", &new, &old),
     ];
-    let told = warnings::of_object(&new).len() + resource.rules.warnings(&new).len();
+    let told = resource.rules.warnings(&new).len();
     resource.rules.prepare_create(&mut object);
     let took = busy() - begun;
     let problems: usize = found.iter().map(Vec::len).sum();

@@ -14,6 +14,8 @@ pub static MUTATING_ADMISSION_POLICY: Resource = Resource::cluster(
     "mutatingadmissionpolicy",
 )
 .in_categories(&["api-extensions"])
+.requiring_revision()
+.with_unqualified_finalizers()
 .with_rules(&MutatingAdmissionPolicyRules);
 
 struct MutatingAdmissionPolicyRules;

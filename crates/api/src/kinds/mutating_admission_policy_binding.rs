@@ -11,6 +11,8 @@ pub static MUTATING_ADMISSION_POLICY_BINDING: Resource = Resource::cluster(
     "mutatingadmissionpolicybinding",
 )
 .in_categories(&["api-extensions"])
+.requiring_revision()
+.with_unqualified_finalizers()
 .with_rules(&MutatingAdmissionPolicyBindingRules);
 
 struct MutatingAdmissionPolicyBindingRules;

@@ -17,6 +17,8 @@ pub static MUTATING_WEBHOOK_CONFIGURATION: Resource = Resource::cluster(
     "mutatingwebhookconfiguration",
 )
 .in_categories(&["api-extensions"])
+.requiring_revision()
+.with_unqualified_finalizers()
 .with_rules(&MutatingWebhookConfigurationRules);
 
 struct MutatingWebhookConfigurationRules;

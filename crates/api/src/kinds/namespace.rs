@@ -2,6 +2,7 @@
 
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value, Verb};
+use schema::ownership::Filter;
 use serde_json::json;
 
 pub static NAMESPACE: Resource = Resource::cluster("", "v1", "Namespace", "namespaces", "namespace")
@@ -15,7 +16,17 @@ pub static NAMESPACE: Resource = Resource::cluster("", "v1", "Namespace", "names
         Verb::Update,
         Verb::Watch,
     ])
-    .with_subresources(&[Subresource::new("finalize", &[Verb::Update]), Subresource::STATUS])
+    .with_subresources(&[
+        Subresource::new("finalize", &[Verb::Update])
+            .changing(&[&["spec", "finalizers"]])
+            .owning(Filter {
+                only: None,
+                without: &[&["status"]],
+            }),
+        Subresource::STATUS,
+    ])
+    .converting_field_labels()
+    .without_grace_period()
     .with_rules(&NamespaceRules);
 
 struct NamespaceRules;
@@ -99,6 +110,14 @@ impl Rules for NamespaceRules {
     fn cells(&self, namespace: &Value, now: i64) -> Vec<Value> {
         let phase = namespace["status"].text("phase").into();
         vec![print::name(namespace), phase, print::age(namespace, now)]
+    }
+
+    fn prepare_termination(&self, namespace: &mut Value) {
+        namespace.set("status", json!({ "phase": "Terminating" }));
+    }
+
+    fn other_finalizers<'a>(&self, namespace: &'a Value) -> &'a [Value] {
+        namespace["spec"].list("finalizers")
     }
 }
 

@@ -4,6 +4,7 @@ use crate::names::{cidr, label_key, label_value};
 use crate::pod_spec::resources::read;
 use crate::pod_spec::validate_resource_amount;
 use crate::print::{self, AGE, NAME, or_none};
+use crate::warnings;
 use crate::{Column, FieldError, Fields, PROXY_VERBS, Path, Problems, Resource, Rules, Subresource, Value, repeats};
 
 pub static NODE: Resource = Resource::cluster("", "v1", "Node", "nodes", "node")
@@ -13,6 +14,7 @@ pub static NODE: Resource = Resource::cluster("", "v1", "Node", "nodes", "node")
         Subresource::new("proxy", PROXY_VERBS).with_body("", "v1", "NodeProxyOptions"),
         Subresource::STATUS,
     ])
+    .converting_field_labels()
     .with_rules(&NodeRules);
 
 struct NodeRules;
@@ -119,6 +121,26 @@ impl Rules for NodeRules {
             known("containerRuntimeVersion").into(),
         ]
     }
+
+    fn warnings(&self, node: &Value) -> Vec<String> {
+        spec_warnings(&node["spec"])
+    }
+}
+
+/// What is unusual or outdated about a Node.
+fn spec_warnings(spec: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    for (at, range) in spec.list("podCIDRs").iter().enumerate() {
+        let place = Path::new("spec").child("podCIDRs").index(at);
+        warnings.extend(warnings::of_range(range.as_str().unwrap_or_default(), &place));
+    }
+    if !spec.text("externalID").is_empty() {
+        warnings.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
+    }
+    if spec.has("configSource") {
+        warnings.push("spec.configSource: the feature is no longer supported".to_owned());
+    }
+    warnings
 }
 
 /// `podCIDRs` starts with `podCIDR`, which counts where they differ.

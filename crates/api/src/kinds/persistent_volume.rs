@@ -1,9 +1,9 @@
 //! PersistentVolume: a piece of storage.
 
 use super::persistent_volume_claim::{access_modes, or_unset, storage_class};
-use super::persistent_volume_claim::{validate_access_modes, validate_size};
 use crate::names::dns1123_subdomain;
 use crate::pod_spec::default_legacy_volume;
+use crate::pod_spec::{validate_access_modes, validate_size};
 use crate::pod_spec::{validate_node_selector, validate_optional_name, validate_required_texts};
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value};
@@ -13,6 +13,7 @@ pub static PERSISTENT_VOLUME: Resource =
     Resource::cluster("", "v1", "PersistentVolume", "persistentvolumes", "persistentvolume")
         .short(&["pv"])
         .with_subresources(&[Subresource::STATUS])
+        .returning_deleted()
         .with_rules(&PersistentVolumeRules);
 
 struct PersistentVolumeRules;

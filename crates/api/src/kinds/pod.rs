@@ -4,17 +4,20 @@ mod parts;
 mod print;
 mod status;
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
+use serde::Deserialize;
 use serde_json::json;
 
 use crate::names::dns1123_subdomain;
 use crate::pod_spec::{
     Context, default_pod_spec, drop_disabled, drop_old_annotations, resources, validate_pod_spec, validate_pod_update,
 };
+use crate::warnings;
 use crate::{
-    Column, FieldError, Fields, Generation, PROXY_VERBS, Path, Problems, Resource, Rules, Subresource, Value, Verb,
-    texts,
+    Column, FieldError, Fields, Generation, IndexedField, PROXY_VERBS, Path, Problems, Resource, Rules, Subresource,
+    Value, Verb, texts,
 };
 
 pub static POD: Resource = Resource::namespaced("", "v1", "Pod", "pods", "pod")
@@ -23,16 +26,34 @@ pub static POD: Resource = Resource::namespaced("", "v1", "Pod", "pods", "pod")
     .with_subresources(&[
         Subresource::new("attach", &[Verb::Create, Verb::Get]).with_body("", "v1", "PodAttachOptions"),
         Subresource::new("binding", &[Verb::Create]).with_body("", "v1", "Binding"),
-        Subresource::new("ephemeralcontainers", &[Verb::Get, Verb::Patch, Verb::Update]),
+        Subresource::new("ephemeralcontainers", &[Verb::Get, Verb::Patch, Verb::Update])
+            .changing(&[&["spec", "ephemeralContainers"]])
+            .moving_generation(),
         Subresource::new("eviction", &[Verb::Create]).with_body("policy", "v1", "Eviction"),
         Subresource::new("exec", &[Verb::Create, Verb::Get]).with_body("", "v1", "PodExecOptions"),
         Subresource::new("log", &[Verb::Get]),
         Subresource::new("portforward", &[Verb::Create, Verb::Get]).with_body("", "v1", "PodPortForwardOptions"),
         Subresource::new("proxy", PROXY_VERBS).with_body("", "v1", "PodProxyOptions"),
-        Subresource::new("resize", &[Verb::Get, Verb::Patch, Verb::Update]),
+        Subresource::new("resize", &[Verb::Get, Verb::Patch, Verb::Update])
+            .changing(&[&["spec"]])
+            .moving_generation(),
         Subresource::STATUS,
     ])
+    .returning_deleted()
+    .converting_field_labels()
+    .resetting_on_status_update(&[
+        &["spec"],
+        &["metadata", "deletionTimestamp"],
+        &["metadata", "ownerReferences"],
+    ])
+    .indexed_by(&NODE_NAME)
     .with_rules(&PodRules);
+
+/// Each kubelet watches the pods of its node.
+static NODE_NAME: IndexedField = IndexedField {
+    path: "spec.nodeName",
+    value: node_name,
+};
 
 struct PodRules;
 
@@ -233,6 +254,46 @@ impl Rules for PodRules {
     fn cells(&self, pod: &Value, now: i64) -> Vec<Value> {
         print::cells(pod, now)
     }
+
+    fn warnings(&self, pod: &Value) -> Vec<String> {
+        warnings::of_pod(&Path::default(), pod)
+    }
+
+    /// People hardly ever write pods that exist.
+    fn warns_on_update(&self, _new: &Value, _old: &Value) -> bool {
+        false
+    }
+
+    fn status_warnings(&self, pod: &Value) -> Vec<String> {
+        let addresses = pod["status"].list("podIPs").iter().enumerate();
+        let unusual = addresses.filter_map(|(at, address)| {
+            let place = Path::new("status").child("podIPs").index(at).child("ip");
+            warnings::of_address(address.text("ip"), &place)
+        });
+        unusual.collect()
+    }
+
+    fn ends_grace_when_removed(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Deserialize)]
+struct Placed<'a> {
+    #[serde(borrow)]
+    spec: Option<Placement<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Placement<'a> {
+    #[serde(borrow, rename = "nodeName")]
+    node_name: Option<Cow<'a, str>>,
+}
+
+fn node_name(pod: &[u8]) -> Cow<'_, str> {
+    let placed: Option<Placed> = serde_json::from_slice(pod).ok();
+    let placement = placed.and_then(|placed| placed.spec);
+    placement.and_then(|placement| placement.node_name).unwrap_or_default()
 }
 
 const GRACE: &str = "terminationGracePeriodSeconds";

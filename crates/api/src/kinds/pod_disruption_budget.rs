@@ -18,6 +18,8 @@ pub static POD_DISRUPTION_BUDGET: Resource = Resource::namespaced(
 )
 .short(&["pdb"])
 .with_subresources(&[Subresource::STATUS])
+.requiring_revision()
+.with_unqualified_finalizers()
 .with_rules(&PodDisruptionBudgetRules);
 
 struct PodDisruptionBudgetRules;

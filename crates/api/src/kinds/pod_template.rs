@@ -2,10 +2,12 @@
 
 use crate::pod_spec::{default_template, drop_disabled_in, validate_template};
 use crate::print::{self, NAME};
+use crate::warnings;
 use crate::{Column, FieldError, Generation, Path, Problems, Resource, Rules, Value};
 
-pub static POD_TEMPLATE: Resource =
-    Resource::namespaced("", "v1", "PodTemplate", "podtemplates", "podtemplate").with_rules(&PodTemplateRules);
+pub static POD_TEMPLATE: Resource = Resource::namespaced("", "v1", "PodTemplate", "podtemplates", "podtemplate")
+    .returning_deleted()
+    .with_rules(&PodTemplateRules);
 
 struct PodTemplateRules;
 
@@ -40,6 +42,10 @@ impl Rules for PodTemplateRules {
         let [containers, images] = print::containers(&template["template"]["spec"]);
         let labels = print::labels(&template["template"]["metadata"]["labels"]);
         vec![print::name(template), containers, images, labels]
+    }
+
+    fn warnings(&self, template: &Value) -> Vec<String> {
+        warnings::of_template(template, &["template"])
     }
 }
 

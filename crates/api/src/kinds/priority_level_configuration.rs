@@ -12,6 +12,7 @@ pub static PRIORITY_LEVEL_CONFIGURATION: Resource = Resource::cluster(
     "prioritylevelconfiguration",
 )
 .with_subresources(&[Subresource::STATUS])
+.resetting_on_status_update(&[&["spec"], &["metadata"]])
 .with_rules(&PriorityLevelConfigurationRules);
 
 struct PriorityLevelConfigurationRules;

@@ -2,6 +2,7 @@
 
 use crate::pod_spec::{default_template, drop_disabled_in};
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME, SELECTOR};
+use crate::warnings;
 use crate::workload::{validate_available, validate_counts, validate_parts, validate_running, validate_selector_stays};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value};
 
@@ -9,6 +10,7 @@ pub static REPLICA_SET: Resource = Resource::namespaced("apps", "v1", "ReplicaSe
     .short(&["rs"])
     .in_categories(&["all"])
     .with_subresources(&[Subresource::SCALE, Subresource::STATUS])
+    .converting_field_labels()
     .with_rules(&ReplicaSetRules);
 
 struct ReplicaSetRules;
@@ -73,6 +75,10 @@ impl Rules for ReplicaSetRules {
             images,
             print::selector(&spec["selector"]),
         ]
+    }
+
+    fn warnings(&self, set: &Value) -> Vec<String> {
+        warnings::of_template(set, &["spec", "template"])
     }
 }
 

@@ -6,6 +6,7 @@ use crate::names::dns1123_subdomain;
 use crate::pod_spec::{default_template, drop_disabled_in, validate_template};
 use crate::print;
 use crate::selector::Selector;
+use crate::warnings;
 use crate::workload::validate_selected;
 use crate::{
     Column, FieldError, Fields, Generation, LabelSelector, Path, Problems, Resource, Rules, Subresource, Value,
@@ -22,6 +23,8 @@ pub static REPLICATION_CONTROLLER: Resource = Resource::namespaced(
 .in_categories(&["all"])
 .stored_at("controllers")
 .with_subresources(&[Subresource::SCALE, Subresource::STATUS])
+.converting_field_labels()
+.orphaning_dependents()
 .with_rules(&ReplicationControllerRules);
 
 struct ReplicationControllerRules;
@@ -126,5 +129,9 @@ impl Rules for ReplicationControllerRules {
             images,
             print::labels(&spec["selector"]),
         ]
+    }
+
+    fn warnings(&self, controller: &Value) -> Vec<String> {
+        warnings::of_template(controller, &["spec", "template"])
     }
 }

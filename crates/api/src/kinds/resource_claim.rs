@@ -13,6 +13,8 @@ pub static RESOURCE_CLAIM: Resource = Resource::namespaced(
     "resourceclaim",
 )
 .with_subresources(&[Subresource::STATUS])
+.returning_deleted()
+.resetting_on_status_update(&[&["spec"], &["metadata"]])
 .with_rules(&ResourceClaimRules);
 
 struct ResourceClaimRules;

@@ -12,6 +12,7 @@ pub static RESOURCE_CLAIM_TEMPLATE: Resource = Resource::namespaced(
     "resourceclaimtemplates",
     "resourceclaimtemplate",
 )
+.returning_deleted()
 .with_rules(&ResourceClaimTemplateRules);
 
 struct ResourceClaimTemplateRules;

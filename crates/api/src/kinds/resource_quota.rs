@@ -10,6 +10,7 @@ pub static RESOURCE_QUOTA: Resource =
     Resource::namespaced("", "v1", "ResourceQuota", "resourcequotas", "resourcequota")
         .short(&["quota"])
         .with_subresources(&[Subresource::STATUS])
+        .returning_deleted()
         .with_rules(&ResourceQuotaRules);
 
 struct ResourceQuotaRules;

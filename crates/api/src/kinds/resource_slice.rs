@@ -13,6 +13,7 @@ pub static RESOURCE_SLICE: Resource = Resource::cluster(
     "resourceslices",
     "resourceslice",
 )
+.returning_deleted()
 .with_rules(&ResourceSliceRules);
 
 struct ResourceSliceRules;

@@ -8,6 +8,8 @@ use serde_json::json;
 
 pub static RUNTIME_CLASS: Resource =
     Resource::cluster("node.k8s.io", "v1", "RuntimeClass", "runtimeclasses", "runtimeclass")
+        .requiring_revision()
+        .with_unqualified_finalizers()
         .with_rules(&RuntimeClassRules);
 
 struct RuntimeClassRules;

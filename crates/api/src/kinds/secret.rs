@@ -8,7 +8,9 @@ use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-pub static SECRET: Resource = Resource::namespaced("", "v1", "Secret", "secrets", "secret").with_rules(&SecretRules);
+pub static SECRET: Resource = Resource::namespaced("", "v1", "Secret", "secrets", "secret")
+    .converting_field_labels()
+    .with_rules(&SecretRules);
 
 struct SecretRules;
 

@@ -7,7 +7,8 @@ mod validate;
 use serde_json::json;
 
 use crate::names::dns1123_label;
-use crate::{Column, FieldError, Fields, PROXY_VERBS, Resource, Rules, Subresource, Value};
+use crate::warnings;
+use crate::{Column, FieldError, Fields, PROXY_VERBS, Path, Resource, Rules, Subresource, Value};
 
 pub static SERVICE: Resource = Resource::namespaced("", "v1", "Service", "services", "service")
     .short(&["svc"])
@@ -17,6 +18,8 @@ pub static SERVICE: Resource = Resource::namespaced("", "v1", "Service", "servic
         Subresource::new("proxy", PROXY_VERBS).with_body("", "v1", "ServiceProxyOptions"),
         Subresource::STATUS,
     ])
+    .returning_deleted()
+    .converting_field_labels()
     .with_rules(&ServiceRules);
 
 struct ServiceRules;
@@ -103,6 +106,36 @@ impl Rules for ServiceRules {
     fn cells(&self, service: &Value, now: i64) -> Vec<Value> {
         print::cells(service, now)
     }
+
+    fn warnings(&self, service: &Value) -> Vec<String> {
+        spec_warnings(&service["spec"])
+    }
+}
+
+/// What is unusual or outdated about a Service.
+fn spec_warnings(spec: &Value) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let path = Path::new("spec");
+    warnings::of_addresses(spec, "clusterIPs", &path, &mut warnings);
+    warnings::of_addresses(spec, "externalIPs", &path, &mut warnings);
+    let balancer = spec.text("loadBalancerIP");
+    warnings.extend(warnings::of_address(balancer, &path.child("loadBalancerIP")));
+    for (index, range) in spec.list("loadBalancerSourceRanges").iter().enumerate() {
+        let place = path.child("loadBalancerSourceRanges").index(index);
+        warnings.extend(warnings::of_range(range.as_str().unwrap_or_default(), &place));
+    }
+    if !spec.list("externalIPs").is_empty() {
+        let text = "spec.externalIPs is deprecated and may no longer be implemented in some clusters";
+        warnings.push(match spec.text("type") {
+            "ExternalName" => "spec.externalIPs is ignored when spec.type is \"ExternalName\"".to_owned(),
+            _ => text.to_owned(),
+        });
+    }
+    if spec.text("trafficDistribution") == "PreferClose" {
+        let text = "spec.trafficDistribution: \"PreferClose\" is deprecated; use \"PreferSameZone\"";
+        warnings.push(text.to_owned());
+    }
+    warnings
 }
 
 /// Seconds for which a client sticks to a pod when the service says only that it should.

@@ -12,6 +12,7 @@ pub static SERVICE_ACCOUNT: Resource =
             "v1",
             "TokenRequest",
         )])
+        .returning_deleted()
         .with_rules(&ServiceAccountRules);
 
 struct ServiceAccountRules;
@@ -31,6 +32,14 @@ impl Rules for ServiceAccountRules {
 
     fn cells(&self, account: &Value, now: i64) -> Vec<Value> {
         vec![print::name(account), print::age(account, now)]
+    }
+
+    /// Secrets are told apart by their names, which they may be without.
+    fn lacks_list_keys(&self, account: &Value) -> bool {
+        account
+            .list("secrets")
+            .iter()
+            .any(|secret| secret.text("name").is_empty())
     }
 }
 

@@ -8,6 +8,7 @@ use serde_json::json;
 pub static SERVICE_CIDR: Resource =
     Resource::cluster("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs", "servicecidr")
         .with_subresources(&[Subresource::STATUS])
+        .resetting_on_status_update(&[&["spec"], &["metadata"]])
         .with_rules(&ServiceCidrRules);
 
 struct ServiceCidrRules;

@@ -2,11 +2,13 @@
 
 use std::collections::HashSet;
 
-use super::persistent_volume_claim::{default_claim, validate_claim_spec};
+use super::persistent_volume_claim::default_claim;
 use super::replica_set::clear_status;
 use crate::names::dns1123_label;
+use crate::pod_spec::validate_claim_spec;
 use crate::pod_spec::{default_template, drop_disabled_in};
 use crate::print::{self, AGE, CONTAINERS, IMAGES, NAME};
+use crate::warnings;
 use crate::workload::{validate_counts, validate_parts, validate_running};
 use crate::{Column, FieldError, Fields, Generation, Path, Problems, Resource, Rules, Subresource, Value, repeats};
 use serde_json::json;
@@ -160,6 +162,15 @@ impl Rules for StatefulSetRules {
         let [containers, images] = print::containers(&spec["template"]["spec"]);
         let ready = format!("{}/{}", status.number("readyReplicas"), spec.number("replicas"));
         vec![print::name(set), ready.into(), print::age(set, now), containers, images]
+    }
+
+    fn warnings(&self, set: &Value) -> Vec<String> {
+        let mut warnings = warnings::of_template(set, &["spec", "template"]);
+        if set["spec"].number("revisionHistoryLimit") < 0 {
+            let text = "a negative value retains all historical revisions; a value >= 0 is recommended";
+            warnings.push(format!("spec.revisionHistoryLimit: {text}"));
+        }
+        warnings
     }
 }
 

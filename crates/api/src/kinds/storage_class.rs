@@ -9,6 +9,7 @@ use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value, 
 pub static STORAGE_CLASS: Resource =
     Resource::cluster("storage.k8s.io", "v1", "StorageClass", "storageclasses", "storageclass")
         .short(&["sc"])
+        .returning_deleted()
         .with_rules(&StorageClassRules);
 
 struct StorageClassRules;

@@ -19,6 +19,9 @@ pub static VALIDATING_ADMISSION_POLICY: Resource = Resource::cluster(
 )
 .in_categories(&["api-extensions"])
 .with_subresources(&[Subresource::STATUS])
+.requiring_revision()
+.with_unqualified_finalizers()
+.resetting_on_status_update(&[&["spec"], &["metadata"]])
 .with_rules(&ValidatingAdmissionPolicyRules);
 
 struct ValidatingAdmissionPolicyRules;

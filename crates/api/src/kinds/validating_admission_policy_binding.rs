@@ -15,6 +15,8 @@ pub static VALIDATING_ADMISSION_POLICY_BINDING: Resource = Resource::cluster(
     "validatingadmissionpolicybinding",
 )
 .in_categories(&["api-extensions"])
+.requiring_revision()
+.with_unqualified_finalizers()
 .with_rules(&ValidatingAdmissionPolicyBindingRules);
 
 struct ValidatingAdmissionPolicyBindingRules;

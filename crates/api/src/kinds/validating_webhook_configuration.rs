@@ -12,6 +12,8 @@ pub static VALIDATING_WEBHOOK_CONFIGURATION: Resource = Resource::cluster(
     "validatingwebhookconfiguration",
 )
 .in_categories(&["api-extensions"])
+.requiring_revision()
+.with_unqualified_finalizers()
 .with_rules(&ValidatingWebhookConfigurationRules);
 
 struct ValidatingWebhookConfigurationRules;

@@ -13,6 +13,9 @@ pub static VOLUME_ATTACHMENT: Resource = Resource::cluster(
     "volumeattachment",
 )
 .with_subresources(&[Subresource::STATUS])
+.requiring_revision()
+.returning_deleted()
+.resetting_on_status_update(&[&["spec"], &["metadata"]])
 .with_rules(&VolumeAttachmentRules);
 
 struct VolumeAttachmentRules;

@@ -12,6 +12,7 @@ pub static VOLUME_ATTRIBUTES_CLASS: Resource = Resource::cluster(
     "volumeattributesclass",
 )
 .short(&["vac"])
+.returning_deleted()
 .with_rules(&VolumeAttributesClassRules);
 
 struct VolumeAttributesClassRules;

@@ -1,5 +1,6 @@
 //! What is wrong with a pod's spec, in a pod or in a template.
 
+mod claim;
 mod container;
 mod handler;
 mod legacy;
@@ -16,6 +17,7 @@ use crate::metadata::validate_annotations;
 use crate::names::{dns_search_path, dns1123_label, dns1123_subdomain, ip_address, label_key};
 use crate::{Fields, Path, Problems, Value, validate_labels};
 
+pub(crate) use claim::{validate_access_modes, validate_claim_spec, validate_size};
 pub(crate) use resource::{
     validate_amount as validate_resource_amount, validate_any_name as validate_any_resource,
     validate_name as validate_resource, validate_requirements,

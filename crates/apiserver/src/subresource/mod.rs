@@ -31,7 +31,7 @@ pub async fn run(call: &Call<'_>, name: &str) -> Result<Response<Body>, Error> {
         ("eviction", _) => eviction::run(call).await,
         ("token", _) => token::run(call).await,
         (_, "get") => call.get().await,
-        _ if registry::is_part(subresource.name) => change_part(call, subresource.name).await,
+        _ if subresource.changes.is_some() => change_part(call, subresource.name).await,
         _ => Err(not_served()),
     }
 }

@@ -70,6 +70,11 @@ fn make(definition: &Definition, version: &Version, subresources: &'static [Subr
     .with_verbs(VERBS)
     .with_subresources(subresources)
     .stored_at(text(&format!("{}/{}", definition.group, definition.plural)))
+    .made_by_definition()
+    .requiring_revision()
+    .converting_field_labels()
+    // The status of a custom resource leaves its metadata alone too.
+    .resetting_on_status_update(&[&["spec"], &["metadata"]])
     .with_rules(match version.status {
         true => api::custom::WITH_STATUS,
         false => api::custom::WITHOUT_STATUS,

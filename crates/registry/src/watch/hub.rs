@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use api::IndexedField;
 use parking_lot::{Mutex, RwLock};
 use store::{Event, EventBatch, Revision, Store, StoreError};
 use tracing::{error, warn};
 
 use super::Ring;
-use super::index::IndexedField;
 
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const TRIM_INTERVAL: Duration = Duration::from_secs(1);

@@ -3,34 +3,17 @@
 //! A listener for everything is only woken; it reads the ring on from where it was. Others are given the revisions
 //! that concern them, so that they need not look at what lies between.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 
+use api::IndexedField;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use store::Revision;
 use tokio::sync::Notify;
 
 use super::change::Change;
 use super::ring::CAPACITY;
-
-/// A field that watchers commonly select by.
-pub struct IndexedField {
-    pub path: &'static str,
-    /// Its value in a stored object.
-    of: fn(&[u8]) -> Cow<'_, str>,
-}
-
-/// The indexed fields by the place where their resource is stored.
-static FIELDS: &[(&str, IndexedField)] = &[(
-    "pods",
-    IndexedField {
-        path: "spec.nodeName",
-        of: node_name,
-    },
-)];
 
 /// What a watcher may hear of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,12 +50,6 @@ pub struct Inbox {
     pub revisions: Vec<Revision>,
     /// More than a ring holds has come since the watcher last looked.
     pub missed: bool,
-}
-
-impl IndexedField {
-    pub fn of_storage(storage: &str) -> Option<&'static IndexedField> {
-        FIELDS.iter().find(|(of, _)| *of == storage).map(|(_, field)| field)
-    }
 }
 
 impl Listener {
@@ -182,8 +159,8 @@ impl Listeners {
     /// Both who lose the object and who gain it are told.
     fn tell_fields(&self, change: &Change, field: &IndexedField) {
         let event = &change.event;
-        let before = event.previous.as_ref().map(|entry| (field.of)(&entry.value));
-        let after = event.current.as_ref().map(|entry| (field.of)(&entry.value));
+        let before = event.previous.as_ref().map(|entry| (field.value)(&entry.value));
+        let after = event.current.as_ref().map(|entry| (field.value)(&entry.value));
         // Telling twice of one revision does no harm.
         for value in before.into_iter().chain(after) {
             let told = self.fields.get(&*value).into_iter().flatten();
@@ -199,22 +176,4 @@ fn remove(of: &mut HashMap<Box<str>, Vec<Arc<Listener>>>, value: &str, listener:
             of.remove(value);
         }
     }
-}
-
-#[derive(Deserialize)]
-struct Placed<'a> {
-    #[serde(borrow)]
-    spec: Option<Placement<'a>>,
-}
-
-#[derive(Deserialize)]
-struct Placement<'a> {
-    #[serde(borrow, rename = "nodeName")]
-    node_name: Option<Cow<'a, str>>,
-}
-
-fn node_name(pod: &[u8]) -> Cow<'_, str> {
-    let placed: Option<Placed> = serde_json::from_slice(pod).ok();
-    let placement = placed.and_then(|placed| placed.spec);
-    placement.and_then(|placement| placement.node_name).unwrap_or_default()
 }

@@ -15,6 +15,5 @@ mod tests;
 pub use change::{Change, FrameForm, Transition};
 pub use follower::{Bell, Follower, Read};
 pub(crate) use hub::Hub;
-pub(crate) use index::IndexedField;
 pub use index::Topic;
 pub use ring::Ring;

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use api::IndexedField;
 use parking_lot::{Mutex, RwLock};
 use store::{Event, Revision};
 
 use super::change::Change;
-use super::index::{Index, IndexedField};
+use super::index::Index;
 
 /// Events a ring remembers. Watchers further behind catch up from the store's own history.
 pub const CAPACITY: usize = 4096;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 use store::{Event, Revision, Store, Transaction, Write};
 
-use super::{Follower, IndexedField, Read, Ring, Topic};
+use super::{Follower, Read, Ring, Topic};
 
 const PREFIX: &str = "/registry/pods/";
 
@@ -21,7 +21,7 @@ impl Fed {
     fn new() -> Fed {
         Fed {
             store: store::memory::open(),
-            ring: Arc::new(Ring::new(0, IndexedField::of_storage("pods"))),
+            ring: Arc::new(Ring::new(0, api::kinds::pod::POD.indexed_field)),
             at: 0,
         }
     }

@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet};
 use schema::quantity::Quantity;
 
 use super::Context;
+use super::claim::validate_claim_spec;
 use super::container::validate_field_reference;
 use super::legacy;
 use super::mount::validate_file_path;
 use super::resource::validate_reference;
-use crate::kinds::persistent_volume_claim::validate_claim_spec;
 use crate::names::{dns1123_label, dns1123_subdomain};
 use crate::{Fields, Path, Problems, Value};
 
