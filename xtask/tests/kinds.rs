@@ -33,8 +33,9 @@ const ABOUT_CERTAIN_KINDS: &[(&str, &str)] = &[
         "registry/src/lookup.rs",
         "a Namespace is in itself; where API servers are is in their Endpoints",
     ),
+    ("apiserver/src/aggregation/", "the table of APIServices"),
     (
-        "apiserver/src/aggregation/",
+        "apiserver/src/aggregator/",
         "follows APIServices and what stands behind them",
     ),
     (

@@ -2,8 +2,6 @@
 //!
 //! A connection that switches protocols is joined byte by byte, so that whatever client and node agreed on works.
 
-mod dial;
-mod kubelets;
 mod log_socket;
 mod proxy_name;
 pub(crate) mod rewrite;
@@ -24,16 +22,15 @@ use registry::{Part, WriteOptions};
 use serde_json::json;
 use tracing::debug;
 
-pub use dial::{Connection, tls};
-pub use kubelets::{KubeletDialer, KubeletTls, KubeletTrust};
 use target::Target;
 pub use target::{percent_encode, resolve_endpoint};
 
 use crate::body::{self, Body, BoxError, RequestBody};
+use crate::dial::Connection;
+use crate::errors::method_not_allowed;
 use crate::options;
 use crate::request::{Query, RequestInfo};
 use crate::resolve::ResourceRequest;
-use crate::verbs::method_not_allowed;
 use crate::{ApiServer, gate};
 
 /// Headers that belong to one connection or to our own gate and are never passed on.

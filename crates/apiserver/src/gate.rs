@@ -28,7 +28,7 @@ use tracing::warn;
 
 use crate::audit_trail;
 use crate::escalation::Escalation;
-use crate::pipeline::ClientCertificate;
+use crate::peer::ClientCertificate;
 use crate::request::{Query, RequestInfo};
 use crate::resolve::{Resolved, ResourceRequest, is_path_segment};
 

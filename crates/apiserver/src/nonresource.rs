@@ -3,19 +3,20 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Error, Reason, Value};
+use api::{Error, Reason};
 use auth::User;
 use http::{HeaderMap, Request, Response, StatusCode};
 use registry::not_served;
 use serde_json::json;
 
 use crate::body::{self, Body, RequestBody};
+use crate::errors::method_not_allowed;
 use crate::metrics::Present;
 use crate::request::{Query, RequestInfo};
-use crate::{ApiServer, aggregation, discovery, health, openapi, respond};
-
-/// The version of the API this server implements.
-pub const GIT_VERSION: &str = "v1.36.4";
+use crate::resolve::Nothing;
+use crate::respond::{self, page_not_found};
+use crate::version::version_info;
+use crate::{ApiServer, aggregator, discovery, health, openapi};
 
 /// How long the store may take to tell its size.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
@@ -42,11 +43,23 @@ pub async fn run(
     if let ["openapi", "v3", document @ ..] = parts.as_slice()
         && let Some(remote) = server.aggregation.remote_of_document(document)
     {
-        return aggregation::forward(server, &remote, user, (info, query), request).await;
+        return aggregator::forward(server, &remote, user, (info, query), request).await;
     }
     match answer(server, info.verb, &parts, query, request.headers()).await {
         Err(error) if error == not_served() => Ok(page_not_found()),
         answered => answered,
+    }
+}
+
+/// Answers for a place of the API where nothing is.
+pub fn nothing(server: &ApiServer, nothing: Nothing, info: &RequestInfo) -> Result<Response<Body>, Error> {
+    match nothing {
+        Nothing::Refused(error) => Err(error),
+        // Groups that nobody serves are no part of the API.
+        Nothing::NoResource if info.group.is_empty() || discovery::group(server, &info.group).is_some() => {
+            Err(not_served())
+        }
+        Nothing::NoResource | Nothing::NoPage => Ok(page_not_found()),
     }
 }
 
@@ -59,10 +72,6 @@ fn has_stray_slash(info: &RequestInfo, parts: &[&str]) -> bool {
     info.path.ends_with("//") || info.path.ends_with('/') && !may_have_one
 }
 
-pub fn page_not_found() -> Response<Body> {
-    respond::text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned())
-}
-
 async fn answer(
     server: &Arc<ApiServer>,
     verb: &str,
@@ -73,7 +82,7 @@ async fn answer(
     // Discovery answers GET alone, as upstream's does.
     let takes_head = !matches!(parts, [".well-known" | "api" | "apis" | "openid" | "version", ..]);
     if verb != "get" && !(verb == "head" && takes_head) {
-        return Err(crate::verbs::method_not_allowed());
+        return Err(method_not_allowed());
     }
     match parts {
         [] => Ok(paths(server)),
@@ -86,12 +95,12 @@ async fn answer(
         ["api", version] => discovery::resources(server, "", version).ok_or_else(not_served),
         ["apis", group] => discovery::group(server, group).ok_or_else(not_served),
         ["apis", group, version] => discovery::resources(server, group, version).ok_or_else(not_served),
-        ["openapi", "v3"] => Ok(openapi::index(server).await),
+        ["openapi", "v3"] => Ok(openapi::index(&server.openapi, &server.registry, &server.aggregation).await),
         ["openapi", "v3", rest @ ..] => {
-            let own = openapi::document(server, &rest.join("/"), query, headers).await;
+            let own = openapi::document(&server.openapi, &server.registry, &rest.join("/"), query, headers).await;
             own.ok_or_else(not_served)?
         }
-        ["openapi", "v2"] => openapi::v2(server, headers).await,
+        ["openapi", "v2"] => openapi::v2(&server.openapi, &server.registry, headers).await,
         [".well-known", "openid-configuration"] => {
             let metadata = server.gate.issuer_metadata(&server.advertised_address());
             Ok(respond::json(StatusCode::OK, &metadata))
@@ -157,48 +166,6 @@ fn paths(server: &ApiServer) -> Response<Body> {
     paths.sort();
     paths.dedup();
     respond::json(StatusCode::OK, &json!({ "paths": paths }))
-}
-
-/// What this server is and what it is compatible with.
-pub struct Build {
-    pub major: &'static str,
-    pub minor: &'static str,
-    pub version: String,
-    pub tree: &'static str,
-    pub date: &'static str,
-    pub compiler: &'static str,
-    pub platform: String,
-}
-
-pub fn build() -> Build {
-    Build {
-        major: "1",
-        minor: "36",
-        version: format!("{GIT_VERSION}+karve{}", env!("CARGO_PKG_VERSION")),
-        tree: "clean",
-        date: "1970-01-01T00:00:00Z",
-        compiler: "rustc",
-        platform: format!("linux/{}", architecture()),
-    }
-}
-
-/// What `/version` answers.
-pub fn version_info() -> Value {
-    let build = build();
-    json!({
-        "major": build.major, "minor": build.minor, "emulationMajor": build.major, "emulationMinor": build.minor,
-        "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": build.version,
-        "gitCommit": "", "gitTreeState": build.tree, "buildDate": build.date, "goVersion": "",
-        "compiler": build.compiler, "platform": build.platform,
-    })
-}
-
-fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }
 
 /// Marks of this process, all or those of objects whose name starts with `prefix`.

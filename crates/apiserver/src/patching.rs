@@ -6,10 +6,10 @@ use registry::remarks::warn;
 use registry::{FieldValidation, Scope, Served, Stored, Tracking, WriteOptions, check_name};
 
 use crate::body::Body;
+use crate::call::{Call, forget_revision};
 use crate::decode::as_warning;
-use crate::options::{self, invalid_options};
+use crate::options::invalid_options;
 use crate::patch_type::{PatchType, invalid_patch};
-use crate::verbs::{Call, forget_revision};
 
 /// How often an apply starts over because the object appeared or vanished in between.
 const MAX_APPLY_TURNS: usize = 5;
@@ -21,10 +21,6 @@ pub struct Configuration {
 }
 
 impl Call<'_> {
-    pub fn write_options(&self) -> Result<WriteOptions, Error> {
-        options::client_write_options(self.user.clone(), self.info.verb, &self.query, self.headers)
-    }
-
     /// The form of a patch, with options that fit it.
     pub fn patch_type(&self) -> Result<PatchType, Error> {
         let kind = PatchType::from_headers(self.headers)?;

@@ -1,6 +1,5 @@
 //! The way of a request, top to bottom in the order in which it happens.
 
-use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,45 +15,17 @@ use tracing::{error, warn};
 
 use crate::audit_trail::{self, Trail};
 use crate::body::{self, Body, RequestBody};
+use crate::call::Call;
 use crate::fairness::{self, Class};
 use crate::negotiate::{self, Encoding};
+use crate::peer::Peer;
 use crate::request::{Query, RequestInfo};
 use crate::resolve::{Resolved, resolve};
-use crate::verbs::{Call, with_warnings};
-use crate::{ApiServer, aggregation, connect, gate, nonresource, respond};
+use crate::respond::with_warnings;
+use crate::{ApiServer, aggregator, connect, gate, nonresource, respond};
 
 const FLOW_SCHEMA: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const PRIORITY_LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
-
-/// Where a request came from.
-#[derive(Clone, Debug)]
-pub enum Peer {
-    /// A TLS connection, with whom the client's verified certificate names if it sent one.
-    Tls {
-        certificate: Option<ClientCertificate>,
-        address: Option<IpAddr>,
-        /// Whether the certificate is that of a proxy, which names users in headers.
-        is_front_proxy: bool,
-    },
-    /// A component in this process, which has proved who it is by being here.
-    InProcess(Arc<User>),
-}
-
-#[derive(Clone, Debug)]
-pub struct ClientCertificate {
-    pub user: Arc<User>,
-    /// Seconds since 1970.
-    pub expires: i64,
-}
-
-impl Peer {
-    fn address(&self) -> Option<IpAddr> {
-        match self {
-            Peer::Tls { address, .. } => *address,
-            Peer::InProcess(_) => None,
-        }
-    }
-}
 
 impl ApiServer {
     /// Answers one request. Never fails and never panics: whatever goes wrong becomes a Status.
@@ -191,7 +162,7 @@ impl ApiServer {
         user: Arc<User>,
     ) -> Result<Response<Body>, Error> {
         // What is it about? Whoever comes after this goes by the one answer.
-        let resolved = resolve(self, info, request.method());
+        let resolved = resolve(&self.registry, &self.aggregation, info, request.method());
 
         // May this user do that?
         let authorized = gate::authorize(&self.gate, &self.registry, &user, (info, &resolved), &query).await;
@@ -200,11 +171,11 @@ impl ApiServer {
 
         let resource = match resolved {
             Resolved::Resource(resource) => resource,
-            Resolved::Nothing(nothing) => return nothing.answer(self, info),
+            Resolved::Nothing(nothing) => return nonresource::nothing(self, nothing, info),
 
             // Another server serves that group and version.
             Resolved::Remote(remote) => {
-                return aggregation::forward(self, &remote, &user, (info, &query), request).await;
+                return aggregator::forward(self, &remote, &user, (info, &query), request).await;
             }
 
             // Paths that name no resource: discovery, health, OpenAPI, version.

@@ -4,15 +4,12 @@
 use std::sync::Arc;
 
 use api::{Error, Verb};
-use http::{Method, Response};
-use registry::{Served, not_served};
+use http::Method;
+use registry::{Registry, Served, not_served};
 
-use crate::aggregation::Remote;
-use crate::body::Body;
-use crate::nonresource::page_not_found;
+use crate::aggregation::{Aggregation, Remote};
+use crate::errors::method_not_allowed;
 use crate::request::RequestInfo;
-use crate::verbs::method_not_allowed;
-use crate::{ApiServer, discovery};
 
 /// What a request is about.
 pub enum Resolved<'a> {
@@ -42,19 +39,6 @@ pub enum Nothing {
 pub struct ResourceRequest<'a> {
     served: Arc<Served>,
     info: &'a RequestInfo,
-}
-
-impl Nothing {
-    pub fn answer(self, server: &ApiServer, info: &RequestInfo) -> Result<Response<Body>, Error> {
-        match self {
-            Nothing::Refused(error) => Err(error),
-            // Groups that nobody serves are no part of the API.
-            Nothing::NoResource if info.group.is_empty() || discovery::group(server, &info.group).is_some() => {
-                Err(not_served())
-            }
-            Nothing::NoResource | Nothing::NoPage => Ok(page_not_found()),
-        }
-    }
 }
 
 impl<'a> ResourceRequest<'a> {
@@ -95,17 +79,22 @@ impl<'a> ResourceRequest<'a> {
     }
 }
 
-pub fn resolve<'a>(server: &ApiServer, info: &'a RequestInfo, method: &Method) -> Resolved<'a> {
+pub fn resolve<'a>(
+    registry: &Registry,
+    aggregation: &Aggregation,
+    info: &'a RequestInfo,
+    method: &Method,
+) -> Resolved<'a> {
     if info.path.starts_with("//") {
         return Resolved::Nothing(Nothing::NoPage);
     }
-    if let Some(remote) = server.aggregation.remote_of(info) {
+    if let Some(remote) = aggregation.remote_of(info) {
         return Resolved::Remote(remote);
     }
     if !info.is_resource {
         return Resolved::Path;
     }
-    let Some(served) = server.registry.find(&info.group, &info.version, &info.resource) else {
+    let Some(served) = registry.find(&info.group, &info.version, &info.resource) else {
         return Resolved::Nothing(Nothing::NoResource);
     };
     match ResourceRequest::new(served, info, method) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::{Error, Reason, Resource, Value};
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WARNING};
 use http::{Response, StatusCode};
 use registry::Served;
 use registry::watch::{Change, FrameForm, Transition};
@@ -38,16 +38,21 @@ pub fn bytes(code: StatusCode, media_type: &'static str, bytes: impl Into<Bytes>
     *response.status_mut() = code;
     response
         .headers_mut()
-        .insert(CONTENT_TYPE, http::HeaderValue::from_static(media_type));
+        .insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     response
         .headers_mut()
-        .insert(CACHE_CONTROL, http::HeaderValue::from_static("no-cache, private"));
+        .insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
     response
 }
 
 /// Plain text, for people and for probes.
 pub fn text(code: StatusCode, text: impl Into<String>) -> Response<Body> {
     bytes(code, "text/plain; charset=utf-8", text.into())
+}
+
+/// The answer of a web server to a path that is not part of the API.
+pub fn page_not_found() -> Response<Body> {
+    text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned())
 }
 
 /// The answer to a path that cannot be read, before anybody is asked who they are.
@@ -83,6 +88,18 @@ pub fn status(code: StatusCode, status: &Value, encoding: Encoding) -> Response<
         Ok(encoded) => bytes(code, encoding.media_type(), encoded),
         Err(_) => json(code, status),
     }
+}
+
+/// Adds `Warning` headers.
+pub fn with_warnings(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
+    for warning in warnings {
+        let text: String = warning.chars().filter(|c| !c.is_control()).collect();
+        let quoted = format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
+        if let Ok(value) = HeaderValue::from_str(&quoted) {
+            response.headers_mut().append(WARNING, value);
+        }
+    }
+    response
 }
 
 /// Encodes any typed value; without a type only JSON and YAML are possible.

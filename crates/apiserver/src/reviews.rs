@@ -11,8 +11,9 @@ use registry::{Scope, check_namespace};
 use serde_json::json;
 
 use crate::body::Body;
+use crate::call::Call;
 use crate::decode;
-use crate::verbs::{Call, method_not_allowed};
+use crate::errors::method_not_allowed;
 
 /// Upstream does not say which review is wrong.
 static SOME_REVIEW: Resource = Resource::cluster("authorization.k8s.io", "v1", "", "", "");

@@ -23,7 +23,7 @@ use tracing::{debug, warn};
 
 use crate::ApiServer;
 use crate::body::BoxError;
-use crate::pipeline::Peer;
+use crate::peer::Peer;
 use crate::stall::{PATIENCE, PatientStream};
 
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);

@@ -9,7 +9,7 @@ use client::{Body, Transport, TransportError};
 use http::{Request, Response};
 use http_body_util::BodyExt;
 
-use crate::pipeline::Peer;
+use crate::peer::Peer;
 use crate::{ApiServer, body};
 
 /// Requests of one component, under that component's own name and rights.

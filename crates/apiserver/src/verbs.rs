@@ -1,135 +1,30 @@
-//! Requests for resources: finds the resource, runs the verb, shapes the answer.
+//! What each verb does to an ordinary resource.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Error, Reason, Value, Verb};
-use auth::User;
-use bytes::Bytes;
+use api::{Error, Reason, Value};
 use http::header::{CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, Response, StatusCode};
+use http::{Response, StatusCode};
 use http_body_util::BodyExt;
 use registry::remarks::warn;
 use registry::{
-    DeleteOptions, Deleted, ListRequest, Scope, Served, Stored, WatchRequest, WriteOptions, check_name,
-    check_namespace, equal_to, forgotten_managers, list_metadata, not_served,
+    DeleteOptions, Deleted, Scope, Stored, WatchRequest, WriteOptions, check_name, check_namespace, forgotten_managers,
+    list_metadata,
 };
 use serde_json::json;
 
 use crate::body::Body;
-use crate::decode::{self, Expected, Form};
+use crate::call::{Call, forget_revision, named};
+use crate::decode::{self, Expected};
 use crate::list_body::ListBody;
-use crate::negotiate::{self, Encoding};
-use crate::options;
-use crate::request::{Query, RequestInfo};
-use crate::resolve::ResourceRequest;
-use crate::respond::{self, FrameEncoder, Presenter};
-use crate::table::IncludeObject;
-use crate::watching;
-use crate::{ApiServer, gate};
+use crate::request::Query;
+use crate::respond::{self, FrameEncoder};
+use crate::{gate, negotiate, options, watching};
 
 /// Upstream ends watches after a random time between this and twice this, so that clients spread over servers.
 const MIN_WATCH: Duration = Duration::from_secs(1800);
 
-/// One request for a resource, with all that its handler may look at.
-pub struct Call<'a> {
-    pub server: &'a Arc<ApiServer>,
-    request: ResourceRequest<'a>,
-    pub served: Arc<Served>,
-    pub info: &'a RequestInfo,
-    /// Where the objects are; see [`ResourceRequest::namespace`].
-    pub namespace: &'a str,
-    pub query: Query,
-    pub headers: &'a HeaderMap,
-    pub body: Bytes,
-    pub user: Arc<User>,
-}
-
-impl<'a> Call<'a> {
-    pub fn new(
-        server: &'a Arc<ApiServer>,
-        request: ResourceRequest<'a>,
-        user: Arc<User>,
-        (query, headers, body): (Query, &'a HeaderMap, Bytes),
-    ) -> Call<'a> {
-        Call {
-            server,
-            served: request.served().clone(),
-            info: request.info(),
-            namespace: request.namespace(),
-            request,
-            query,
-            headers,
-            body,
-            user,
-        }
-    }
-
-    pub async fn run(&self) -> Result<Response<Body>, Error> {
-        let response = match (self.info.verb, self.info.subresource.as_str()) {
-            (verb, "") => {
-                self.check_verb(verb)?;
-                self.run_main(verb).await
-            }
-            (_, subresource) => crate::subresource::run(self, subresource).await,
-        };
-        let custom = self.served.custom.as_ref();
-        let deprecated = custom.and_then(|custom| custom.version().warning.clone());
-        match deprecated.or_else(|| self.served.resource.deprecation.map(str::to_owned)) {
-            // Failures carry it as well.
-            Some(deprecated) => {
-                self.server.metrics.deprecated(self.info);
-                let encoding = negotiate::wanted(self.headers, true).map_or(Encoding::Json, |wanted| wanted.encoding);
-                let response = response.unwrap_or_else(|error| respond::error(&error, encoding));
-                Ok(with_warnings(response, &[deprecated]))
-            }
-            None => response,
-        }
-    }
-
-    fn check_verb(&self, verb: &str) -> Result<(), Error> {
-        let resource = self.served.resource;
-        if !self.info.name.is_empty() && self.is_review() {
-            return Err(not_served());
-        }
-        let known = resource.verbs.iter().any(|allowed: &Verb| allowed.as_str() == verb);
-        if let Some(custom) = &self.served.custom
-            && verb == "create"
-            && custom.definition.deleting
-        {
-            return Err(Error::new(
-                Reason::MethodNotAllowed,
-                "create not allowed while custom resource definition is terminating",
-            ));
-        }
-        let misnamed = match verb {
-            "create" => !self.info.name.is_empty(),
-            "update" | "patch" => self.info.name.is_empty(),
-            _ => false,
-        };
-        match known && !misnamed {
-            true => Ok(()),
-            false => Err(method_not_allowed()),
-        }
-    }
-
-    async fn run_main(&self, verb: &str) -> Result<Response<Body>, Error> {
-        if self.served.resource.storage.is_empty() {
-            return crate::reviews::run(self, verb).await;
-        }
-        match verb {
-            "get" => self.get().await,
-            "list" => self.list().await,
-            "watch" => self.watch().await,
-            "create" => self.create().await,
-            "update" => self.update(Scope::Main).await,
-            "patch" => self.patch(Scope::Main).await,
-            "delete" => self.delete().await,
-            "deletecollection" => self.delete_collection().await,
-            _ => Err(method_not_allowed()),
-        }
-    }
-
+impl Call<'_> {
     pub async fn get(&self) -> Result<Response<Body>, Error> {
         let stored = self
             .server
@@ -139,7 +34,7 @@ impl<'a> Call<'a> {
         self.presenter()?.stored(StatusCode::OK, &stored.bytes, stored.revision)
     }
 
-    async fn list(&self) -> Result<Response<Body>, Error> {
+    pub async fn list(&self) -> Result<Response<Body>, Error> {
         let registry = &self.server.registry;
         let presenter = self.presenter()?;
         let request = self.list_request()?;
@@ -159,7 +54,7 @@ impl<'a> Call<'a> {
         presenter.list(list_metadata(&page), self.served.decode_all(&page.entries)?)
     }
 
-    async fn watch(&self) -> Result<Response<Body>, Error> {
+    pub async fn watch(&self) -> Result<Response<Body>, Error> {
         let request = self.list_request()?;
         let encoder = FrameEncoder(self.presenter()?);
         let send_initial = self
@@ -188,7 +83,7 @@ impl<'a> Call<'a> {
         Ok(response)
     }
 
-    async fn create(&self) -> Result<Response<Body>, Error> {
+    pub async fn create(&self) -> Result<Response<Body>, Error> {
         let options = self.write_options()?;
         let (value, unknown) = decode::object(self.expected()?, self.headers, &self.body, options.validation)?;
         warn(unknown);
@@ -232,13 +127,13 @@ impl<'a> Call<'a> {
     /// Creates what was to be changed and is not there. Whoever may only change creates nothing.
     pub async fn create_instead(&self, value: Value, options: &WriteOptions) -> Result<Stored, Error> {
         let (gate, registry) = (&self.server.gate, &self.server.registry);
-        let may = || gate::require_verb(gate, registry, &self.user, &self.request, "create");
+        let may = || gate::require_verb(gate, registry, &self.user, self.request(), "create");
         registry
             .create_if(&self.served, self.namespace, value, options, &may)
             .await
     }
 
-    async fn delete(&self) -> Result<Response<Body>, Error> {
+    pub async fn delete(&self) -> Result<Response<Body>, Error> {
         let delete = self.delete_options()?;
         let warning = self.served.resource.deletion_warning.filter(|_| !delete.has_policy());
         warn(warning.into_iter().map(str::to_owned).collect());
@@ -275,7 +170,7 @@ impl<'a> Call<'a> {
     }
 
     /// Deletes every object that matches; answers with the list of them.
-    async fn delete_collection(&self) -> Result<Response<Body>, Error> {
+    pub async fn delete_collection(&self) -> Result<Response<Body>, Error> {
         let delete = self.delete_options()?;
         let mut options = options::write_options(self.user.clone(), &Query::default())?;
         options.dry_run = delete.is_dry_run();
@@ -311,99 +206,6 @@ impl<'a> Call<'a> {
         options::check_delete_options(&options)?;
         Ok(options)
     }
-
-    pub fn list_request(&self) -> Result<ListRequest, Error> {
-        let info = self.info;
-        let fields = self.query.text("fieldSelector").unwrap_or_default();
-        if !info.name.is_empty() && !fields.is_empty() {
-            let fields = api::selector::parse_fields(fields).map_err(|error| Error::bad_request(error.to_string()))?;
-            if equal_to(&fields, "metadata.name") != Some(&info.name) {
-                let message = "fieldSelector metadata.name doesn't match requested name";
-                return Err(Error::bad_request(message));
-            }
-        }
-        options::list_request(
-            &self.server.registry,
-            &self.served,
-            self.namespace,
-            &info.name,
-            &self.query,
-        )
-    }
-
-    pub fn presenter(&self) -> Result<Presenter, Error> {
-        Ok(Presenter {
-            served: self.served.clone(),
-            wanted: match self.served.custom {
-                Some(_) => negotiate::wanted_of_custom(self.headers)?,
-                None => negotiate::wanted(self.headers, !self.is_review())?,
-            },
-            include_object: IncludeObject::parse(self.query.first("includeObject"))?,
-        })
-    }
-
-    /// Reviews are answers, not objects: there is no table or metadata of them.
-    fn is_review(&self) -> bool {
-        self.served.resource.storage.is_empty() && !self.served.resource.allows(Verb::List)
-    }
-
-    pub fn expected(&self) -> Result<Expected<'_>, Error> {
-        Ok(Expected {
-            api_version: self.served.api_version(),
-            kind: self.served.resource.kind,
-            form: match &self.served.custom {
-                Some(custom) => Form::Custom(custom.version()),
-                None => Form::BuiltIn(self.served.required_type()?),
-            },
-        })
-    }
-}
-
-/// Whoever updates what is not there means the object, not a revision of it.
-pub fn forget_revision(value: &mut Value) {
-    if let Some(metadata) = value["metadata"].as_object_mut() {
-        metadata.remove("resourceVersion");
-    }
-}
-
-/// The body of an update says which object it is.
-pub fn named(value: &Value, name: &str) -> Result<(), Error> {
-    match value["metadata"]["name"].as_str() {
-        None | Some("") => Err(Error::bad_request(format!(
-            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        ))),
-        Some(found) if found != name => Err(Error::bad_request(format!(
-            "the name of the object ({found}) does not match the name on the URL ({name})"
-        ))),
-        Some(_) => Ok(()),
-    }
-}
-
-pub fn method_not_allowed() -> Error {
-    Error::new(
-        Reason::MethodNotAllowed,
-        "the server does not allow this method on the requested resource",
-    )
-}
-
-pub fn with_warnings(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
-    for warning in warnings {
-        let text: String = warning.chars().filter(|c| !c.is_control()).collect();
-        let quoted = format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
-        if let Ok(value) = HeaderValue::from_str(&quoted) {
-            response.headers_mut().append(http::header::WARNING, value);
-        }
-    }
-    response
-}
-
-/// An answer without content, for instance to a request that only has effects.
-pub fn success(code: StatusCode) -> Response<Body> {
-    let status =
-        json!({ "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code.as_u16() });
-    let mut response = respond::json(code, &status);
-    *response.status_mut() = code;
-    response
 }
 
 fn watch_timeout(query: &Query) -> Result<Duration, Error> {

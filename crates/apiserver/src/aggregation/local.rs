@@ -5,10 +5,8 @@ use std::collections::BTreeSet;
 use api::kinds::api_service::API_SERVICE;
 use api::{Error, Fields, Reason, Value};
 use registry::Seed;
-use registry::{DeleteOptions, WriteOptions};
+use registry::{DeleteOptions, Registry, WriteOptions};
 use serde_json::json;
-
-use crate::ApiServer;
 
 /// Marks those that this server keeps: `onstart` built-in ones, `true` custom ones.
 const AUTOMANAGED: &str = "kube-aggregator.kubernetes.io/automanaged";
@@ -64,8 +62,8 @@ fn service(group: &str, version: &str, priorities: (i64, i64), managed: &str) ->
 }
 
 /// Registers custom groups and versions that are new, and takes away those that are gone.
-pub async fn keep_customs(server: &ApiServer, stored: &[Value], options: &WriteOptions) -> Result<(), Error> {
-    let customs = server.registry.customs();
+pub async fn keep_customs(registry: &Registry, stored: &[Value], options: &WriteOptions) -> Result<(), Error> {
+    let customs = registry.customs();
     let wanted: BTreeSet<String> = customs
         .group_versions()
         .map(|(group, version)| format!("{version}.{group}"))
@@ -79,9 +77,9 @@ pub async fn keep_customs(server: &ApiServer, stored: &[Value], options: &WriteO
         .map(|(group, version)| Seed::new(&API_SERVICE, service(group, version, CUSTOM_PRIORITIES, "true")))
         .collect();
     if !missing.is_empty() {
-        server.registry.seed(missing).await?;
+        registry.seed(missing).await?;
     }
-    let served = server.registry.served(&API_SERVICE)?.clone();
+    let served = registry.served(&API_SERVICE)?.clone();
     let ours = |service: &&Value| service["metadata"]["labels"][AUTOMANAGED] == "true";
     for gone in stored
         .iter()
@@ -89,8 +87,7 @@ pub async fn keep_customs(server: &ApiServer, stored: &[Value], options: &WriteO
         .map(name)
         .filter(|name| !wanted.contains(name))
     {
-        let deleted = server
-            .registry
+        let deleted = registry
             .delete(&served, "", &gone, &DeleteOptions::default(), options)
             .await;
         match deleted {

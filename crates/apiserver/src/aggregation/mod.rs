@@ -1,15 +1,14 @@
 //! Groups and versions that other servers serve: APIServices say which, requests for them are passed on.
 //!
-//! `table` holds what is known of the other servers, `controller` keeps it and the APIServices' conditions in step,
-//! `forward` passes requests on, and `local` registers what this server serves itself.
+//! `table` holds what is known of the other servers, and `local` registers what this server serves itself. Requests are
+//! passed on, and the table is kept, by `aggregator`.
 
-mod controller;
-mod forward;
 mod local;
 mod table;
 
 use std::sync::Arc;
 
+use api::Value;
 use api::kinds::config_map::CONFIG_MAP;
 use arc_swap::ArcSwap;
 use registry::Seed;
@@ -19,10 +18,8 @@ use tokio::sync::Notify;
 
 use crate::request::RequestInfo;
 
-pub use controller::follow;
-pub use forward::forward;
-pub use local::seeds;
-pub use table::{Remote, Table};
+pub use local::{keep_customs, seeds};
+pub use table::{Remote, Seen, Table};
 
 /// How this server proves to other API servers that requests come from it.
 pub struct FrontProxy {
@@ -104,5 +101,17 @@ impl Aggregation {
 
     pub fn customs_changed(&self) {
         self.changed.notify_one();
+    }
+
+    /// Done when the custom resources have changed since the last call.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Replaces the table by what these APIServices say.
+    pub fn publish(&self, services: &[Value]) -> Arc<Table> {
+        let table = Arc::new(Table::new(services, &self.table(), &self.front_proxy));
+        self.table.store(table.clone());
+        table
     }
 }

@@ -12,9 +12,9 @@ use client::destination::{self, DestinationError, Origin};
 use http::Uri;
 use registry::Served;
 
-use super::dial::{self, Connection};
 use super::proxy_name::ProxyName;
 use crate::ApiServer;
+use crate::dial::{self, Connection};
 use crate::request::{Query, RequestInfo};
 
 enum Way {

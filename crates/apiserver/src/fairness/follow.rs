@@ -11,91 +11,89 @@ use serde_json::json;
 use tracing::warn;
 
 use super::plan::{FlowSchema, Level};
-use super::{Plan, defaults};
-use crate::ApiServer;
+use super::{Fairness, Plan, defaults};
 
 static SCHEMAS: &Resource = &kinds::flow_schema::FLOW_SCHEMA;
 static LEVELS: &Resource = &kinds::priority_level_configuration::PRIORITY_LEVEL_CONFIGURATION;
 
-impl ApiServer {
+impl Fairness {
     /// Puts what is stored now in force.
-    pub fn load_fairness(&self) -> Result<(), Error> {
-        let schemas: Vec<FlowSchema> = stored(&self.registry, SCHEMAS)?;
-        let levels: Vec<Level> = stored(&self.registry, LEVELS)?;
-        self.fairness.put_in_force(Plan::new(schemas, levels));
-        Ok(())
-    }
-
-    /// Brings default objects that nobody took over to the spec of this version, and mandatory ones back.
-    async fn keep_defaults(&self) -> Result<(), Error> {
-        let mandatory =
-            |seed: &Seed| defaults::MANDATORY.contains(&seed.value["metadata"]["name"].as_str().unwrap_or_default());
-        let (mandatory, suggested): (Vec<Seed>, Vec<Seed>) = defaults::seeds().into_iter().partition(mandatory);
-        self.registry.seed(mandatory).await?;
-        for seed in suggested {
-            self.refresh(&seed).await?;
-        }
-        Ok(())
-    }
-
-    async fn refresh(&self, seed: &Seed) -> Result<(), Error> {
-        let served = self.registry.served(seed.resource)?.clone();
-        let name = seed.value["metadata"]["name"].as_str().unwrap_or_default();
-        let Ok(current) = self.registry.get(&served, "", name).await else {
-            return Ok(());
-        };
-        let current = current.value(&served)?;
-        let ours = current["metadata"]["annotations"][defaults::AUTO_UPDATE] == "true";
-        if !ours || covers(&current["spec"], &seed.value["spec"]) {
-            return Ok(());
-        }
-        let mut change = |current: &Value| {
-            let mut changed = current.clone();
-            changed["spec"] = seed.value["spec"].clone();
-            Ok(changed)
-        };
-        let written = self
-            .registry
-            .update(&served, "", name, Scope::Main, &WriteOptions::own(), &mut change)
-            .await;
-        written.map(drop)
-    }
-
-    /// Tells of each schema whether its level exists.
-    async fn tell_dangling(&self) -> Result<(), Error> {
-        let served = self.registry.served(SCHEMAS)?.clone();
-        let levels: Vec<Level> = stored(&self.registry, LEVELS)?;
-        let levels: HashSet<&str> = levels.iter().map(|level| level.metadata.name.as_str()).collect();
-        let schemas: Vec<FlowSchema> = stored(&self.registry, SCHEMAS)?;
-        for FlowSchema { metadata, spec } in &schemas {
-            let level = spec.priority_level_configuration.name.as_str();
-            let condition = dangling(level, levels.contains(level));
-            let current = self.registry.get(&served, "", &metadata.name).await?.value(&served)?;
-            if conditions::has_condition(&current, &condition) {
-                continue;
-            }
-            let mut change = |current: &Value| tell(&served, current, &condition);
-            let options = WriteOptions {
-                tracking: Tracking::Done,
-                ..WriteOptions::own()
-            };
-            self.registry
-                .update(&served, "", &metadata.name, Scope::Status, &options, &mut change)
-                .await?;
-        }
+    pub fn load(&self, registry: &Registry) -> Result<(), Error> {
+        let schemas: Vec<FlowSchema> = stored(registry, SCHEMAS)?;
+        let levels: Vec<Level> = stored(registry, LEVELS)?;
+        self.put_in_force(Plan::new(schemas, levels));
         Ok(())
     }
 }
 
+/// Brings default objects that nobody took over to the spec of this version, and mandatory ones back.
+async fn keep_defaults(registry: &Registry) -> Result<(), Error> {
+    let mandatory =
+        |seed: &Seed| defaults::MANDATORY.contains(&seed.value["metadata"]["name"].as_str().unwrap_or_default());
+    let (mandatory, suggested): (Vec<Seed>, Vec<Seed>) = defaults::seeds().into_iter().partition(mandatory);
+    registry.seed(mandatory).await?;
+    for seed in suggested {
+        refresh(registry, &seed).await?;
+    }
+    Ok(())
+}
+
+async fn refresh(registry: &Registry, seed: &Seed) -> Result<(), Error> {
+    let served = registry.served(seed.resource)?.clone();
+    let name = seed.value["metadata"]["name"].as_str().unwrap_or_default();
+    let Ok(current) = registry.get(&served, "", name).await else {
+        return Ok(());
+    };
+    let current = current.value(&served)?;
+    let ours = current["metadata"]["annotations"][defaults::AUTO_UPDATE] == "true";
+    if !ours || covers(&current["spec"], &seed.value["spec"]) {
+        return Ok(());
+    }
+    let mut change = |current: &Value| {
+        let mut changed = current.clone();
+        changed["spec"] = seed.value["spec"].clone();
+        Ok(changed)
+    };
+    let written = registry
+        .update(&served, "", name, Scope::Main, &WriteOptions::own(), &mut change)
+        .await;
+    written.map(drop)
+}
+
+/// Tells of each schema whether its level exists.
+async fn tell_dangling(registry: &Registry) -> Result<(), Error> {
+    let served = registry.served(SCHEMAS)?.clone();
+    let levels: Vec<Level> = stored(registry, LEVELS)?;
+    let levels: HashSet<&str> = levels.iter().map(|level| level.metadata.name.as_str()).collect();
+    let schemas: Vec<FlowSchema> = stored(registry, SCHEMAS)?;
+    for FlowSchema { metadata, spec } in &schemas {
+        let level = spec.priority_level_configuration.name.as_str();
+        let condition = dangling(level, levels.contains(level));
+        let current = registry.get(&served, "", &metadata.name).await?.value(&served)?;
+        if conditions::has_condition(&current, &condition) {
+            continue;
+        }
+        let mut change = |current: &Value| tell(&served, current, &condition);
+        let options = WriteOptions {
+            tracking: Tracking::Done,
+            ..WriteOptions::own()
+        };
+        registry
+            .update(&served, "", &metadata.name, Scope::Status, &options, &mut change)
+            .await?;
+    }
+    Ok(())
+}
+
 /// Takes in changes for ever.
-pub async fn follow(server: Arc<ApiServer>) {
-    let (Ok(schemas), Ok(levels)) = (server.registry.served(SCHEMAS), server.registry.served(LEVELS)) else {
+pub async fn follow(registry: Arc<Registry>, fairness: Arc<Fairness>) {
+    let (Ok(schemas), Ok(levels)) = (registry.served(SCHEMAS), registry.served(LEVELS)) else {
         return;
     };
-    let from = server.registry.snapshot().revision();
+    let from = registry.snapshot().revision();
     let (mut schemas, mut levels) = (schemas.follow(from), levels.follow(from));
     loop {
-        if let Err(error) = catch_up(&server).await {
+        if let Err(error) = catch_up(&registry, &fairness).await {
             warn!(%error, "flow schemas and priority levels could not be followed; the next change tries again");
         }
         tokio::select! {
@@ -105,10 +103,10 @@ pub async fn follow(server: Arc<ApiServer>) {
     }
 }
 
-async fn catch_up(server: &ApiServer) -> Result<(), Error> {
-    server.load_fairness()?;
-    server.keep_defaults().await?;
-    server.tell_dangling().await
+async fn catch_up(registry: &Registry, fairness: &Fairness) -> Result<(), Error> {
+    fairness.load(registry)?;
+    keep_defaults(registry).await?;
+    tell_dangling(registry).await
 }
 
 /// All objects of a resource; one that does not fit its projection is left out and told of.

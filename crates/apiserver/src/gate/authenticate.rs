@@ -12,7 +12,7 @@ use registry::Registry;
 use tracing::debug;
 
 use super::Gate;
-use crate::pipeline::{ClientCertificate, Peer};
+use crate::peer::{ClientCertificate, Peer};
 
 /// Who makes this request for this path. Credentials that are there and wrong are refused even where anonymous requests
 /// are allowed, so that a client with an expired token learns of it.

@@ -11,7 +11,6 @@ use store::{Event, Revision};
 use tracing::warn;
 
 use super::Gate;
-use crate::ApiServer;
 
 /// What the authorizers must know of.
 static FOLLOWED: [&Resource; 9] = [
@@ -114,17 +113,17 @@ impl Gate {
 }
 
 /// Takes in changes for ever.
-pub async fn follow(server: Arc<ApiServer>) {
-    let followers = server.gate.places().iter().map(|place| follow_one(&server, place));
+pub async fn follow(registry: Arc<Registry>, gate: Arc<Gate>) {
+    let followers = gate.places().iter().map(|place| follow_one(&registry, &gate, place));
     futures_util::future::join_all(followers).await;
 }
 
-async fn follow_one(server: &ApiServer, place: &Place) {
+async fn follow_one(registry: &Registry, gate: &Gate, place: &Place) {
     let bell = place.follower.lock().bell();
     loop {
         // What rings after this call is heard, also while the changes before it are taken in.
         let rung = bell.rung();
-        match server.gate.advance(&server.registry, place) {
+        match gate.advance(registry, place) {
             Ok(()) => rung.await,
             Err(error) => {
                 warn!(%error, "{NOT_LOADED}");

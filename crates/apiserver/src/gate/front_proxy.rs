@@ -15,7 +15,7 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use tracing::debug;
 
 use super::authenticate::client_certificate;
-use crate::pipeline::ClientCertificate;
+use crate::peer::ClientCertificate;
 use crate::request::unescape;
 
 /// Which proxies are believed, and where they write whom they have seen.

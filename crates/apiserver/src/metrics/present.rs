@@ -56,7 +56,7 @@ fn write_build(text: &mut String) {
         "gauge",
         "[BETA] What this server is; the value is always 1.",
     );
-    let build = crate::nonresource::build();
+    let build = crate::version::build();
     let labels = labels(&[
         ("build_date", build.date),
         ("compiler", build.compiler),

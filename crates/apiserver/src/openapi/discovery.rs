@@ -145,7 +145,7 @@ fn reference(component: &str) -> Value {
 
 /// A version is no kind and stands in no table: its fields are those that are answered.
 fn version_schema() -> Value {
-    let Value::Object(answered) = crate::nonresource::version_info() else {
+    let Value::Object(answered) = crate::version::version_info() else {
         return Value::Null;
     };
     let mut properties = Map::new();

@@ -25,10 +25,10 @@ use bytes::Bytes;
 use flate2::Compression;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use http::{HeaderMap, Response, StatusCode};
-use registry::Customs;
+use registry::{Customs, Registry};
 use serde_json::{Map, json};
 
-use crate::ApiServer;
+use crate::aggregation::Aggregation;
 use crate::body::Body;
 use crate::request::Query;
 use crate::respond;
@@ -95,8 +95,8 @@ static BUILT_IN: LazyLock<BTreeMap<String, Forms>> = LazyLock::new(|| {
         .collect()
 });
 
-pub async fn index(server: &ApiServer) -> Response<Body> {
-    let published = server.openapi.of(server.registry.customs());
+pub async fn index(documents: &Documents, registry: &Registry, aggregation: &Aggregation) -> Response<Body> {
+    let published = documents.of(registry.customs());
     make(&published, make_v3).await;
     let mut paths: Map<String, Value> = BUILT_IN
         .iter()
@@ -106,7 +106,7 @@ pub async fn index(server: &ApiServer) -> Response<Body> {
             (path.clone(), json!({ "serverRelativeURL": url }))
         })
         .collect();
-    for remote in &server.aggregation.table().remotes {
+    for remote in &aggregation.table().remotes {
         if let Some(url) = &remote.seen().openapi {
             let path = path_of(&remote.group, &remote.version);
             paths.insert(path, json!({ "serverRelativeURL": url }));
@@ -117,12 +117,13 @@ pub async fn index(server: &ApiServer) -> Response<Body> {
 
 /// One version-3 document. A URL with the hash of its content can be kept for ever.
 pub async fn document(
-    server: &ApiServer,
+    documents: &Documents,
+    registry: &Registry,
     path: &str,
     query: &Query,
     headers: &HeaderMap,
 ) -> Option<Result<Response<Body>, Error>> {
-    let published = server.openapi.of(server.registry.customs());
+    let published = documents.of(registry.customs());
     let in_protobuf = accepted(headers, &V3_PROTOBUF);
     let wanted = path.to_owned();
     let made = move |published: &Published| {
@@ -158,8 +159,8 @@ pub async fn document(
 }
 
 /// Everything at once, as version 2 has it.
-pub async fn v2(server: &ApiServer, headers: &HeaderMap) -> Result<Response<Body>, Error> {
-    let published = server.openapi.of(server.registry.customs());
+pub async fn v2(documents: &Documents, registry: &Registry, headers: &HeaderMap) -> Result<Response<Body>, Error> {
+    let published = documents.of(registry.customs());
     let made = |published: &Published| {
         let _ = published.v2();
     };

@@ -41,7 +41,7 @@ pub fn frame(paths: Map<String, Value>, schemas: Map<String, Value>) -> Value {
     }
     json!({
         "openapi": "3.0.0",
-        "info": { "title": "Kubernetes", "version": crate::nonresource::GIT_VERSION },
+        "info": { "title": "Kubernetes", "version": crate::version::GIT_VERSION },
         "paths": paths,
         "components": components,
     })

@@ -41,7 +41,7 @@ static BUILT_IN: LazyLock<Result<BuiltIn, String>> = LazyLock::new(|| {
     }
     let head = json!({
         "swagger": "2.0",
-        "info": { "title": "Kubernetes", "version": crate::nonresource::GIT_VERSION },
+        "info": { "title": "Kubernetes", "version": crate::version::GIT_VERSION },
         "securityDefinitions": types::security_schemes(),
         "security": [{ "BearerToken": [] }],
     });

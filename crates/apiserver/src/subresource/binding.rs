@@ -9,9 +9,9 @@ use registry::{Part, Scope, Served};
 use serde_json::json;
 
 use crate::body::Body;
+use crate::call::{Call, success};
 use crate::decode::{self, Expected};
 use crate::options;
-use crate::verbs::{Call, success};
 
 pub async fn bind(call: &Call<'_>) -> Result<Response<Body>, Error> {
     let options = options::write_options(call.user.clone(), &call.query)?;

@@ -8,9 +8,9 @@ use registry::{DeleteOptions, Part, Scope, Stored, WriteOptions, check_namespace
 use serde::Deserialize;
 
 use crate::body::Body;
+use crate::call::{Call, success};
 use crate::decode::{self, Expected};
 use crate::options;
-use crate::verbs::{Call, success};
 
 pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     let mut options = options::write_options(call.user.clone(), &call.query)?;

@@ -13,9 +13,10 @@ use registry::{Scope, Tracking, not_served};
 pub use binding::bind;
 
 use crate::body::Body;
+use crate::call::{Call, named};
 use crate::decode;
+use crate::errors::method_not_allowed;
 use crate::patch_type::PatchType;
-use crate::verbs::{Call, method_not_allowed, named};
 
 pub async fn run(call: &Call<'_>, name: &str) -> Result<Response<Body>, Error> {
     let Some(subresource) = call.served.resource.subresource(name) else {

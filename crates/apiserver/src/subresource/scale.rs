@@ -10,12 +10,12 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::body::Body;
+use crate::call::{Call, named};
 use crate::decode::{self, Expected};
 use crate::negotiate;
 use crate::patch_type::{PatchType, invalid_patch};
 use crate::patching::check_form;
 use crate::respond;
-use crate::verbs::{Call, named};
 
 /// The scale as messages name it.
 static SCALE: Resource = Resource::namespaced("autoscaling", "v1", "Scale", "", "");

@@ -10,10 +10,10 @@ use schema::ownership::{self, Filter, Node, Versions, Writer};
 use serde_json::json;
 
 use crate::body::Body;
+use crate::call::Call;
 use crate::decode::{self, Expected};
 use crate::negotiate;
 use crate::respond;
-use crate::verbs::Call;
 
 /// Upstream's default and limits.
 const DEFAULT_SECONDS: i64 = 3600;

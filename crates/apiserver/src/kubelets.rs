@@ -18,7 +18,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-use super::dial;
+use crate::dial;
 
 /// What the server shows to kubelets, and whose certificates of theirs it believes.
 pub struct KubeletTls {

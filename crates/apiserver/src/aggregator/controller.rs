@@ -13,9 +13,9 @@ use registry::{Scope, Served, WriteOptions};
 use serde_json::json;
 use tracing::warn;
 
-use super::table::{Remote, Seen, Table};
-use super::{forward, local};
+use super::forward;
 use crate::ApiServer;
+use crate::aggregation::{Remote, Seen, Table, keep_customs};
 
 /// How often servers are asked that answered, and those that did not.
 const AGAIN: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ pub async fn follow(server: Arc<ApiServer>) -> Result<impl Future<Output = ()> +
             let remote = !controller.server.aggregation.table().remotes.is_empty();
             tokio::select! {
                 () = tokio::time::sleep(pause), if remote || pause < AGAIN => {}
-                () = controller.server.aggregation.changed.notified() => {}
+                () = controller.server.aggregation.changed() => {}
                 () = own.changed() => {}
                 () = services.changed(), if remote => {}
                 () = slices.changed(), if remote => {}
@@ -67,7 +67,7 @@ impl Controller {
     /// Brings everything up to date; how long that will do.
     async fn sync(&self) -> Duration {
         let stored = self.stored();
-        if let Err(error) = local::keep_customs(&self.server, &stored, &self.options).await {
+        if let Err(error) = keep_customs(&self.server.registry, &stored, &self.options).await {
             warn!(%error, "custom resources could not be registered as APIServices");
         }
         let table = self.publish(&stored);
@@ -98,10 +98,7 @@ impl Controller {
     }
 
     fn publish(&self, stored: &[Value]) -> Arc<Table> {
-        let aggregation = &self.server.aggregation;
-        let table = Arc::new(Table::new(stored, &aggregation.table(), &aggregation.front_proxy));
-        aggregation.table.store(table.clone());
-        table
+        self.server.aggregation.publish(stored)
     }
 
     async fn probe(&self, remote: &Remote) -> Verdict {

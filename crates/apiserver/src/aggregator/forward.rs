@@ -11,9 +11,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Ur
 use http_body_util::{BodyExt, Full, Limited};
 use tokio::time::timeout;
 
-use super::table::Remote;
+use crate::aggregation::Remote;
 use crate::body::{self, Body, BoxError, RequestBody};
-use crate::connect::{self, Connection};
+use crate::connect;
+use crate::dial::{self, Connection};
 use crate::request::{Query, RequestInfo, encode_path};
 use crate::{ApiServer, respond};
 
@@ -108,7 +109,7 @@ async fn dial(server: &ApiServer, remote: &Remote) -> Result<Connection, String>
         admission::Services(&lookup).endpoint(&remote.namespace, &remote.service, remote.port)?
     };
     let addresses = connect::resolve_endpoint(server, &remote.namespace, &endpoint, remote.is_verified).await?;
-    let connected = connect::tls(tls, &remote.host(), &addresses).await;
+    let connected = dial::tls(tls, &remote.host(), &addresses).await;
     connected
         .map(|stream| Box::new(stream) as Connection)
         .map_err(|error| error.to_string())
