@@ -67,11 +67,16 @@ fn service(namespace: &Namespace<'_>, user: &Client, port: u16) -> Result<(Strin
     Ok((name, path))
 }
 
-fn slice(service: &str, pod: &str, family: &str, address: &str, port: u16) -> Value {
+/// What the API server proxies to: endpoints that name a pod of the Service's own namespace.
+fn target(namespace: &Namespace<'_>, pod: &str) -> Value {
+    json!({"kind": "Pod", "namespace": namespace.name, "name": pod})
+}
+
+fn slice(service: &str, target: Value, family: &str, address: &str, port: u16) -> Value {
     json!({
         "metadata": {"name": service, "labels": {"kubernetes.io/service-name": service}},
         "addressType": family,
-        "endpoints": [{"addresses": [address], "conditions": {"ready": true}, "targetRef": {"kind": "Pod", "name": pod}}],
+        "endpoints": [{"addresses": [address], "conditions": {"ready": true}, "targetRef": target}],
         "ports": [{"name": "p", "port": port, "protocol": "TCP"}],
     })
 }
@@ -83,7 +88,7 @@ fn honest(namespace: &Namespace<'_>, user: &Client) -> Result<()> {
     let (name, path) = service(namespace, user, 8080)?;
     user.must_post(
         &namespace.path_in("discovery.k8s.io/v1", "endpointslices"),
-        &slice(&name, &pod.name, "IPv4", &pod.address()?, 8080),
+        &slice(&name, target(namespace, &pod.name), "IPv4", &pod.address()?, 8080),
     )?;
     wait_for("an honest endpoint", PATIENCE, || {
         Ok(user.get(&path)?.text().contains("honest").then_some(()))
@@ -104,7 +109,7 @@ fn by_slice(namespace: &Namespace<'_>, user: &Client, pod: &str, to: (&str, &str
     let (family, address, port) = to;
     let (name, path) = service(namespace, user, port)?;
     let slices = namespace.path_in("discovery.k8s.io/v1", "endpointslices");
-    let made = user.post(&slices, &slice(&name, pod, family, address, port))?;
+    let made = user.post(&slices, &slice(&name, target(namespace, pod), family, address, port))?;
     let answer = if made.is_success() { user.get(&path)? } else { made };
     Ok(verdict("endpoint slices", address, &answer))
 }
@@ -113,7 +118,7 @@ fn by_endpoints(namespace: &Namespace<'_>, user: &Client, pod: &str, to: (&str, 
     let (address, port) = to;
     let (name, path) = service(namespace, user, port)?;
     let subset = json!({
-        "addresses": [{"ip": address, "targetRef": {"kind": "Pod", "name": pod}}],
+        "addresses": [{"ip": address, "targetRef": target(namespace, pod)}],
         "ports": [{"name": "p", "port": port}],
     });
     let made = user.post(
