@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use anyhow::{Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::refused;
 use crate::cases::Case;
@@ -171,7 +171,7 @@ fn past_pod_security(world: &World) -> Result<Verdict> {
     honest["name"] = json!("honest");
     honest["securityContext"] = restricted;
     let path = format!("{}/ephemeralcontainers", pod.path());
-    let patch = |container: &serde_json::Value| json!({"spec": {"ephemeralContainers": [container]}});
+    let patch = |container: &Value| json!({"spec": {"ephemeralContainers": [container]}});
     let strategic = "application/strategic-merge-patch+json";
     let allowed = world.admin.body("PATCH", &path, strategic, &patch(&honest))?;
     ensure!(
@@ -189,35 +189,62 @@ fn past_pod_security(world: &World) -> Result<Verdict> {
     })
 }
 
+/// A pod of an account that may mount one Secret, and every way to another one.
 fn past_mountable_secrets(world: &World) -> Result<Verdict> {
     let namespace = world.namespace(json!({}))?;
-    world.admin.must_post(
-        &namespace.path("secrets"),
-        &json!({"metadata": {"name": "hidden"}, "stringData": {"k": "v"}}),
-    )?;
+    for name in ["open", "hidden"] {
+        let secret = json!({"metadata": {"name": name}, "stringData": {"k": "v"}});
+        world.admin.must_post(&namespace.path("secrets"), &secret)?;
+    }
+    let enforced = json!({"name": "limited", "annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}});
     world.admin.must_post(
         &namespace.path("serviceaccounts"),
-        &json!({"metadata": {"name": "limited", "annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}}}),
+        &json!({"metadata": enforced, "secrets": [{"name": "open"}]}),
     )?;
     let mut spec = pod_spec(vec![container(&["wait"])], json!([]));
     spec["serviceAccountName"] = json!("limited");
-    let pod = namespace.pod(spec)?;
+    let pod = namespace.pod(spec.clone())?;
     pod.running()?;
-    let mut curious = container(&["wait"]);
-    curious["name"] = json!("curious");
-    curious["envFrom"] = json!([{"secretRef": {"name": "hidden"}}]);
-    let change = json!({"spec": {"ephemeralContainers": [curious]}});
     let path = format!("{}/ephemeralcontainers", pod.path());
-    let answer = world
-        .admin
-        .body("PATCH", &path, "application/strategic-merge-patch+json", &change)?;
+    let add = |name: &str, secret: &str, by: fn(&str) -> (&'static str, Value)| {
+        let mut added = container(&["wait"]);
+        let (field, references) = by(secret);
+        added["name"] = json!(name);
+        added[field] = references;
+        let change = json!({"spec": {"ephemeralContainers": [added]}});
+        let strategic = "application/strategic-merge-patch+json";
+        world.admin.body("PATCH", &path, strategic, &change)
+    };
+    let honest = add("honest", "open", all_of_it)?;
+    ensure!(honest.is_success(), "a secret of the account: {}", honest.summary());
+    let mut answers = vec![add("all", "hidden", all_of_it)?, add("one", "hidden", one_key)?];
+    for volume in [
+        json!({"name": "v", "secret": {"secretName": "hidden"}}),
+        json!({"name": "v", "projected": {"sources": [{"secret": {"name": "hidden"}}]}}),
+    ] {
+        let mut spec = spec.clone();
+        spec["volumes"] = json!([volume]);
+        let pod = json!({"metadata": {"name": "curious"}, "spec": spec});
+        answers.push(world.admin.post(&namespace.path("pods"), &pod)?);
+    }
     ensure!(pod.act_in(MAIN, &["where"])?.ok, "the pod is not there any more");
-    Ok(match answer.is_success() {
-        true => {
-            Verdict::Succeeded("an ephemeral container has a secret that its service account may not mount".to_owned())
-        }
-        false => Verdict::Blocked(answer.summary()),
-    })
+    let attempts: Vec<Verdict> = answers
+        .iter()
+        .map(|answer| match answer.is_success() {
+            true => Verdict::Succeeded("a pod has a secret that its service account may not mount".to_owned()),
+            false => Verdict::Blocked(answer.summary()),
+        })
+        .collect();
+    judge(&attempts)
+}
+
+fn all_of_it(secret: &str) -> (&'static str, Value) {
+    ("envFrom", json!([{"secretRef": {"name": secret}}]))
+}
+
+fn one_key(secret: &str) -> (&'static str, Value) {
+    let key = json!({"secretKeyRef": {"name": secret, "key": "k"}});
+    ("env", json!([{"name": "STOLEN", "valueFrom": key}]))
 }
 
 /// A server that cannot ask about images must not start as if it could.

@@ -1,5 +1,7 @@
 //! Gives every pod an account, and its containers the token of that account.
 
+mod mountable_secrets;
+
 use std::sync::Arc;
 
 use api::kinds::pod::POD;
@@ -39,12 +41,13 @@ impl Plugin for ServiceAccount {
     }
 
     fn handles(&self, attributes: &Attributes) -> bool {
-        attributes.operation == Operation::Create && attributes.is(&POD, "")
+        is_new_pod(attributes)
+            || attributes.operation == Operation::Update && attributes.is(&POD, "ephemeralcontainers")
     }
 
     async fn mutate(&self, attributes: &mut Attributes, lookup: &dyn Lookup) -> Result<(), Error> {
         // A mirror pod shows what its kubelet already runs, so changing it would be a lie.
-        if is_mirror(&attributes.object) {
+        if !is_new_pod(attributes) || is_mirror(&attributes.object) {
             return Ok(());
         }
         let spec = attributes.object.ensure("spec");
@@ -74,7 +77,8 @@ impl Plugin for ServiceAccount {
     async fn validate(&self, attributes: &Attributes, lookup: &dyn Lookup) -> Result<(), Error> {
         let spec = &attributes.object["spec"];
         let name = spec.text("serviceAccountName");
-        if is_mirror(&attributes.object) {
+        let is_new = is_new_pod(attributes);
+        if is_new && is_mirror(&attributes.object) {
             return validate_mirror(spec).map_err(|why| attributes.forbidden(why));
         }
         if name.is_empty() {
@@ -82,8 +86,18 @@ impl Plugin for ServiceAccount {
             let why = format!("no service account specified for pod {}/{pod}", attributes.namespace);
             return Err(attributes.forbidden(why));
         }
-        account(attributes, name, lookup).await.map(|_| ())
+        let account = account(attributes, name, lookup).await?;
+        let checked = match is_new {
+            true => mountable_secrets::validate_pod(&account, spec),
+            false => mountable_secrets::validate_ephemeral_containers(&account, spec),
+        };
+        checked.map_err(|why| attributes.forbidden(why))
     }
+}
+
+/// Otherwise it is one that gets ephemeral containers.
+fn is_new_pod(attributes: &Attributes) -> bool {
+    attributes.operation == Operation::Create && attributes.is(&POD, "")
 }
 
 async fn account(attributes: &Attributes, name: &str, lookup: &dyn Lookup) -> Result<Arc<Value>, Error> {
@@ -200,7 +214,7 @@ mod tests {
     use expect_test::expect;
 
     use super::*;
-    use crate::testing::{Cluster, create, pod, run};
+    use crate::testing::{Cluster, create, pod, run, update};
 
     const PLUGIN: ServiceAccount = ServiceAccount {
         suffix: || "x2b4c".to_owned(),
@@ -307,5 +321,35 @@ mod tests {
         mirror["metadata"]["annotations"] = json!({"kubernetes.io/config.mirror": "hash"});
         expect![[r#"pods "web" is forbidden: a mirror pod may not reference secrets"#]]
             .assert_eq(&run(&PLUGIN, create(&POD, mirror), &cluster(json!({}))).unwrap_err());
+    }
+
+    #[test]
+    fn ephemeral_containers_have_only_secrets_that_the_account_lists() {
+        let enforced = json!({"name": "default", "namespace": "default",
+            "annotations": {"kubernetes.io/enforce-mountable-secrets": "true"}});
+        let cluster = cluster(json!({"metadata": enforced, "secrets": [{"name": "own"}]}));
+        // The pod's volume is older than the annotation, and is not asked about again.
+        let spec = |secret: &str| {
+            json!({
+                "serviceAccountName": "default",
+                "volumes": [{"name": "v", "secret": {"secretName": "other"}}],
+                "ephemeralContainers": [{"name": "debug", "envFrom": [{"secretRef": {"name": secret}}]}],
+            })
+        };
+        let with = |secret: &str| {
+            let mut attributes = update(&POD, pod(spec("own")), pod(spec(secret)));
+            attributes.subresource = "ephemeralcontainers".to_owned();
+            run(&PLUGIN, attributes, &cluster)
+        };
+        assert_eq!(with("own").unwrap(), pod(spec("own")));
+        expect![[r#"pods "web" is forbidden: ephemeral container debug with envFrom referencing secret.secretName="other" is not allowed because service account default does not reference that secret"#]]
+            .assert_eq(&with("other").unwrap_err());
+        expect![[r#"pods "web" is forbidden: volume with secret.secretName="other" is not allowed because service account default does not reference that secret"#]]
+            .assert_eq(&run(&PLUGIN, create(&POD, pod(spec("own"))), &cluster).unwrap_err());
+        let plain = update(&POD, pod(spec("own")), pod(spec("other")));
+        assert!(
+            run(&PLUGIN, plain, &cluster).is_ok(),
+            "other changes of a pod are not asked about"
+        );
     }
 }
