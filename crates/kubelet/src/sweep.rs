@@ -49,16 +49,19 @@ fn sweep(paths: &Paths, cgroups: &Cgroups, is_known: &dyn Fn(&str) -> bool) {
         Err(error) => return tracing::warn!(%error, "Failed to look for what is left of pods"),
     };
     left.retain(|uid| is_uid(uid) && !is_known(uid));
-    // What was mounted first, for all of them: Secrets must not stay because something else cannot be removed.
-    for uid in &left {
-        if let Err(error) = volumes::tear_down(paths, uid) {
+    // What was mounted first, for all of them: Secrets must not stay because something else cannot be removed. A pod whose
+    // volumes could not be torn down keeps its directory, for it may still have data mounted below it that is not its own.
+    left.retain(|uid| match volumes::tear_down(paths, uid) {
+        Ok(()) => true,
+        Err(error) => {
             tracing::warn!(
                 uid,
                 %error,
                 "Failed to remove the volumes of a pod that is gone; trying again"
             );
+            false
         }
-    }
+    });
     for uid in &left {
         match remove(paths, cgroups, uid) {
             Ok(()) => tracing::info!(uid, "Removed what was left of a pod that is gone"),
@@ -152,6 +155,22 @@ mod tests {
         let paths = Paths::new(&root, &logs);
         sweep(&paths, &Cgroups::detect("/karve-test-sweep", None), &|_| false);
         assert!(outside.join("file").exists());
+    }
+
+    #[test]
+    fn a_pod_whose_volumes_cannot_be_torn_down_keeps_its_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let (root, logs) = (directory.path().join("kubelet"), directory.path().join("logs"));
+        let paths = Paths::new(&root, &logs);
+        // A directory that was to be a mount point is only ever removed empty, so that this one cannot be torn down.
+        let data = paths.volume("gone-1", "local-volume", "pv1").join("data");
+        fs::create_dir_all(&data).unwrap();
+        fs::create_dir_all(logs.join("default_web_gone-1")).unwrap();
+        fs::create_dir_all(paths.volume("gone-2", "secret", "token")).unwrap();
+        sweep(&paths, &Cgroups::detect("/karve-test-sweep", None), &|_| false);
+        assert_eq!(left(&paths.pods()), ["gone-1"], "the other one is removed all the same");
+        assert!(data.exists());
+        assert_eq!(left(&logs), ["default_web_gone-1"]);
     }
 
     fn left(directory: &Path) -> Vec<String> {

@@ -91,6 +91,8 @@ impl UserNamespaces {
         if let Some(ids) = taken.get(uid) {
             return Ok(*ids);
         }
+        // Whoever removed a pod's directory, its ids are free.
+        taken.retain(|uid, _| !matches!(read_record(&paths.user_namespace(uid)), Ok(None)));
         let slots = (0..self.max_pods)
             .map_while(first_id_of_slot)
             .map(|first| HostIds { first });
@@ -261,6 +263,21 @@ mod tests {
         assert_eq!(assign(&namespaces, "c").unwrap(), 65536);
         namespaces.release("b");
         assert_eq!(namespaces.ids_of("b"), None);
+    }
+
+    /// A sweep removes the directories of pods that no worker knows.
+    #[test]
+    fn ids_whose_record_is_gone_are_free_again() {
+        let node = node(&["a", "b", "c"]);
+        let namespaces = node.open(2);
+        namespaces.assign(&node.paths, "a").unwrap();
+        namespaces.assign(&node.paths, "b").unwrap();
+        std::fs::remove_dir_all(node.paths.pod("a")).unwrap();
+        // A record that is there keeps its ids, whether or not it can be read.
+        std::fs::write(node.paths.user_namespace("b"), "{").unwrap();
+        assert_eq!(namespaces.assign(&node.paths, "c").unwrap().first, 65536);
+        assert_eq!(namespaces.ids_of("a"), None);
+        assert_eq!(namespaces.ids_of("b"), Some(HostIds { first: 131_072 }));
     }
 
     #[test]

@@ -9,6 +9,8 @@ use crate::objects::MissingObject;
 pub enum VolumeError {
     #[error("MountVolume.SetUp failed for volume {volume:?} : {source}")]
     SetUp { volume: String, source: Box<SetUpError> },
+    #[error("MountVolume.MountOptionSupport check failed for volume {volume:?} : {source}")]
+    MountOptionSupport { volume: String, source: Box<SetUpError> },
     #[error("MountVolume.SetUp failed for volume {volume:?} : {reason}: {message}")]
     Image {
         volume: String,

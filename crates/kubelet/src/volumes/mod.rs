@@ -216,12 +216,15 @@ pub fn set_up(request: &SetUp<'_>) -> Result<MountedVolume, VolumeError> {
             volume.other.keys().cloned().collect::<Vec<_>>().join(", "),
         )),
     };
-    done.map_err(|source| VolumeError::SetUp {
+    done.map_err(|source| {
         // A PersistentVolume goes by its own name.
-        volume: request
+        let name = request
             .claim
-            .map_or(&volume.name, |bound| &bound.volume.metadata.name)
-            .clone(),
-        source: Box::new(source),
+            .map_or(&volume.name, |bound| &bound.volume.metadata.name);
+        let (volume, source) = (name.clone(), Box::new(source));
+        match *source {
+            SetUpError::NoMountOptions => VolumeError::MountOptionSupport { volume, source },
+            _ => VolumeError::SetUp { volume, source },
+        }
     })
 }

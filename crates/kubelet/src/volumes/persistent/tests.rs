@@ -141,8 +141,8 @@ fn mount_options_are_honoured_or_refused() {
         let place = Dir::open(&scene.paths.volume("u2", "local-volume", "pv1")).unwrap();
         assert!(!beneath::is_mount_root(place).unwrap(), "nothing is half mounted");
         let refused = scene.set_up("u3", &bound("hostPath: {path: /tmp}, mountOptions: [ro]"));
-        let message =
-            "MountVolume.SetUp failed for volume \"pv1\" : Mount options are not supported for this volume type";
+        let message = "MountVolume.MountOptionSupport check failed for volume \"pv1\" : Mount options are not supported \
+                       for this volume type";
         assert_eq!(refused, Err(message.to_owned()));
     });
 }
