@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use cri::v1;
 
-use crate::eviction::{Measurements, Places, Signal};
 use crate::limits;
 use crate::moment::Moment;
 use crate::options::ImageGcOptions;
+use crate::pressure::{Measurements, Places, Signal};
 use crate::shared::Shared;
 
 /// An image as the collector knows it.

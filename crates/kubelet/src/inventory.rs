@@ -6,10 +6,11 @@ use cri::{Runtime, v1};
 use futures_util::StreamExt;
 
 use crate::container::labels;
+use crate::inspect;
 use crate::moment::Moment;
 use crate::observed::Observed;
+use crate::owners::Place;
 use crate::pod::{Container, Metadata, Pod};
-use crate::worker::{Place, inspect_container, inspect_sandbox};
 
 /// Questions about single containers that are put at once when everything is listed.
 const QUESTIONS_AT_ONCE: usize = 16;
@@ -56,7 +57,7 @@ pub async fn take(runtime: &dyn Runtime) -> cri::Result<HashMap<String, Inventor
         .into_iter()
         .filter_map(|sandbox| Some((sandbox.labels.get(labels::POD_UID)?.clone(), sandbox.id)));
     let mut details = futures_util::stream::iter(ours.collect::<Vec<_>>())
-        .map(|(uid, id)| async move { (uid, inspect_sandbox(runtime, &id).await) })
+        .map(|(uid, id)| async move { (uid, inspect::sandbox(runtime, &id).await) })
         .buffer_unordered(QUESTIONS_AT_ONCE);
     while let Some((uid, sandbox)) = details.next().await {
         if let (Some(inventory), Some(sandbox)) = (all.get_mut(&uid), sandbox?) {
@@ -69,7 +70,7 @@ pub async fn take(runtime: &dyn Runtime) -> cri::Result<HashMap<String, Inventor
         .filter(|container| container.labels.contains_key(labels::POD_UID));
     let mut details = futures_util::stream::iter(ours.collect::<Vec<_>>())
         .map(|container| async move {
-            let found = inspect_container(runtime, &container.id, &container.pod_sandbox_id).await;
+            let found = inspect::container(runtime, &container.id, &container.pod_sandbox_id).await;
             (container, found)
         })
         .buffer_unordered(QUESTIONS_AT_ONCE);

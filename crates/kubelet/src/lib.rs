@@ -2,13 +2,14 @@
 //!
 //! Start with [`plan`], the pure heart: what a pod should be and what is known of it in, what to do next out. Around
 //! it, `worker` runs one task per pod that carries plans out, `status` computes what the API is told, `container` and
-//! `volumes` make configurations and files, `probe` asks containers how they are, `node` speaks for the machine, `eviction`
-//! knows when it runs out of something and `server` answers on port 10250.
+//! `volumes` make configurations and files, `probe` asks containers how they are, `node` speaks for the machine, `pressure`
+//! knows when it runs out of something, `eviction` acts on it and `server` answers on port 10250.
 //!
 //! This crate drives any [`cri::Runtime`] and must not know which one it is. It meets the rest of the system only
 //! through the API, and depends neither on the API server nor on the store.
 
 mod admission;
+mod auth;
 mod beneath;
 mod cgroup;
 mod claims;
@@ -19,6 +20,7 @@ mod features;
 pub mod fuzzing;
 mod host_ports;
 mod images;
+mod inspect;
 mod inventory;
 mod limits;
 mod local_volumes;
@@ -33,6 +35,7 @@ mod paths;
 mod plan;
 mod pod;
 mod pods;
+mod pressure;
 mod probe;
 mod pull_records;
 mod resize;
@@ -54,10 +57,11 @@ mod volumes;
 mod worker;
 
 pub use admission::{BadSysctl, SysctlRules};
-pub use eviction::{BadThreshold, Measurements, Places, Shortage, Thresholds};
+pub use auth::{Access, ApiAuth, Authenticator, Authorizer, User, bearer};
 pub use options::{ImageGcOptions, KubeletOptions, LogOptions, ServerOptions, ServingCertificate};
+pub use pressure::{BadThreshold, Measurements, Places, Shortage, Thresholds};
 pub use run::{Kubelet, KubeletError, run};
-pub use server::{Access, ApiAuth, Authenticator, Authorizer, Server, StreamServer, User, bearer, user_of};
+pub use server::{Server, StreamServer, user_of};
 
 /// A quantity such as `10Mi`, in bytes; none if it is not one.
 pub fn parse_bytes(text: &str) -> Option<u64> {

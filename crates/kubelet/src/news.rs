@@ -5,12 +5,14 @@ use std::sync::Arc;
 use cri::v1;
 use futures_util::StreamExt;
 
+use crate::inspect;
 use crate::inventory::{self, States};
 use crate::limits;
 use crate::observed::Sandbox;
+use crate::owners::Place;
 use crate::pods::Pods;
 use crate::shared::Shared;
-use crate::worker::{Message, Place, instance_of};
+use crate::worker::Message;
 
 /// Tells workers what happens in the runtime, for as long as it is not dropped.
 pub async fn follow(shared: Arc<Shared>, pods: Arc<Pods>) {
@@ -96,7 +98,7 @@ async fn pass_on(shared: &Arc<Shared>, pods: &Arc<Pods>, event: v1::ContainerEve
     }
     let told = event.containers_statuses.iter().find(|status| status.id == id);
     let message = match (&owner.place, told) {
-        (Place::ContainerIn(sandbox), Some(status)) => Message::Container(instance_of(status, sandbox)),
+        (Place::ContainerIn(sandbox), Some(status)) => Message::Container(inspect::instance(status, sandbox)),
         (place, _) => Message::Look {
             id,
             place: place.clone(),

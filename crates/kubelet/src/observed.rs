@@ -3,10 +3,10 @@
 use std::cmp::Reverse;
 
 use cri::v1;
-use serde::{Deserialize, Serialize};
 
 use crate::container::labels;
 use crate::moment::Moment;
+use crate::pod::LinuxUser;
 
 /// The sandboxes and containers of one pod, newest first.
 #[derive(Clone, Debug, Default)]
@@ -44,16 +44,6 @@ pub struct Instance {
     pub hash: String,
     /// Who its first process was started as; none where the runtime does not say.
     pub user: Option<LinuxUser>,
-}
-
-/// A user with all groups, the primary one among them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct LinuxUser {
-    pub uid: i64,
-    pub gid: i64,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub supplemental_groups: Vec<i64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -10,8 +10,8 @@ use cri::Runtime;
 use network::{Cidr, PodNetwork, Protocol};
 
 use crate::admission::SysctlRules;
-use crate::eviction::Thresholds;
-use crate::server::{Authenticator, Authorizer};
+use crate::auth::{Authenticator, Authorizer};
+use crate::pressure::Thresholds;
 
 #[derive(Clone)]
 pub struct KubeletOptions {

@@ -4,7 +4,12 @@ use std::collections::HashMap;
 
 use parking_lot::Mutex;
 
-use crate::worker::Place;
+/// What an identifier of the runtime stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    Sandbox,
+    ContainerIn(String),
+}
 
 #[derive(Default)]
 pub struct Owners(Mutex<HashMap<String, Owner>>);

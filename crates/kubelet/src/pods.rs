@@ -8,9 +8,10 @@ use client::Object;
 use parking_lot::Mutex;
 
 use crate::inventory::Inventory;
+use crate::owners::Place;
 use crate::pod::Pod;
 use crate::shared::Shared;
-use crate::worker::{self, Handle, Input, Message, Place, PodObject};
+use crate::worker::{self, Handle, Input, Message, PodObject};
 
 pub struct Pods {
     shared: Arc<Shared>,

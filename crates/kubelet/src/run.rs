@@ -13,7 +13,6 @@ use crate::cgroup::Cgroups;
 use crate::container::dns::{ClusterDns, Resolver};
 use crate::container::resources;
 use crate::container::services::Service;
-use crate::eviction::{Measurements, Places};
 use crate::features::{Known, RuntimeFeatures};
 use crate::host_ports::HostPorts;
 use crate::node::{Machine, Node};
@@ -22,6 +21,7 @@ use crate::options::{KubeletOptions, ServingCertificate};
 use crate::owners::Owners;
 use crate::paths::Paths;
 use crate::pods::Pods;
+use crate::pressure::{Measurements, Places};
 use crate::pull_records::PullRecords;
 use crate::rotation::Logs;
 use crate::server::{self, Server};
@@ -31,7 +31,7 @@ use crate::status::Surroundings;
 use crate::user_namespaces::UserNamespaces;
 use crate::volumes::VolumeFigures;
 use crate::worker::PodObject;
-use crate::{cgroup, eviction, images, inventory, local_volumes, news, rotation, sweep, volumes};
+use crate::{cgroup, eviction, images, inventory, local_volumes, news, pressure, rotation, sweep, volumes};
 
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletError {
@@ -195,7 +195,7 @@ async fn open_pull_records(options: &KubeletOptions) -> Result<PullRecords, Kube
 
 /// Keeps processes for the machine itself: pods cannot take all that there are.
 fn limit_processes(cgroups: &Cgroups) {
-    let Some(limit) = eviction::max_processes().map(cgroup::processes_for_pods) else {
+    let Some(limit) = pressure::max_processes().map(cgroup::processes_for_pods) else {
         return tracing::warn!("the kernel does not say how many processes there can be; pods are not limited");
     };
     if let Err(error) = cgroups.limit_processes(limit) {

@@ -8,10 +8,10 @@ mod sysctl;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::eviction::Pressure;
 use crate::pod::Pod;
 use crate::pod::quantity::Milli;
 use crate::pod::resources::{Compute, Qos, pod_compute, qos};
+use crate::pressure::Pressure;
 
 pub use sysctl::{BadSysctl, SysctlRules, normalized};
 

@@ -1,10 +1,9 @@
 //! Which pod has to go when something runs out. No IO.
 
-use super::signal::{Pressure, Signal};
-use super::threshold::Shortage;
 use crate::pod::quantity::Milli;
 use crate::pod::resources::pod_compute;
 use crate::pod::{ContainerKind, Pod};
+use crate::pressure::{Pressure, Shortage, Signal};
 
 /// A pod that could go, and how much it uses of what is short: in all, and by container where that is known.
 #[derive(Clone, Debug)]

@@ -5,14 +5,12 @@ use std::sync::Arc;
 
 use client::Cache;
 
-use super::measure::{Measurements, Places};
 use super::rank::{self, Candidate};
-use super::signal::{Pressure, Signal};
-use super::threshold::Shortage;
 use crate::beneath::{self, Dir, Enough};
 use crate::options::KubeletOptions;
 use crate::pod::Pod;
 use crate::pods::Pods;
+use crate::pressure::{Measurements, Places, Pressure, Shortage, Signal};
 use crate::shared::Shared;
 use crate::usage::{self, PodUsage};
 use crate::worker::{Message, PodObject};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use crate::eviction::{Measurements, Signal, Thresholds};
+use crate::pressure::{Measurements, Signal, Thresholds};
 
 #[derive(Clone, Debug, Default)]
 pub struct Machine {

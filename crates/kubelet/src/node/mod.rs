@@ -15,11 +15,11 @@ use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::eviction::{Measurements, Places, Pressure, Shortage};
 use crate::features::{Known, RuntimeFeatures};
 use crate::limits;
 use crate::moment::Moment;
 use crate::options::KubeletOptions;
+use crate::pressure::{Measurements, Places, Pressure, Shortage};
 use object::{Facts, KnownCondition};
 
 pub use machine::Machine;

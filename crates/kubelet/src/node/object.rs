@@ -7,10 +7,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::machine::Machine;
-use crate::eviction::{Pressure, Shortage, Thresholds};
 use crate::features::{HandlerFeatures, Known};
 use crate::limits;
 use crate::moment::Moment;
+use crate::pressure::{Pressure, Shortage, Thresholds};
 
 /// Everything a node's status is made from.
 #[derive(Clone, Debug, Default)]

@@ -4,6 +4,7 @@ mod container;
 pub mod quantity;
 pub mod resources;
 mod security;
+mod state;
 mod volume;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use serde::Deserialize;
 use crate::moment::Moment;
 pub use container::*;
 pub use security::*;
+pub use state::*;
 pub use volume::*;
 
 /// Pods of this priority and above keep the node or the cluster alive.
@@ -204,14 +206,14 @@ pub struct KnownContainer {
     pub last_state: KnownState,
     /// What it runs with.
     pub resources: Option<Resources>,
-    pub user: Option<crate::status::ContainerUser>,
+    pub user: Option<ContainerUser>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct KnownState {
     pub running: Option<serde_json::Value>,
-    pub terminated: Option<crate::status::Terminated>,
+    pub terminated: Option<Terminated>,
 }
 
 impl Toleration {

@@ -231,7 +231,7 @@ async fn read_line(reader: &mut BufReader<tokio::fs::File>, line: &mut Vec<u8>) 
 }
 
 async fn is_running(shared: &Shared, id: &str) -> bool {
-    let found = crate::worker::inspect_container(&*shared.runtime, id, "").await;
+    let found = crate::inspect::container(&*shared.runtime, id, "").await;
     found.is_ok_and(|found| found.is_some_and(|instance| instance.is_running()))
 }
 

@@ -3,7 +3,6 @@
 //! [`Server`] holds the answers and knows nothing of connections: it is a [`client::Transport`], so that an API server
 //! in the same process calls it as it would call any node. `serve` puts it behind TLS and asks who is calling.
 
-mod auth;
 mod certificate;
 pub(crate) mod channels;
 mod exec;
@@ -28,7 +27,6 @@ use crate::shared::Shared;
 use crate::worker::PodObject;
 use query::Query;
 
-pub use auth::{Access, ApiAuth, Authenticator, Authorizer, User, bearer};
 pub use certificate::{ServingCertificates, certificates};
 pub use serve::{ServeError, listen, serve, user_of};
 pub use streaming::StreamServer;

@@ -18,9 +18,9 @@ use serving::{
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-use super::auth::{Access, bearer};
 use super::upgrade::{self, Opened};
-use super::{Refusal, Server, ServingCertificates, User, certificates};
+use super::{Refusal, Server, ServingCertificates, certificates};
+use crate::auth::{Access, User, bearer};
 use crate::options::{ServerOptions, ServingCertificate};
 
 /// Nothing the kubelet is asked has a body of any size.

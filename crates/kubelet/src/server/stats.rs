@@ -10,9 +10,9 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{Refusal, query::Query};
-use crate::eviction::{Level, Measurements, Places, Signal};
 use crate::moment::Moment;
 use crate::pod::Pod;
+use crate::pressure::{Level, Measurements, Places, Signal};
 use crate::shared::Shared;
 use crate::usage::{self, ContainerUsage, PodUsage};
 use crate::volumes::VolumeFigure;

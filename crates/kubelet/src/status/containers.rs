@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{ContainerStatus, ContainerUser, MountStatus, PodStatus, Running, Surroundings, Terminated, Waiting};
+use super::{ContainerStatus, MountStatus, PodStatus, Running, Surroundings, Waiting};
 use crate::limits;
 use crate::moment::Moment;
 use crate::observed::{Instance, State};
 use crate::plan::{Image, PodView};
 use crate::pod::resources::Compute;
-use crate::pod::{Container, ContainerKind, KnownContainer, Resources, VolumeMount};
+use crate::pod::{Container, ContainerKind, ContainerUser, KnownContainer, Resources, Terminated, VolumeMount};
 
 pub(super) fn fill(status: &mut PodStatus, view: PodView<'_>, around: &Surroundings, now: Moment) {
     for (kind, container) in view.pod.all_containers() {

@@ -13,13 +13,12 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::features::RuntimeFeatures;
 use crate::moment::Moment;
-use crate::observed::LinuxUser;
 use crate::plan::{PodView, Stop};
-use crate::pod::{KnownCondition, Resources, resources};
+use crate::pod::{ContainerUser, KnownCondition, Resources, Terminated, resources};
 pub use phase::Phase;
 
 /// What a status says that is not about the pod alone.
@@ -110,12 +109,6 @@ pub struct ContainerStatus {
     pub user: Option<ContainerUser>,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ContainerUser {
-    pub linux: LinuxUser,
-}
-
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ContainerState {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -138,22 +131,6 @@ pub struct Waiting {
 #[serde(rename_all = "camelCase")]
 pub struct Running {
     pub started_at: Option<Moment>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub struct Terminated {
-    pub exit_code: i32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub signal: Option<i32>,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub reason: String,
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub message: String,
-    pub started_at: Option<Moment>,
-    pub finished_at: Option<Moment>,
-    #[serde(rename = "containerID", skip_serializing_if = "String::is_empty")]
-    pub container_id: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

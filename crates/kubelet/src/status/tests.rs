@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Surroundings, compute, patch};
 use crate::features::{HandlerFeatures, Known};
-use crate::observed::LinuxUser;
+use crate::pod::LinuxUser;
 use crate::testing::{NOW, Scene};
 
 fn around() -> Surroundings {

@@ -218,9 +218,7 @@ pub fn set_up(request: &SetUp<'_>) -> Result<MountedVolume, VolumeError> {
     };
     done.map_err(|source| {
         // A PersistentVolume goes by its own name.
-        let name = request
-            .claim
-            .map_or(&volume.name, |bound| &bound.volume.metadata.name);
+        let name = request.claim.map_or(&volume.name, |bound| &bound.volume.metadata.name);
         let (volume, source) = (name.clone(), Box::new(source));
         match *source {
             SetUpError::NoMountOptions => VolumeError::MountOptionSupport { volume, source },

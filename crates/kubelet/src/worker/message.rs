@@ -11,6 +11,7 @@ use super::start::StartError;
 use super::tasks::TaskId;
 use super::volumes::Mounted;
 use crate::observed::{Instance, Sandbox};
+use crate::owners::Place;
 use crate::plan::{Applied, Task};
 use crate::pod::Pod;
 use crate::pod::resources::Compute;
@@ -58,13 +59,6 @@ pub enum Message {
     /// A task ended.
     Done(Task, TaskId, Done),
     StatusWritten(Result<Bytes, client::Error>),
-}
-
-/// What an identifier of the runtime stands for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    Sandbox,
-    ContainerIn(String),
 }
 
 /// How a task ended.

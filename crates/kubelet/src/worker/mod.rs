@@ -9,7 +9,6 @@ mod announce;
 mod error;
 mod hook;
 mod image;
-mod inspect;
 mod intake;
 mod keyring;
 mod kill;
@@ -44,8 +43,7 @@ use resize::Grant;
 use tasks::Tasks;
 use volumes::PodVolumes;
 
-pub use inspect::{container as inspect_container, instance as instance_of, sandbox as inspect_sandbox};
-pub use message::{Done, Handle, Input, Message, Place, PodObject};
+pub use message::{Done, Handle, Input, Message, PodObject};
 
 pub struct Worker {
     shared: Arc<Shared>,

@@ -9,12 +9,14 @@ use tokio::sync::mpsc;
 
 use super::image::ReadyImage;
 use super::volumes::Mounted;
-use super::{Message, Place, hook, inspect};
+use super::{Message, hook};
 use crate::beneath;
 use crate::container::config::{self, ContainerContext};
 use crate::container::{dns, env, sandbox, services};
+use crate::inspect;
 use crate::objects;
 use crate::observed::{Instance, Sandbox};
+use crate::owners::Place;
 use crate::plan::CONFIG_ERROR;
 use crate::pod::{Container, Pod};
 use crate::probe::Target;
