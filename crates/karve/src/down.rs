@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::layout::Layout;
+use crate::leftovers;
 use crate::run_file::RunFile;
 use crate::say;
 
@@ -48,10 +49,19 @@ pub async fn reset(layout: &Layout) -> Result<()> {
         }
         return Ok(());
     }
+    // What is still mounted would be removed with the directory. The node's own mounts go, whether or not a run file told
+    // of them; what somebody mounted among the volumes is theirs.
+    leftovers::unmount_below(&layout.node())?;
+    if let Some(point) = leftovers::mounts_below(&layout.volumes())?.first() {
+        bail!(
+            "something is mounted at {}; unmount it and run `karve reset` again, nothing was removed",
+            point.display()
+        );
+    }
     for entry in ["kubeconfig", "karve.log", "run.json"] {
         remove_if_there(fs::remove_file(layout.root.join(entry)))?;
     }
-    for entry in ["store", "node", "pki"] {
+    for entry in ["store", "node", "volumes", "pki"] {
         remove_if_there(fs::remove_dir_all(layout.root.join(entry)))
             .with_context(|| format!("cannot remove {}", layout.root.join(entry).display()))?;
     }
@@ -87,5 +97,30 @@ fn remove_if_there(result: std::io::Result<()>) -> Result<()> {
     match result {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn reset_removes_volumes_and_nothing_that_is_not_the_clusters() {
+        let directory = tempfile::tempdir().unwrap();
+        let layout = Layout {
+            name: "test".to_owned(),
+            root: directory.path().join("data"),
+        };
+        for made in ["pki", "store", "node/kubelet", "volumes/pvc-1"] {
+            fs::create_dir_all(layout.root.join(made)).unwrap();
+        }
+        fs::write(layout.root.join("notes"), "mine").unwrap();
+        assert!(reset(&layout).await.is_err(), "without an authority it is no cluster");
+        assert!(layout.volumes().join("pvc-1").exists());
+        fs::write(layout.pki().join("ca.crt"), "").unwrap();
+        reset(&layout).await.unwrap();
+        let left: Vec<_> = fs::read_dir(&layout.root).unwrap().flatten().collect();
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert!(layout.root.join("notes").exists());
     }
 }

@@ -67,6 +67,11 @@ impl Layout {
         self.root.join("node")
     }
 
+    /// The data of the volumes of the StorageClass `local`, beside what the node makes again by itself.
+    pub fn volumes(&self) -> PathBuf {
+        self.root.join("volumes")
+    }
+
     pub fn kubeconfig(&self) -> PathBuf {
         self.root.join("kubeconfig")
     }

@@ -9,9 +9,20 @@ use rustix::mount::{UnmountFlags, unmount};
 
 /// Unmounts everything at or below `directory`, the deepest first.
 pub fn unmount_below(directory: &Path) -> Result<()> {
+    for point in mounts_below(directory)? {
+        match unmount(&point, UnmountFlags::DETACH) {
+            Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error).with_context(|| format!("cannot unmount {}", point.display())),
+        }
+    }
+    Ok(())
+}
+
+/// Where something is mounted at or below `directory`, the deepest first.
+pub fn mounts_below(directory: &Path) -> Result<Vec<PathBuf>> {
     // The table has paths without links. What is not found in it is not unmounted, and would be removed with the directory.
     let directory = match directory.canonicalize() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         found => found.with_context(|| format!("cannot find {}", directory.display()))?,
     };
     let table = fs::read("/proc/self/mountinfo").context("cannot read the mount table")?;
@@ -23,13 +34,7 @@ pub fn unmount_below(directory: &Path) -> Result<()> {
         .filter(|point| point.starts_with(&directory))
         .collect();
     points.sort_by_key(|point| std::cmp::Reverse(point.components().count()));
-    for point in points {
-        match unmount(&point, UnmountFlags::DETACH) {
-            Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot unmount {}", point.display())),
-        }
-    }
-    Ok(())
+    Ok(points)
 }
 
 /// Removes the empty cgroup `name` and those below it from every hierarchy. Processes in it keep it alive.
