@@ -8,6 +8,7 @@ pub mod footprint;
 mod kube_rs;
 mod leftovers;
 mod python;
+mod storage;
 mod tour;
 pub mod workload;
 
@@ -67,6 +68,11 @@ const SCENARIOS: &[Scenario] = &[
         name: "down-and-reset",
         needs: NODE,
         run: leftovers::none,
+    },
+    Scenario {
+        name: "storage",
+        needs: &["ip", "nft"],
+        run: storage::is_kept,
     },
     Scenario {
         name: "tour",
