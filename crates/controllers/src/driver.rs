@@ -50,7 +50,7 @@ pub async fn drive(row: &'static Row, shared: Arc<Shared>) {
         executor: Executor {
             client: shared.client.clone(),
             reader: shared.informers.client().clone(),
-            recorder: shared.recorder.for_component(&format!("{}-controller", row.name)),
+            recorder: shared.recorder.for_component(&event_source(row.name)),
             caches,
         },
         awaits: Mutex::default(),
@@ -59,6 +59,28 @@ pub async fn drive(row: &'static Row, shared: Arc<Shared>) {
     tracing::debug!(controller = row.name, "running");
     let workers = (0..row.workers).map(|_| driver.work());
     futures_util::future::join_all(workers).await;
+}
+
+/// Controllers whose events upstream signs with another name than the controller's own.
+pub const EVENT_SOURCES: &[(&str, &str)] = &[
+    ("disruption", "controllermanager"),
+    ("ephemeral-volume", "ephemeral_volume"),
+    ("horizontal-pod-autoscaler", "horizontal-pod-autoscaler"),
+    ("local-volume-provisioner", "karve.dev/local"),
+    ("node-ipam", "cidrAllocator"),
+    ("node-lifecycle", "node-controller"),
+    ("persistentvolume-attach-detach", "attachdetach-controller"),
+    ("persistentvolume-binder", "persistentvolume-controller"),
+    ("persistentvolume-expander", "volume_expand"),
+];
+
+/// What the events of a controller name as their source.
+fn event_source(controller: &str) -> String {
+    let known = EVENT_SOURCES.iter().find(|(name, _)| *name == controller);
+    known.map_or_else(
+        || format!("{controller}-controller"),
+        |(_, source)| (*source).to_owned(),
+    )
 }
 
 impl Driver {

@@ -56,4 +56,13 @@ mod tests {
         let names: Vec<&str> = table().iter().map(|row| row.name).collect();
         assert!(names.is_sorted_by(|one, next| one < next), "{names:?}");
     }
+
+    #[test]
+    fn event_sources_are_those_of_controllers() {
+        let names: Vec<&str> = crate::driver::EVENT_SOURCES.iter().map(|(name, _)| *name).collect();
+        assert!(names.is_sorted_by(|one, next| one < next), "{names:?}");
+        for name in names {
+            assert!(table().iter().any(|row| row.name == name), "{name}");
+        }
+    }
 }
