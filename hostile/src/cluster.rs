@@ -31,6 +31,9 @@ pub const NODE_NAME: &str = "victim";
 pub const LOG_MAX_BYTES: u64 = 1 << 20;
 pub const LOG_MAX_FILES: u64 = 2;
 
+/// How many processes a pod may have. Without it only all pods together are bound, by nearly all that the machine has.
+pub const POD_MAX_PIDS: u64 = 2000;
+
 /// So low that what is found never depends on how full the machine is.
 const NO_PRESSURE: &str = "memory.available<10Mi,nodefs.available<10Mi,imagefs.available<10Mi";
 
@@ -69,6 +72,7 @@ impl Cluster {
                 "--container-log-max-files",
                 &LOG_MAX_FILES.to_string(),
             ])
+            .args(["--pod-max-pids", &POD_MAX_PIDS.to_string()])
             .args([
                 "--image-gc-high-threshold",
                 "100",

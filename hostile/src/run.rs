@@ -29,6 +29,9 @@ pub struct RunArgs {
     keep: bool,
     #[arg(long, short, value_enum, default_value_t)]
     output: Format,
+    /// Names of attacks or of groups of them that are left out
+    #[arg(long)]
+    except: Vec<String>,
     /// Names of attacks or of groups of them
     cases: Vec<String>,
 }
@@ -61,7 +64,7 @@ pub fn list(args: &ListArgs) -> Result<bool> {
 
 /// True when every attack was blocked.
 pub fn run(args: &RunArgs) -> Result<bool> {
-    let chosen = choose(&args.cases)?;
+    let chosen = choose(&args.cases, &args.except)?;
     signals::install()?;
     network::enter_own()?;
     ensure!(!args.dir.exists(), "{} exists already", args.dir.display());
@@ -74,13 +77,14 @@ pub fn run(args: &RunArgs) -> Result<bool> {
     conclude(args, &ended)
 }
 
-fn choose(names: &[String]) -> Result<Vec<&'static Case>> {
-    for name in names {
+fn choose(names: &[String], except: &[String]) -> Result<Vec<&'static Case>> {
+    for name in names.iter().chain(except) {
         if !cases::all().any(|case| is_named(case, name)) {
             bail!("there is no attack {name:?}; see `hostile list`");
         }
     }
-    let wanted = |case: &&Case| names.is_empty() || names.iter().any(|name| is_named(case, name));
+    let is_any_of = |case: &Case, names: &[String]| names.iter().any(|name| is_named(case, name));
+    let wanted = |case: &&Case| (names.is_empty() || is_any_of(case, names)) && !is_any_of(case, except);
     Ok(cases::all().filter(wanted).collect())
 }
 

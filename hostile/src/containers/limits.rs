@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
 use crate::cases::Case;
-use crate::cluster::{LOG_MAX_BYTES, LOG_MAX_FILES};
+use crate::cluster::{LOG_MAX_BYTES, LOG_MAX_FILES, POD_MAX_PIDS};
 use crate::pods::{MAIN, container, pod_spec};
 use crate::signals::wait_for;
 use crate::verdict::{Verdict, blocked, succeeded};
@@ -16,7 +16,7 @@ use crate::world::{PATIENCE, World};
 pub const PROCESSES: Case = Case {
     name: "containers/processes",
     class: "",
-    must_not: "One pod makes so many processes that the node has none left.",
+    must_not: "One pod makes more processes than --pod-max-pids allows.",
     needs: &[],
     run: processes,
 };
@@ -30,9 +30,7 @@ pub const LOG_FLOOD: Case = Case {
 };
 
 fn processes(world: &World) -> Result<Verdict> {
-    let limit: u64 = fs::read_to_string("/proc/sys/kernel/pid_max")?.trim().parse()?;
-    // Far less than the machine has, and far more than any pod needs.
-    let wanted = (limit / 2).min(6000);
+    let wanted = 2 * POD_MAX_PIDS;
     let namespace = world.namespace(json!({}))?;
     let pod = namespace.attacker()?;
     let done = pod.must(&["fork", &wanted.to_string()])?;
