@@ -49,8 +49,9 @@ fn host_port_steals(world: &World) -> Result<Verdict> {
             .find(|address| says((*address).into(), port).contains(STOLEN));
         // Through the connection that is open already, should the pod have taken the way for new ones.
         pod.delete()?;
+        // The kubelet listens at the node's address alone.
         wait_for(&format!("port {port} to be the node's again"), PATIENCE, || {
-            Ok(TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok().then_some(()))
+            Ok(TcpStream::connect((NODE, port)).is_ok().then_some(()))
         })?;
         attempts.push(match (thief, settled) {
             (Some(address), _) => Verdict::Succeeded(format!("{address}:{port} is answered by the pod")),
