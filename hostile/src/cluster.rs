@@ -31,7 +31,7 @@ pub const NODE_NAME: &str = "victim";
 pub const LOG_MAX_BYTES: u64 = 1 << 20;
 pub const LOG_MAX_FILES: u64 = 2;
 
-/// How many processes a pod may have. Without it only all pods together are bound, by nearly all that the machine has.
+/// The processes that one pod may have.
 pub const POD_MAX_PIDS: u64 = 2000;
 
 /// So low that what is found never depends on how full the machine is.
@@ -74,6 +74,8 @@ impl Cluster {
             ])
             .args(["--pod-max-pids", &POD_MAX_PIDS.to_string()])
             .args([
+                "--pod-max-pids",
+                &POD_MAX_PIDS.to_string(),
                 "--image-gc-high-threshold",
                 "100",
                 "--registry-mirror",

@@ -1,7 +1,8 @@
 //! Shares of the machine.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
@@ -10,7 +11,7 @@ use crate::cases::Case;
 use crate::cluster::{LOG_MAX_BYTES, LOG_MAX_FILES, POD_MAX_PIDS};
 use crate::pods::{MAIN, container, pod_spec};
 use crate::signals::wait_for;
-use crate::verdict::{Verdict, blocked, succeeded};
+use crate::verdict::{Verdict, blocked, judge, succeeded};
 use crate::world::{PATIENCE, World};
 
 pub const PROCESSES: Case = Case {
@@ -30,16 +31,58 @@ pub const LOG_FLOOD: Case = Case {
 };
 
 fn processes(world: &World) -> Result<Verdict> {
-    let wanted = 2 * POD_MAX_PIDS;
+    let of_machine: u64 = fs::read_to_string("/proc/sys/kernel/pid_max")?.trim().parse()?;
+    // Far less than the machine has, and more than a pod of this node may have.
+    let wanted = (of_machine / 2).min(3 * POD_MAX_PIDS);
     let namespace = world.namespace(json!({}))?;
     let pod = namespace.attacker()?;
     let done = pod.must(&["fork", &wanted.to_string()])?;
     let forked = done["forked"].as_u64().context("no count")?;
     ensure!(forked > 0, "not one process could be made: {done}");
-    match done["refused"].as_str() {
-        Some(why) => blocked(format!("stopped after {forked} processes: {why}")),
-        None => succeeded(format!("{forked} processes in one pod, and no end")),
-    }
+    let of_one_pod = match done["refused"].as_str() {
+        Some(why) => Verdict::Blocked(format!("stopped after {forked} processes: {why}")),
+        None => Verdict::Succeeded(format!("{forked} processes in one pod, and no end")),
+    };
+    let uid = pod.read()?["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+    judge(&[of_one_pod, of_all_pods(&uid, of_machine)?])
+}
+
+/// The bound that is there whatever a pod may have by itself. Reaching it would take the machine from everybody else, so it
+/// is only looked up, above the pod's own cgroup.
+fn of_all_pods(uid: &str, of_machine: u64) -> Result<Verdict> {
+    let mounts = ["/sys/fs/cgroup/pids", "/sys/fs/cgroup"].map(Path::new);
+    let found = mounts
+        .iter()
+        .find_map(|mount| directory_named(mount, &format!("pod{uid}"), CGROUP_DEPTH));
+    let cgroup = found.context("the pod has no cgroup")?;
+    let mut above = cgroup.ancestors();
+    let pods = above.find(|path| path.file_name() == Some(OsStr::new("kubepods")));
+    let pods = pods.context("no cgroup holds all pods")?;
+    let max = fs::read_to_string(pods.join("pids.max"))?;
+    Ok(match max.trim().parse::<u64>() {
+        Ok(max) if max < of_machine => Verdict::Blocked(format!("all pods may have {max} processes of {of_machine}")),
+        _ => Verdict::Succeeded(format!("all pods may have {} processes of {of_machine}", max.trim())),
+    })
+}
+
+/// How deep below the root of a hierarchy cgroups of pods are looked for.
+const CGROUP_DEPTH: usize = 6;
+
+fn directory_named(above: &Path, name: &str, depth: usize) -> Option<PathBuf> {
+    let entries = fs::read_dir(above).ok()?.flatten();
+    let directories: Vec<PathBuf> = entries
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+        .map(|entry| entry.path())
+        .collect();
+    let found = directories
+        .iter()
+        .find(|path| path.file_name() == Some(OsStr::new(name)));
+    let deeper = || {
+        directories
+            .iter()
+            .find_map(|path| directory_named(path, name, depth.checked_sub(1)?))
+    };
+    found.cloned().or_else(deeper)
 }
 
 fn log_flood(world: &World) -> Result<Verdict> {
