@@ -72,7 +72,6 @@ impl Cluster {
                 "--container-log-max-files",
                 &LOG_MAX_FILES.to_string(),
             ])
-            .args(["--pod-max-pids", &POD_MAX_PIDS.to_string()])
             .args([
                 "--pod-max-pids",
                 &POD_MAX_PIDS.to_string(),

@@ -17,7 +17,7 @@ use crate::world::{PATIENCE, World};
 pub const PROCESSES: Case = Case {
     name: "containers/processes",
     class: "",
-    must_not: "One pod makes more processes than --pod-max-pids allows.",
+    must_not: "One pod makes so many processes that the node has none left.",
     needs: &[],
     run: processes,
 };
