@@ -82,7 +82,8 @@ async fn root_of_the_pod_is_nobody_on_the_host() {
         let answer = bed
             .exec(
                 &container,
-                "id -u; cat /proc/self/uid_map; ls -ln /made | busybox awk '{print $3}'",
+                "i=0; until [ -e /made ] || [ $i = 1500 ]; do i=$((i+1)); sleep 0.02; done; \
+                 id -u; cat /proc/self/uid_map; ls -ln /made | busybox awk '{print $3}'",
             )
             .await;
         let text = String::from_utf8_lossy(&answer.stdout).into_owned();
