@@ -8,6 +8,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
 use super::disk::DiskFile;
 use super::frame::Salt;
 use super::volume::{Volume, read_whole};
@@ -15,9 +17,10 @@ use crate::{Revision, StoreError};
 
 const NAME: &str = "acknowledged";
 const MAGIC: u32 = 0x6b63_616b;
-/// The mark is written to two sectors in turn, so that one that is half written leaves the other.
+/// The mark is kept in three sectors: one that is known to be on the disk, which nobody writes to, one that is being synced,
+/// and one that is written to meanwhile. A power cut can tear what was not synced, and always leaves the first.
 const SLOT: usize = 512;
-const SLOTS: usize = 2;
+const SLOTS: usize = 3;
 const RECORD: usize = 16;
 
 pub(crate) struct Mark {
@@ -25,6 +28,33 @@ pub(crate) struct Mark {
     salt: Salt,
     written: AtomicU64,
     synced: AtomicU64,
+    /// Held for as long as a write to the slot it names takes.
+    slots: Mutex<Slots>,
+    /// Held while the file is synced, so that only one slot is being synced at a time.
+    syncing: Mutex<()>,
+}
+
+struct Slots {
+    durable: usize,
+    working: usize,
+}
+
+impl Slots {
+    fn beside(durable: usize) -> Self {
+        Slots {
+            durable,
+            working: (durable + 1) % SLOTS,
+        }
+    }
+
+    /// Has later writes go to the third slot, and returns the one that may be synced now.
+    fn switch(&mut self) -> usize {
+        let full = self.working;
+        self.working = (0..SLOTS)
+            .find(|slot| *slot != full && *slot != self.durable)
+            .unwrap_or(full);
+        full
+    }
 }
 
 /// The revision up to which writes were acknowledged; `None` for a store of a version that kept no mark.
@@ -36,9 +66,7 @@ pub(crate) fn read(volume: &Volume) -> Result<Option<Revision>, StoreError> {
     };
     let mut data = Vec::new();
     read_whole(&*file, &mut data)?;
-    let slots = data.chunks(SLOT).take(SLOTS);
-    let newest = slots.filter_map(|slot| parse(slot, volume.salt)).max();
-    newest.map(Some).ok_or_else(|| {
+    newest(&data, volume.salt).map(|(revision, _)| Some(revision)).ok_or_else(|| {
         StoreError::Corrupt(format!(
             "{} is damaged, so nobody can tell whether acknowledged writes are missing. Nothing was changed. Restore the \
              directory from a backup, or remove that file to open the store as it is",
@@ -47,15 +75,28 @@ pub(crate) fn read(volume: &Volume) -> Result<Option<Revision>, StoreError> {
     })
 }
 
+/// The highest revision that a slot holds, and which slot it is.
+fn newest(data: &[u8], salt: Salt) -> Option<(Revision, usize)> {
+    let slots = data.chunks(SLOT).take(SLOTS).enumerate();
+    slots.filter_map(|(at, slot)| Some((parse(slot, salt)?, at))).max()
+}
+
 impl Mark {
     /// Goes on with the mark of a store that holds everything up to `revision`.
     pub fn open(volume: &Volume, revision: Revision) -> io::Result<Self> {
-        let file = match volume.disk.open(NAME) {
-            Ok(file) => file,
+        let (file, durable) = match volume.disk.open(NAME) {
+            Ok(file) => {
+                let mut data = Vec::new();
+                read_whole(&*file, &mut data)?;
+                // A killed process leaves what was not synced; from here on it is relied upon.
+                file.sync()?;
+                let durable = newest(&data, volume.salt).map_or(0, |(_, slot)| slot);
+                (file, durable)
+            }
             Err(_) => {
-                let content = [slot(revision, volume.salt), slot(revision, volume.salt)].concat();
+                let content = slot(revision, volume.salt).repeat(SLOTS);
                 volume.replace(NAME, |file| file.write_at(&content, 0))?;
-                volume.disk.open(NAME)?
+                (volume.disk.open(NAME)?, 0)
             }
         };
         Ok(Mark {
@@ -63,12 +104,15 @@ impl Mark {
             salt: volume.salt,
             written: AtomicU64::new(revision),
             synced: AtomicU64::new(revision),
+            slots: Mutex::new(Slots::beside(durable)),
+            syncing: Mutex::new(()),
         })
     }
 
     /// Notes that everything up to `revision` is durable. Called by the log thread only.
     pub fn advance(&self, revision: Revision) -> io::Result<()> {
-        let place = (revision as usize % SLOTS) * SLOT;
+        let slots = self.slots.lock();
+        let place = slots.working * SLOT;
         self.file.write_at(&record(revision, self.salt), place as u64)?;
         self.written.store(revision, Ordering::Release);
         Ok(())
@@ -76,11 +120,18 @@ impl Mark {
 
     /// Makes the mark durable if it has moved. Blocks on the disk.
     pub fn sync(&self) -> io::Result<()> {
-        let written = self.written.load(Ordering::Acquire);
-        if written != self.synced.load(Ordering::Acquire) {
-            self.file.sync()?;
-            self.synced.fetch_max(written, Ordering::AcqRel);
-        }
+        let _only_one = self.syncing.lock();
+        let (written, slot) = {
+            let mut slots = self.slots.lock();
+            let written = self.written.load(Ordering::Acquire);
+            if written == self.synced.load(Ordering::Acquire) {
+                return Ok(());
+            }
+            (written, slots.switch())
+        };
+        self.file.sync()?;
+        self.slots.lock().durable = slot;
+        self.synced.fetch_max(written, Ordering::AcqRel);
         Ok(())
     }
 
@@ -120,6 +171,22 @@ fn checksum(bytes: &[u8], salt: Salt) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_durable_is_never_written_to_before_something_newer_is() {
+        let mut slots = Slots::beside(2);
+        for round in 0..20 {
+            let full = slots.switch();
+            assert_ne!(full, slots.durable, "round {round}");
+            assert_ne!(slots.working, slots.durable, "round {round}");
+            assert_ne!(slots.working, full, "round {round}");
+            // Every third sync fails, and what it should have made durable may be torn.
+            if round % 3 != 0 {
+                slots.durable = full;
+                assert_ne!(slots.working, slots.durable, "round {round}");
+            }
+        }
+    }
 
     #[test]
     fn a_mark_with_any_flipped_bit_is_no_mark() {
