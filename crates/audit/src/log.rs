@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -62,7 +62,7 @@ impl LogFile {
     /// Writes what comes in until nothing more can come. Runs on a thread of its own, so that a slow disk holds up nobody.
     pub(crate) fn run(mut self, mut events: mpsc::Receiver<Arc<Event>>, figures: &BackendFigures) {
         let mut waiting = Vec::new();
-        let mut warned: Option<SystemTime> = None;
+        let mut warned: Option<Instant> = None;
         while events.blocking_recv_many(&mut waiting, MAX_TOGETHER) > 0 {
             let mut lines = Vec::new();
             let mut count = 0;
@@ -78,10 +78,10 @@ impl LogFile {
             }
             if let Err(error) = self.write(&lines) {
                 figures.lost(count);
-                let is_old = |at: SystemTime| at.elapsed().is_ok_and(|age| age > WARNING_INTERVAL);
+                let is_old = |at: Instant| at.elapsed() > WARNING_INTERVAL;
                 if warned.is_none_or(is_old) {
                     warn!(path = %self.options.path.display(), %error, "Failed to write audit events; they are lost");
-                    warned = Some(SystemTime::now());
+                    warned = Some(Instant::now());
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Acting as service accounts: transports that get tokens for them, and new ones before those expire.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::kinds::service_account::SERVICE_ACCOUNT;
 use async_trait::async_trait;
@@ -11,6 +11,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::when::Moment;
 use crate::{Body, Client, Config, ConfigError, HttpTransport, Result, Transport, TransportError};

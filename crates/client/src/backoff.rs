@@ -1,6 +1,5 @@
 //! Pauses between attempts: doubling up to a bound, spread so that many clients do not return at once.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 /// How long to wait before each attempt after a failed one.
@@ -28,13 +27,7 @@ impl Backoff {
 
 /// `duration` plus up to half of it.
 pub(crate) fn jitter(duration: Duration) -> Duration {
-    duration + duration.mul_f64(fraction() / 2.0)
-}
-
-/// A number from 0 up to 1. Good enough to spread load; nothing else depends on it.
-pub(crate) fn fraction() -> f64 {
-    // Every RandomState has other keys, so the hash of nothing is a random number.
-    (RandomState::new().hash_one(0u8) >> 11) as f64 / (1u64 << 53) as f64
+    duration + duration.mul_f64(clock::fraction() / 2.0)
 }
 
 #[cfg(test)]

@@ -11,12 +11,13 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::Value;
 use api::kinds::lease::LEASE;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::Instant;
 
 use crate::backoff::jitter;
 use crate::when::Moment;

@@ -5,10 +5,11 @@ mod metrics;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 pub use self::metrics::{QueueFigures, QueueMetrics};
 
@@ -110,7 +111,7 @@ impl<K: Clone + Eq + Hash> WorkQueue<K> {
             };
             let changed = self.changed.notified();
             match wake {
-                Some(at) => drop(tokio::time::timeout_at(at.into(), changed).await),
+                Some(at) => drop(tokio::time::timeout_at(at, changed).await),
                 None => changed.await,
             }
         }

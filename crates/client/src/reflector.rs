@@ -1,14 +1,14 @@
 //! Keeping a cache current: list, then watch, resume, and list again only when the revision is gone.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::ObjectMeta;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 
-use crate::backoff::fraction;
 use crate::{
     Api, Backoff, Cache, Error, Key, List, ListOptions, Object, Result, WatchEvent, WatchOptions, WatchStream,
 };
@@ -93,7 +93,7 @@ impl<T: Object> Reflector<T> {
         if self.revision.is_empty() {
             self.list().await?;
         }
-        let seconds = WATCH_SECONDS + (f64::from(WATCH_SECONDS) * fraction()) as u32;
+        let seconds = WATCH_SECONDS + (f64::from(WATCH_SECONDS) * clock::fraction()) as u32;
         let options = WatchOptions {
             label_selector: self.selection.label_selector.clone(),
             field_selector: self.selection.field_selector.clone(),

@@ -1,6 +1,6 @@
 //! Points in time as the API writes them.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -13,9 +13,8 @@ pub struct Moment {
 
 impl Moment {
     pub fn now() -> Moment {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Moment {
-            us: i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
+            us: i64::try_from(clock::since_epoch().as_micros()).unwrap_or(i64::MAX),
         }
     }
 

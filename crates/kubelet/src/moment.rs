@@ -12,8 +12,7 @@ pub struct Moment(pub i64);
 
 impl Moment {
     pub fn now() -> Moment {
-        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        Moment(since.map_or(0, |since| since.as_millis() as i64))
+        Moment(clock::since_epoch().as_millis() as i64)
     }
 
     /// The CRI counts nanoseconds; zero means that the event has not happened.

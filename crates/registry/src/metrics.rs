@@ -1,10 +1,10 @@
 //! What the store was asked for, how long it took and what came of it. The names are etcd's whichever engine there is.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use ::metrics::{Counter, Histogram, Series, Table, head, labels, sample};
 use api::Resource;
+use tokio::time::Instant;
 
 /// Upper bounds in seconds, upstream's.
 const REQUEST_SECONDS: &[f64] = &[

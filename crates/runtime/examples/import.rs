@@ -3,7 +3,6 @@
 //! Needs root. Run it as `cargo run --release -p runtime --example import -- [TIMES]`; it is its own unpacker. With
 //! TMPDIR on a tmpfs it tells what the work takes without the disk.
 
-use std::collections::BTreeSet;
 use std::io::{Seek, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -141,7 +140,7 @@ impl PodNetwork for NoNetwork {
         Ok(())
     }
 
-    async fn reconcile(&self, _: &BTreeSet<String>) -> Result<(), NetworkError> {
+    async fn reconcile(&self, _: &[SandboxNetwork]) -> Result<(), NetworkError> {
         Ok(())
     }
 

@@ -3,7 +3,6 @@
 //! Needs root. Run it as `cargo run --release -p runtime --example latency -- [PODS]`; it is its own supervisor and
 //! uses the built-in image, without a network.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -266,7 +265,7 @@ impl PodNetwork for NoNetwork {
         Ok(())
     }
 
-    async fn reconcile(&self, _: &BTreeSet<String>) -> Result<(), NetworkError> {
+    async fn reconcile(&self, _: &[SandboxNetwork]) -> Result<(), NetworkError> {
         Ok(())
     }
 

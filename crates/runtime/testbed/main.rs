@@ -3,7 +3,6 @@
 
 mod attacks;
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -87,7 +86,7 @@ impl PodNetwork for NoNetwork {
         Ok(())
     }
 
-    async fn reconcile(&self, _: &BTreeSet<String>) -> Result<(), NetworkError> {
+    async fn reconcile(&self, _: &[SandboxNetwork]) -> Result<(), NetworkError> {
         Ok(())
     }
 

@@ -3,7 +3,6 @@
 //! Arguments: the number of pods (10,000), of nodes (5,000) and of different sorts of pods (1).
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use client::Object;
@@ -11,6 +10,7 @@ use scheduler::core::Core;
 use scheduler::node::Node;
 use scheduler::pod::Pod;
 use serde_json::json;
+use tokio::time::Instant;
 
 fn main() {
     let mut arguments = std::env::args().skip(1).filter_map(|text| text.parse::<usize>().ok());

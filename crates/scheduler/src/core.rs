@@ -4,7 +4,8 @@ mod attempt;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Instant;
+
+use tokio::time::Instant;
 
 use crate::budgets::{Budget, Budgets};
 use crate::classes::{self, Classes};

@@ -1,8 +1,9 @@
 //! The scheduler's figures, under upstream's names.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ::metrics::{Counter, Family, Gauge, Histogram, Page, Table, exponential, head, labels, sample};
+use tokio::time::Instant;
 
 use crate::core::Decision;
 use crate::queue::Pending;

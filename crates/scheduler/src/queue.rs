@@ -5,9 +5,10 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use client::Backoff;
+use tokio::time::Instant;
 
 use crate::plugins;
 use crate::pod::Pod;

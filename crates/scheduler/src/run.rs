@@ -1,8 +1,6 @@
 //! The scheduler at work: watches in, bindings out.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::Instant;
 
 use api::Value;
 use api::kinds::namespace::NAMESPACE;
@@ -15,6 +13,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::budgets::Budget;
 use crate::core::{Core, Decision, Nomination};
@@ -55,7 +54,7 @@ struct Scheduler {
 pub async fn run(options: SchedulerOptions) {
     let client = options.client.named("kube-scheduler");
     let informers = Informers::new(client.clone());
-    let seed = RandomState::new().hash_one(&options.host);
+    let seed = (u64::from(clock::below(u32::MAX)) << 32) | u64::from(clock::below(u32::MAX));
     let first = options.profiles.first();
     let component = first.map_or_else(|| "default-scheduler".to_owned(), |first| first.scheduler_name.clone());
     let scheduler = Arc::new(Scheduler {
@@ -132,7 +131,7 @@ impl Scheduler {
             }
             let wake = self.core.lock().wake_at();
             match wake {
-                Some(at) => drop(tokio::time::timeout_at(at.into(), self.changed.notified()).await),
+                Some(at) => drop(tokio::time::timeout_at(at, self.changed.notified()).await),
                 None => self.changed.notified().await,
             }
         }
@@ -287,6 +286,7 @@ impl Scheduler {
         if !known.is_some_and(said) {
             let mut condition = json!({
                 "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
+                "observedGeneration": pod.metadata.generation,
             });
             if known.is_none_or(|(status, ..)| status != "False") {
                 condition["lastTransitionTime"] = Moment::now().to_time().into();

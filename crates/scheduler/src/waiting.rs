@@ -1,7 +1,9 @@
 //! Pods that have a node but wait for a plugin's permission to be bound to it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use crate::pod::Pod;
 use crate::queued_pod::QueuedPod;

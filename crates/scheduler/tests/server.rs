@@ -73,6 +73,7 @@ fn options() -> Options {
         },
         kubelets: kubelets.dialer().expect("a configuration"),
         front_proxy: apiserver::FrontProxy::without_certificate(tls.clone()),
+        encryption: Arc::new(apiserver::Encryption::none(apiserver::STORE_ROOT)),
         insecure_tls: tls,
         max_reads_in_flight: 400,
         max_writes_in_flight: 200,
@@ -204,6 +205,7 @@ async fn a_pod_that_fits_nowhere_says_so_until_another_leaves() {
                     && one["status"] == "False"
                     && one["reason"] == "Unschedulable"
                     && one["message"] == message
+                    && one["observedGeneration"] == 1
             })
         })
         .await;

@@ -23,8 +23,8 @@ mod yaml;
 pub use defaults::apply_table_defaults;
 pub use go::{format_duration, parse_duration, value_text as go_text};
 pub use json::{
-    DecodeError, Decoded, MAX_DEPTH, decode_json, decode_untyped, encode_json, forget_empty_lists, normalize,
-    parse_json, splice_resource_version, write_json, write_with_resource_version,
+    DecodeError, Decoded, MAX_DEPTH, decode_json, decode_untyped, encode_json, forget_empty_lists, indent_json,
+    normalize, parse_json, splice_resource_version, write_json, write_with_resource_version,
 };
 pub use model::{Field, ListType, PatchStrategy, RawKind, Schema, SchemaAlternative, Shape, Type};
 pub use patch::{MAX_JSON_PATCH_OPERATIONS, PatchError, json_patch, merge_patch, strategic_merge_patch};

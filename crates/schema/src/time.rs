@@ -1,7 +1,6 @@
 //! The API's instants: RFC 3339 with seconds (`Time`) or with six digits of microseconds (`MicroTime`), always in UTC.
 
 use std::fmt;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 const LAYOUT: &str = "2006-01-02T15:04:05Z07:00";
 const LAYOUT_MICRO: &str = "2006-01-02T15:04:05.000000Z07:00";
@@ -53,12 +52,10 @@ fn quote(text: &str) -> String {
 
 /// The current instant.
 pub fn now() -> Instant {
-    match SystemTime::now().duration_since(UNIX_EPOCH) {
-        Ok(since) => Instant {
-            seconds: since.as_secs() as i64,
-            nanos: since.subsec_nanos(),
-        },
-        Err(_) => Instant { seconds: 0, nanos: 0 },
+    let since = clock::since_epoch();
+    Instant {
+        seconds: since.as_secs() as i64,
+        nanos: since.subsec_nanos(),
     }
 }
 

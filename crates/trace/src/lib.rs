@@ -5,11 +5,10 @@
 //! that runs alone sends the API server what [`since`] tells, where it is [`absorb`]ed; the API server and the kubelet
 //! serve [`dump`], so that a client can join marks with the objects it finds in the API.
 //!
-//! This crate stands above all others and depends on none of them.
+//! This crate depends on none of the others but the clock.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -103,10 +102,7 @@ pub fn dump(wanted: impl Fn(&Mark) -> bool) -> Vec<Mark> {
 
 /// The current time in the unit of [`Mark::at_us`].
 pub fn now_us() -> u64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map(|since| since.as_micros() as u64)
-        .unwrap_or(0)
+    clock::since_epoch().as_micros() as u64
 }
 
 #[cfg(test)]

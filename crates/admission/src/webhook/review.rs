@@ -207,5 +207,5 @@ fn patch(response: &Value, version: &str, mutating: bool) -> Result<Option<Value
 }
 
 fn new_uid() -> String {
-    uuid::Uuid::new_v4().to_string()
+    clock::uid()
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use auth::authorize::configuration::{self, AuthorizerSpec, WebhookSpec};
@@ -12,6 +12,7 @@ use auth::configuration::ConfigurationError;
 use auth::{Attributes, Authorizer, Decision};
 use client::ConfigError;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::issuers::read_bounded;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use auth::User;
@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use ring::digest::{SHA256, digest};
 use serde::Deserialize;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::remote;

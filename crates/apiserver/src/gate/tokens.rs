@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use auth::User;
 use auth::authenticate::token_review::{self, Reviewed};
 use client::ConfigError;
 use parking_lot::Mutex;
 use ring::digest::{Context, SHA256};
+use tokio::time::Instant;
 
 use super::remote::KubeconfigWebhook;
 

@@ -1,12 +1,12 @@
 //! Times admission, plugin by plugin.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use ::metrics::{Histogram, Series};
 use admission::{Attributes, Companion, Lookup, Operation, Plugin};
 use api::Error;
 use async_trait::async_trait;
+use tokio::time::Instant;
 
 use super::Metrics;
 

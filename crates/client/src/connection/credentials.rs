@@ -1,11 +1,12 @@
 //! The headers that say who we are.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::{Config, ConfigError, Token, TransportError};
 

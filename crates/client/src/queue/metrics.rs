@@ -1,10 +1,10 @@
 //! The figures of work queues, under upstream's names.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use metrics::{Counter, Gauge, Histogram, Page, Table, exponential, head, labels, number, sample};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Upper bounds in seconds, upstream's.
 const SECONDS: &[f64] = &exponential::<10>(10e-9, 10.0);

@@ -1,9 +1,10 @@
 //! Waiting for caches to show what was written: a plan made from an older state would do the same again.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::Resource;
 use client::Key;
+use tokio::time::Instant;
 
 use super::setup::WatchedCache;
 

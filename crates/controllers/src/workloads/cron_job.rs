@@ -211,7 +211,7 @@ fn create(cron_job: &CronJob, name: &str, at: i64, zone: &TimeZone) -> Action {
     create.announce = Some(Announce {
         about: ObjectReference::new(&CRON_JOB, &cron_job.metadata),
         success: ("SuccessfulCreate", "Created job ".to_owned()),
-        failure: Some(("FailedCreate", "Error creating job: ")),
+        failure: Some(("FailedCreate", "Error creating job: ".into())),
     });
     Action::Create(create)
 }
@@ -222,7 +222,7 @@ fn delete(cron_job: &CronJob, job: &Job) -> Action {
     delete.announce = Some(Announce {
         about: ObjectReference::new(&CRON_JOB, &cron_job.metadata),
         success: ("SuccessfulDelete", "Deleted job ".to_owned()),
-        failure: Some(("FailedDelete", "Deleted job: ")),
+        failure: Some(("FailedDelete", "Deleted job: ".into())),
     });
     Action::Delete(delete)
 }

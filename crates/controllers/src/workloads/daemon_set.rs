@@ -12,7 +12,7 @@ mod rollout;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::kinds::controller_revision::CONTROLLER_REVISION;
 use api::kinds::daemon_set::DAEMON_SET;
@@ -23,6 +23,7 @@ use async_trait::async_trait;
 use client::when::Moment;
 use client::{Backoff, Cache, Key};
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::claim;
 use crate::driver::{Attempt, Reconcile, Row, Setup};

@@ -144,7 +144,7 @@ fn create(view: &View) -> Action {
     create.announce = Some(Announce {
         about: ObjectReference::new(view.resource, &set.metadata),
         success: ("SuccessfulCreate", "Created pod: ".to_owned()),
-        failure: Some(("FailedCreate", "Error creating: ")),
+        failure: Some(("FailedCreate", "Error creating: ".into())),
     });
     Action::Create(create)
 }
@@ -154,7 +154,7 @@ fn delete(view: &View, pod: &Pod) -> Action {
     delete.announce = Some(Announce {
         about: ObjectReference::new(view.resource, &view.set.metadata),
         success: ("SuccessfulDelete", "Deleted pod: ".to_owned()),
-        failure: Some(("FailedDelete", "Error deleting: ")),
+        failure: Some(("FailedDelete", "Error deleting: ".into())),
     });
     Action::Delete(delete)
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use client::Body;
@@ -16,6 +16,7 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use serving::{Activity, AnyError, Connection, ConnectionLimits, Connections, http_server};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
 
 use super::exec::Options;
 use super::upgrade::{self, Offer};

@@ -1,8 +1,7 @@
 //! Images: found on the node or pulled, by the container's pull policy.
 
-use std::time::Instant;
-
 use cri::v1;
+use tokio::time::Instant;
 
 use super::keyring::{Credential, Keyring};
 use crate::container::security::ImageUser;

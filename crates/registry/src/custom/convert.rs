@@ -120,7 +120,7 @@ impl Hook {
             return Err("the webhook's conversionReviewVersions do not include \"v1\"".to_owned());
         }
         let services = self.services.upgrade().ok_or("the server is shutting down")?;
-        let uid = uuid::Uuid::new_v4().to_string();
+        let uid = clock::uid();
         let review = format!(
             "{{\"kind\":\"ConversionReview\",\"apiVersion\":\"apiextensions.k8s.io/v1\",\"request\":{{\"uid\":\"{uid}\",\
              \"desiredAPIVersion\":{},\"objects\":[{}]}}}}",

@@ -1,12 +1,12 @@
 //! One event, with the frames that were already made of it.
 
 use std::sync::OnceLock;
-use std::time::Instant;
 
 use api::Resource;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use store::Event;
+use tokio::time::Instant;
 
 /// Frames in other forms than stored JSON that an event keeps; watchers that want further ones make their own.
 const MAX_OTHER_FRAMES: usize = 8;

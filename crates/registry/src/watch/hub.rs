@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::IndexedField;
 use parking_lot::{Mutex, RwLock};
 use store::{Event, EventBatch, Revision, Store, StoreError};
+use tokio::time::Instant;
 use tracing::{error, warn};
 
 use super::Ring;

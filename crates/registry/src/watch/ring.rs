@@ -3,11 +3,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use api::IndexedField;
 use parking_lot::{Mutex, RwLock};
 use store::{Event, Revision};
+use tokio::time::Instant;
 
 use super::change::Change;
 use super::index::Index;

@@ -1,6 +1,8 @@
 //! One attempt to place a pod: decide, make room if need be, reserve, ask for permission.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::{Active, Core, Decision, Nomination, Placed, profile_of};
 use crate::decide;

@@ -4,9 +4,7 @@
 //! seconds: etcd forbids pings more often than every five. So a read that takes long is asked of a second member as well, and
 //! while a write takes long its member is asked whether it is there. Whoever finds out tells all others.
 
-use std::collections::hash_map::RandomState;
 use std::future::Future;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,8 +38,7 @@ pub(crate) struct Members {
 impl Members {
     /// Begins with any of them, so that several servers spread over the members.
     pub fn new(channels: Vec<Channel>) -> Self {
-        // `RandomState` is seeded by the operating system.
-        let first = RandomState::new().build_hasher().finish() as usize % channels.len().max(1);
+        let first = clock::below(channels.len() as u32) as usize;
         let channels = channels.into_iter();
         Members {
             channels: channels

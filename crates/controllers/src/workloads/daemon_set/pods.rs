@@ -105,7 +105,7 @@ impl Planner<'_> {
         create.announce = Some(Announce {
             about: ObjectReference::new(&DAEMON_SET, &set.metadata),
             success: ("SuccessfulCreate", "Created pod: ".to_owned()),
-            failure: Some(("FailedCreate", "Error creating: ")),
+            failure: Some(("FailedCreate", "Error creating: ".into())),
         });
         self.act(Action::Create(create));
     }
@@ -115,7 +115,7 @@ impl Planner<'_> {
         delete.announce = Some(Announce {
             about: ObjectReference::new(&DAEMON_SET, &self.set.metadata),
             success: ("SuccessfulDelete", "Deleted pod: ".to_owned()),
-            failure: Some(("FailedDelete", "Error deleting: ")),
+            failure: Some(("FailedDelete", "Error deleting: ".into())),
         });
         self.act(Action::Delete(delete));
     }

@@ -61,7 +61,7 @@ pub fn delete(job: &Job, pod: &Pod) -> Action {
     delete.announce = Some(Announce {
         about: ObjectReference::new(&JOB, &job.metadata),
         success: ("SuccessfulDelete", "Deleted pod: ".to_owned()),
-        failure: Some(("FailedDelete", "Error deleting: ")),
+        failure: Some(("FailedDelete", "Error deleting: ".into())),
     });
     Action::Delete(delete)
 }
@@ -142,7 +142,7 @@ fn create(job: &Job, pod: Value) -> Action {
     create.announce = Some(Announce {
         about: ObjectReference::new(&JOB, &job.metadata),
         success: ("SuccessfulCreate", "Created pod: ".to_owned()),
-        failure: Some(("FailedCreate", "Error creating: ")),
+        failure: Some(("FailedCreate", "Error creating: ".into())),
     });
     Action::Create(create)
 }

@@ -60,7 +60,7 @@ impl Planner<'_> {
                 "SuccessfulCreate",
                 format!("create Claim {name} Pod {pod} in StatefulSet {owner} success"),
             ),
-            failure: Some(("FailedCreate", "create Claim in StatefulSet failed error: ")),
+            failure: Some(("FailedCreate", "create Claim in StatefulSet failed error: ".into())),
         });
         self.plan.actions.push(Action::Create(create));
     }

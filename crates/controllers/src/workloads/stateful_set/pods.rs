@@ -99,7 +99,7 @@ impl Planner<'_> {
         Announce {
             about: ObjectReference::new(&STATEFUL_SET, &self.set.metadata),
             success: (reason, format!("{verb} Pod {pod} in StatefulSet {set} successful")),
-            failure: Some(failure),
+            failure: Some((failure.0, failure.1.into())),
         }
     }
 }

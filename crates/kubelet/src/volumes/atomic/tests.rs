@@ -1,9 +1,10 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{CWD, Mode, RenameFlags, mknodat, renameat_with};
+use tokio::time::Instant;
 
 use super::*;
 use crate::testing::{EndOnDrop, in_mount_namespace};
