@@ -20,6 +20,7 @@ const CHUNKS_AHEAD: usize = 4;
 /// Streams the newest state. Writers are not held up: the state is a snapshot.
 pub async fn stream(server: &ApiServer) -> Result<Response<Body>, Error> {
     let snapshot = server.registry.latest().await?;
+    let encryption = server.encryption.clone();
     let (sender, body) = Channel::<Bytes, BoxError>::new(CHUNKS_AHEAD);
     let mut output = Output {
         sender,
@@ -27,7 +28,7 @@ pub async fn stream(server: &ApiServer) -> Result<Response<Body>, Error> {
     };
     tokio::task::spawn_blocking(move || {
         let mut buffered = io::BufWriter::with_capacity(256 << 10, &mut output);
-        let written = store::backup::write(&*snapshot, &mut buffered);
+        let written = store::backup::write(&*snapshot, &*encryption, &mut buffered);
         drop(buffered);
         if let Err(error) = written {
             warn!(%error, "a backup was not finished");

@@ -2,7 +2,7 @@
 //!
 //! Start with [`Registry`] and [`Served`], one resource as it is served. `create`, `update`, `delete` and `list` are the
 //! operations; [`watch`] holds recent changes for all watchers and [`Watcher`] reads them for one; [`allocate`] gives
-//! Services their addresses and ports; [`Customs`] is the table of custom resources and `definitions` keeps it.
+//! Services their addresses and ports; [`Encryption`] keeps chosen resources unreadable on the disk; [`Customs`] is the table of custom resources and `definitions` keeps it.
 //!
 //! The store is private to this crate: whoever wants to write goes through [`Registry`]. Nothing here knows HTTP: no
 //! headers, queries, media types or framing. Those are `apiserver`'s, which this crate must never depend on.
@@ -16,6 +16,7 @@ mod customs;
 mod decoded;
 mod definitions;
 mod delete;
+mod encryption;
 mod errors;
 mod filter;
 mod health;
@@ -41,6 +42,7 @@ pub use custom::Custom;
 pub use customs::Customs;
 pub use definitions::follow_definitions;
 pub use delete::{DeleteOptions, Deleted, Preconditions, check_preconditions};
+pub use encryption::{EncryptedEtcdCodec, Encryption};
 pub use errors::{not_served, store_error};
 pub use filter::{Filter, equal_to};
 pub use labels::labels_of;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use api::{Error, Resource};
 use arc_swap::ArcSwap;
 use client::destination::Destinations;
-use store::{Entry, Snapshot, Store};
+use store::{Entry, Revision, Snapshot, Store};
 
 use crate::allocate::Services;
 use crate::customs::Customs;
@@ -187,6 +187,19 @@ impl Registry {
     }
 
     /// One object, at least as new as every write acknowledged before the call.
+    /// One object in a state that is at least as new as a revision.
+    pub async fn get_not_older(
+        &self,
+        served: &Served,
+        (namespace, name): (&str, &str),
+        revision: Revision,
+    ) -> Result<Stored, Error> {
+        let key = self.key(served, namespace, name)?;
+        let asked = async { Ok(self.snapshot_not_older(revision).await?.get(&key)) };
+        let entry = served.figures().get.time(asked).await.map_err(store_error)?;
+        found(entry, served, name)
+    }
+
     pub async fn get(&self, served: &Served, namespace: &str, name: &str) -> Result<Stored, Error> {
         let key = self.key(served, namespace, name)?;
         let asked = async { Ok(self.store.latest().await?.get(&key)) };

@@ -6,6 +6,7 @@
 
 use std::io::{self, Read, Write};
 
+use crate::codec::{Codec, Identity};
 use crate::embedded::record::{self, Reader};
 use crate::state::State;
 use crate::{Revision, Snapshot, StoreError};
@@ -16,14 +17,14 @@ const BLOCK_BYTES: usize = 256 << 10;
 /// No block that [`write`] makes is longer: one entry is far smaller than this.
 const MAX_BLOCK_BYTES: usize = 64 << 20;
 
-/// Writes the whole state; returns how many entries it has.
-pub fn write(snapshot: &dyn Snapshot, output: &mut dyn Write) -> io::Result<u64> {
+/// Writes the whole state, with values as `codec` has them on a disk; returns how many entries it has.
+pub fn write(snapshot: &dyn Snapshot, codec: &dyn Codec, output: &mut dyn Write) -> io::Result<u64> {
     output.write_all(FIRST_LINE)?;
     write_block(output, &snapshot.revision().to_le_bytes())?;
     let mut entries = 0u64;
     let mut block = Vec::with_capacity(BLOCK_BYTES);
     for entry in snapshot.range("", "") {
-        record::write_entry(&mut block, entry);
+        record::write_entry(&mut block, entry, codec).map_err(io::Error::other)?;
         entries += 1;
         if block.len() >= BLOCK_BYTES {
             write_block(output, &block)?;
@@ -39,7 +40,7 @@ pub fn write(snapshot: &dyn Snapshot, output: &mut dyn Write) -> io::Result<u64>
     Ok(entries)
 }
 
-/// Reads what [`write`] wrote.
+/// Reads what [`write`] wrote. Values stay as they are in the file: a restored store has them like that on its disk.
 pub(crate) fn read(input: &mut dyn Read) -> Result<State, StoreError> {
     let mut line = [0; FIRST_LINE.len()];
     input.read_exact(&mut line).map_err(broken_off)?;
@@ -57,7 +58,7 @@ pub(crate) fn read(input: &mut dyn Read) -> Result<State, StoreError> {
         }
         let mut reader = Reader::new(&block);
         while !reader.is_at_end() {
-            state.restore(reader.entry(|_, _| None).map_err(|_| changed())?);
+            state.restore(reader.entry(&Identity, |_, _| None).map_err(|_| changed())?);
         }
     }
     if number(&read_block(input)?)? != state.entries.len() as u64 {

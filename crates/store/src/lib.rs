@@ -11,6 +11,7 @@
 //! or `api`.
 
 pub mod backup;
+pub mod codec;
 pub mod embedded;
 pub mod etcd;
 mod expiry;

@@ -1,6 +1,7 @@
 //! Backups are taken from one store and restored to another.
 
 use bytes::Bytes;
+use store::codec::Identity;
 use store::{Outcome, Store, StoreError, Transaction, Write, backup, embedded, memory};
 
 async fn filled() -> Vec<u8> {
@@ -18,7 +19,7 @@ async fn filled() -> Vec<u8> {
         store.commit(transaction).await.unwrap();
     }
     let mut file = Vec::new();
-    let entries = backup::write(&*store.snapshot(), &mut file).unwrap();
+    let entries = backup::write(&*store.snapshot(), &Identity, &mut file).unwrap();
     assert_eq!(entries, 1000);
     file
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use store::codec::Codec;
 use store::embedded::{DEFAULT_QUOTA_BYTES, Embedded, Options};
 
 use crate::layout::Layout;
@@ -20,13 +21,14 @@ pub struct EmbeddedStoreArgs {
 }
 
 impl EmbeddedStoreArgs {
-    pub async fn open(&self, layout: &Layout) -> Result<Arc<Embedded>> {
+    /// Values lie on the disk as `codec` has them.
+    pub async fn open(&self, layout: &Layout, codec: Arc<dyn Codec>) -> Result<Arc<Embedded>> {
         let options = Options {
             quota_bytes: self.quota_bytes(),
             accept_lost_to: self.accept_lost_revisions,
             ..Options::default()
         };
-        let opened = store::embedded::open(&layout.store(), options).await;
+        let opened = store::embedded::open_with_codec(&layout.store(), options, codec).await;
         opened.with_context(|| format!("cannot open the store in {}", layout.store().display()))
     }
 

@@ -60,7 +60,7 @@ pub async fn run(layout: &Layout, args: EtcdArgs) -> Result<()> {
         true => Some(encryption(layout, &args, &places)?),
         false => None,
     };
-    let store = args.store.open(layout).await?;
+    let store = args.store.open(layout, Arc::new(store::codec::Identity)).await?;
     // The store holds JSON, as our own API server left it; clients of etcd expect what upstream's server writes.
     let server = Server::new(store.clone(), Arc::new(EtcdCodec));
     let mut serving = JoinSet::new();

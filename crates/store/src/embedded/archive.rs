@@ -154,6 +154,20 @@ impl Archive {
         Ok(())
     }
 
+    /// Puts a checkpoint at the newest revision, also in place of one that is there. Blocks on the disk.
+    pub fn rewrite(&self) -> Result<(), StoreError> {
+        let state = self.shared.state();
+        if state.revision > self.files.read().floor {
+            return self.compact_to(state.revision);
+        }
+        let _one_at_a_time = self.compacting.lock();
+        // Without a revision there is nothing to write.
+        match state.revision {
+            0 => Ok(()),
+            _ => Ok(checkpoint::write(&self.volume, &state)?),
+        }
+    }
+
     /// Removes segments that ended only after compaction had passed them.
     pub fn remove_obsolete(&self) {
         let obsolete = {
@@ -186,7 +200,8 @@ impl Archive {
             if let Parsed::Frame { header, payload, end } =
                 frame::parse(&walk.data, walk.offset, Kind::Log, self.volume.salt)
             {
-                let last = replay::apply(&mut walk.state, &header, payload, limit, known, sink)
+                let codec = &*self.volume.codec;
+                let last = replay::apply(&mut walk.state, &header, payload, limit, known, codec, sink)
                     .map_err(|_| self.unreadable(walk.state.revision))?;
                 if last <= limit {
                     walk.offset = end;

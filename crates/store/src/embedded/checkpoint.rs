@@ -40,7 +40,7 @@ fn write_to(volume: &Volume, file: &dyn DiskFile, state: &State) -> io::Result<(
     };
     output.begin();
     for entry in state.entries.values() {
-        record::write_entry(&mut output.buffer, entry);
+        record::write_entry(&mut output.buffer, entry, &*volume.codec).map_err(io::Error::other)?;
         output.entries += 1;
         if output.buffer.len() >= FRAME_BYTES {
             output.finish()?;
@@ -93,7 +93,7 @@ pub fn read(volume: &Volume, file: &dyn DiskFile, revision: Revision, known: &St
         let length =
             read_frame(volume, file, offset, &mut body).map_err(|why| why.into_error(|why| damaged(offset, why)))?;
         let mut reader = Reader::new(&body[..length]);
-        let malformed = |_| damaged(offset, "its content has an unknown layout");
+        let malformed = |error| volume.unreadable(&name, offset as usize, &error);
         let count = reader.u32().map_err(malformed)?;
         if count == 0 {
             let entries = reader.u64().map_err(malformed)?;
@@ -106,7 +106,7 @@ pub fn read(volume: &Volume, file: &dyn DiskFile, revision: Revision, known: &St
         for _ in 0..count {
             state.restore(
                 reader
-                    .entry(|key, mod_revision| known.at(key, mod_revision))
+                    .entry(&*volume.codec, |key, mod_revision| known.at(key, mod_revision))
                     .map_err(malformed)?,
             );
         }

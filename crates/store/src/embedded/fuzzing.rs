@@ -13,6 +13,7 @@ use super::frame::{self, Kind, Salt};
 use super::record;
 use super::recovery::recover;
 use super::volume::{Name, Volume};
+use crate::codec::Identity;
 use crate::{Entry, Event, Revision, backup};
 
 const SALT: Salt = Salt(7);
@@ -41,15 +42,15 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let (mut transactions, mut entries) = (Vec::new(), Vec::new());
     for number in 1..4 {
         let entry = entry(number);
-        record::write_entry(&mut entries, &entry);
+        record::write_entry(&mut entries, &entry, &Identity).expect("values stay as they are");
         let event = |current: Option<Arc<Entry>>| Event {
             key: entry.key.clone(),
             revision: number,
             current,
             previous: None,
         };
-        record::write_transaction(&mut transactions, &[event(Some(entry.clone()))]);
-        record::write_transaction(&mut transactions, &[event(None)]);
+        record::write_transaction(&mut transactions, &[event(Some(entry.clone()))], &[]);
+        record::write_transaction(&mut transactions, &[event(None)], &[]);
     }
     let entries = [&3u32.to_le_bytes(), entries.as_slice()].concat();
     let end = [&0u32.to_le_bytes(), 3u64.to_le_bytes().as_slice()].concat();
@@ -92,7 +93,11 @@ fn sealed(kind: Kind, first: Revision, payload: &[u8]) -> Vec<u8> {
 fn reopen(name: String, bytes: Vec<u8>) {
     let disk = Arc::new(Memory::default());
     disk.files.lock().insert(name, Arc::new(Content(Mutex::new(bytes))));
-    let volume = Volume { disk, salt: SALT };
+    let volume = Volume {
+        disk,
+        salt: SALT,
+        codec: Arc::new(Identity),
+    };
     // What was read once and cut must read the same again.
     if let Ok(first) = recover(&volume, &Options::default(), 0) {
         let again = recover(&volume, &Options::default(), 0).map(|again| again.state.revision);

@@ -27,7 +27,7 @@ mod writer;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -46,6 +46,7 @@ use self::recovery::recover;
 use self::volume::{Name, Volume};
 use self::watch::{Watch, blocking};
 use self::writer::Writer;
+use crate::codec::{Codec, Identity};
 use crate::expiry::{self, now_ms};
 use crate::history::HISTORY_BYTES;
 use crate::shared::{Missing, Shared};
@@ -87,13 +88,22 @@ impl Default for Options {
 
 /// Opens the store in `directory`, creating it if needed. Only one process can have it open.
 pub async fn open(directory: &Path, options: Options) -> Result<Arc<Embedded>, StoreError> {
+    open_with_codec(directory, options, Arc::new(Identity)).await
+}
+
+/// As [`open`], with values that lie on the disk as `codec` has them.
+pub async fn open_with_codec(
+    directory: &Path,
+    options: Options,
+    codec: Arc<dyn Codec>,
+) -> Result<Arc<Embedded>, StoreError> {
     let directory = directory.to_owned();
     let (disk, lock) = blocking(move || {
         let disk = Directory::open(&directory)?;
         Ok((disk, Lock::take(&directory)?))
     })
     .await?;
-    start(Arc::new(disk), Some(lock), options).await
+    start(Arc::new(disk), Some(lock), options, codec).await
 }
 
 /// Makes a store in `directory` that has the state of a backup; returns its revision. A directory that holds a store
@@ -106,20 +116,21 @@ pub fn restore(backup: &mut dyn Read, directory: &Path) -> Result<Revision, Stor
         let why = format!("{} holds a store already; restore to a new place", directory.display());
         return Err(StoreError::Invalid(why));
     }
-    let volume = Volume::open(Arc::new(disk))?;
+    let volume = Volume::open(Arc::new(disk), Arc::new(Identity))?;
     checkpoint::write(&volume, &state)?;
     Ok(state.revision)
 }
 
 /// Opens the store on a disk of the caller's; it is the caller's task that nobody else has it open.
 pub async fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Arc<Embedded>, StoreError> {
-    start(disk, None, options).await
+    start(disk, None, options, Arc::new(Identity)).await
 }
 
 pub struct Embedded {
     shared: Arc<Shared>,
     writer: Arc<Writer>,
     archive: Arc<Archive>,
+    roll_request: Arc<AtomicBool>,
     held: Arc<Mutex<Option<Held>>>,
 }
 
@@ -130,13 +141,18 @@ struct Held {
     _lock: Option<Lock>,
 }
 
-async fn start(disk: Arc<dyn Disk>, lock: Option<Lock>, options: Options) -> Result<Arc<Embedded>, StoreError> {
+async fn start(
+    disk: Arc<dyn Disk>,
+    lock: Option<Lock>,
+    options: Options,
+    codec: Arc<dyn Codec>,
+) -> Result<Arc<Embedded>, StoreError> {
     let (limits, age) = (options.limits(), options.history_age);
     let quota = Quota {
         bytes: options.quota_bytes,
     };
     let (volume, recovered, mark) = blocking(move || {
-        let volume = Volume::open(disk)?;
+        let volume = Volume::open(disk, codec)?;
         let recovered = recover(&volume, &options, now_ms())?;
         let mark = open_mark(&volume, recovered.state.revision);
         Ok((volume, recovered, mark))
@@ -144,8 +160,9 @@ async fn start(disk: Arc<dyn Disk>, lock: Option<Lock>, options: Options) -> Res
     .await?;
 
     let shared = Shared::new(recovered.state, recovered.history);
-    let writer = Writer::new(shared.clone(), quota);
+    let writer = Writer::new(shared.clone(), quota, volume.codec.clone());
     let archive = Arc::new(Archive::new(volume.clone(), recovered.files, shared.clone()));
+    let roll_request = recovered.log.roll_request();
     let housekeeping = Arc::new(Housekeeping {
         archive: archive.clone(),
         writer: writer.clone(),
@@ -153,7 +170,7 @@ async fn start(disk: Arc<dyn Disk>, lock: Option<Lock>, options: Options) -> Res
         limits,
         wake: tokio::sync::Notify::new(),
         is_full: AtomicBool::new(false),
-        roll_request: recovered.log.roll_request(),
+        roll_request: roll_request.clone(),
     });
     let log_thread = {
         let (writer, mark, housekeeping) = (writer.clone(), mark.clone(), housekeeping.clone());
@@ -172,6 +189,7 @@ async fn start(disk: Arc<dyn Disk>, lock: Option<Lock>, options: Options) -> Res
         shared: shared.clone(),
         writer,
         archive,
+        roll_request,
         held: Arc::new(Mutex::new(Some(Held {
             log_thread,
             mark,
@@ -206,6 +224,18 @@ impl Options {
 }
 
 impl Embedded {
+    /// Writes all values anew as the codec has them now. History before goes, and with it what the files had: the last
+    /// one as soon as something is written.
+    pub async fn rewrite(&self) -> Result<(), StoreError> {
+        self.shared.check_open()?;
+        // Writes that were encoded before must be published: whatever comes later is encoded as from now on.
+        self.writer.settle().await;
+        let archive = self.archive.clone();
+        blocking(move || archive.rewrite()).await?;
+        self.roll_request.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
     async fn read_back(&self, revision: Revision) -> Result<Arc<State>, StoreError> {
         let turn = self.archive.turn().await;
         if let Some(pinned) = self.shared.pinned(revision) {

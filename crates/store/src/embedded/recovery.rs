@@ -163,6 +163,7 @@ impl Recovery<'_> {
                         payload,
                         Revision::MAX,
                         &State::default(),
+                        &*self.volume.codec,
                         |commit| {
                             history.push(Commit {
                                 at_ms: now_ms,
@@ -171,8 +172,7 @@ impl Recovery<'_> {
                             history.trim(now_ms);
                         },
                     );
-                    let last =
-                        last.map_err(|_| self.volume.damaged(name, offset, "its content has an unknown layout"))?;
+                    let last = last.map_err(|error| self.volume.unreadable(name, offset, &error))?;
                     self.expected = last + 1;
                     segment.at_ms = header.at_ms;
                     offset = end;

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::frame::Header;
-use super::record::{Change, Malformed, Reader};
+use super::record::{self, Change, Reader, RecordError};
+use crate::codec::Codec;
 use crate::history::Commit;
 use crate::state::State;
 use crate::{Entry, Event, Revision};
@@ -18,8 +17,9 @@ pub fn apply(
     payload: &[u8],
     limit: Revision,
     known: &State,
+    codec: &dyn Codec,
     mut sink: impl FnMut(Commit),
-) -> Result<Revision, Malformed> {
+) -> Result<Revision, RecordError> {
     let mut reader = Reader::new(payload);
     let mut next = header.first_revision;
     while !reader.is_at_end() {
@@ -31,7 +31,7 @@ pub fn apply(
         }
         let mut events = Vec::with_capacity(changes.len());
         for change in changes {
-            events.push(change_state(state, change, revision, known).ok_or(Malformed)?);
+            events.push(change_state(state, change, revision, known, codec)?);
         }
         state.revision = revision;
         sink(Commit {
@@ -43,27 +43,34 @@ pub fn apply(
     Ok(next - 1)
 }
 
-/// `None` when the change cannot have happened: the log never has the deletion of a key that is not there.
-fn change_state(state: &mut State, change: Change<'_>, revision: Revision, known: &State) -> Option<Event> {
+/// A change that cannot have happened is malformed: the log never has the deletion of a key that is not there.
+fn change_state(
+    state: &mut State,
+    change: Change<'_>,
+    revision: Revision,
+    known: &State,
+    codec: &dyn Codec,
+) -> Result<Event, RecordError> {
     match change {
-        Change::Delete { key } => state.remove(key, revision),
+        Change::Delete { key } => state.remove(key, revision).ok_or(RecordError::Malformed),
         Change::Put {
             key,
             value,
             expires_at_ms,
         } => {
             if let Some(entry) = known.at(key, revision) {
-                return Some(state.restore(entry));
+                return Ok(state.restore(entry));
             }
+            let value = record::decode(codec, key, value)?;
             let before = state.entries.get(key);
             let entry = Entry {
                 key: before.map_or_else(|| key.into(), |before| before.key.clone()),
-                value: Bytes::copy_from_slice(value),
+                value,
                 create_revision: before.map_or(revision, |before| before.create_revision),
                 mod_revision: revision,
                 expires_at_ms,
             };
-            Some(state.restore(Arc::new(entry)))
+            Ok(state.restore(Arc::new(entry)))
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The files of one store: their names, the stamp that guards upgrades, and how damage is reported.
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::sync::Arc;
 
 use super::disk::{Disk, DiskFile};
 use super::frame::Salt;
+use super::record::RecordError;
+use crate::codec::Codec;
 use crate::{Revision, StoreError};
 
 /// The layout that this version reads and writes. Raise it when an older version could no longer read the files.
@@ -18,6 +18,8 @@ const STAMP_WORD: &str = "karve-store";
 pub(crate) struct Volume {
     pub disk: Arc<dyn Disk>,
     pub salt: Salt,
+    /// How values lie in the files. In memory they are as they were written.
+    pub codec: Arc<dyn Codec>,
 }
 
 /// What a file name stands for.
@@ -52,7 +54,7 @@ impl Name {
 
 impl Volume {
     /// Checks the stamp, or puts one on an empty directory.
-    pub fn open(disk: Arc<dyn Disk>) -> Result<Self, StoreError> {
+    pub fn open(disk: Arc<dyn Disk>, codec: Arc<dyn Codec>) -> Result<Self, StoreError> {
         let names = disk.names()?;
         let stamped = names.iter().any(|name| name == STAMP);
         let used = names
@@ -68,7 +70,7 @@ impl Volume {
                 )));
             }
         };
-        Ok(Volume { disk, salt })
+        Ok(Volume { disk, salt, codec })
     }
 
     /// The lengths of all files. One that goes while they are added up counts as gone.
@@ -97,6 +99,19 @@ impl Volume {
         StoreError::Corrupt(format!(
             "{path} is damaged at byte {offset}: {why}. Nothing was changed. Restore the directory from a backup"
         ))
+    }
+
+    /// A record in `name` that cannot be read. Where only the codec fails, the file may well be sound.
+    pub fn unreadable(&self, name: &str, offset: usize, error: &RecordError) -> StoreError {
+        match error {
+            RecordError::Malformed => self.damaged(name, offset, &error.to_string()),
+            RecordError::Codec { .. } => {
+                let path = self.disk.path(name);
+                StoreError::Corrupt(format!(
+                    "{path} cannot be read at byte {offset}: {error}. Nothing was changed"
+                ))
+            }
+        }
     }
 
     /// Writes a whole file so that it appears under its name complete or not at all.
@@ -165,8 +180,7 @@ fn read_stamp(disk: &dyn Disk) -> Result<Salt, StoreError> {
 }
 
 fn write_stamp(disk: &dyn Disk) -> io::Result<Salt> {
-    // `RandomState` is seeded by the operating system.
-    let salt = RandomState::new().build_hasher().finish() as u32;
+    let salt = clock::below(u32::MAX);
     let said = format!("{STAMP_WORD} {FORMAT} {salt:08x}");
     let text = format!("{said} {}\n", checksum(&said));
     let create = |unfinished: &str| disk.create(unfinished);

@@ -5,12 +5,14 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::frame;
 use super::quota::Quota;
 use super::record;
+use crate::codec::Codec;
 use crate::expiry::now_ms;
 use crate::history::Commit;
 use crate::shared::{Shared, closed};
@@ -34,6 +36,7 @@ pub(crate) struct Writer {
     work: Condvar,
     room: Arc<Semaphore>,
     quota: Quota,
+    codec: Arc<dyn Codec>,
 }
 
 /// The batch that the next sync will make durable.
@@ -85,7 +88,7 @@ enum Submitted {
 }
 
 impl Writer {
-    pub fn new(shared: Arc<Shared>, quota: Quota) -> Arc<Self> {
+    pub fn new(shared: Arc<Shared>, quota: Quota, codec: Arc<dyn Codec>) -> Arc<Self> {
         let mut frame = Vec::new();
         frame::begin(&mut frame);
         let state = State::clone(&shared.state());
@@ -104,6 +107,7 @@ impl Writer {
             work: Condvar::new(),
             room: Arc::new(Semaphore::new(PENDING_KIB as usize)),
             quota,
+            codec,
         })
     }
 
@@ -121,7 +125,9 @@ impl Writer {
             .acquire_many_owned(1 + (bytes >> 10) as u32)
             .await
             .map_err(|_| closed())?;
-        match self.submit(&transaction, bytes, room)? {
+        // Before the state changes and outside of the lock: it may fail, and it takes its time.
+        let stored = self.stored_values(&transaction)?;
+        match self.submit(&transaction, &stored, bytes, room)? {
             Submitted::Decided(outcome) => Ok(outcome),
             Submitted::Pending(reply) => {
                 // Whoever gives up waiting here changes nothing: the transaction is under way.
@@ -130,6 +136,19 @@ impl Writer {
                     .unwrap_or_else(|_| Err(StoreError::Unknown("the log thread has ended".into())))
             }
         }
+    }
+
+    /// The values of the puts as they are to lie in the log.
+    fn stored_values(&self, transaction: &Transaction) -> Result<Vec<Bytes>, StoreError> {
+        let puts = transaction.writes.iter().filter_map(|write| match write {
+            Write::Put { key, value, .. } => Some((key, value)),
+            Write::Delete { .. } => None,
+        });
+        puts.map(|(key, value)| {
+            let stored = self.codec.to_disk(key, value);
+            stored.map_err(|error| StoreError::Unavailable(format!("{key}: {error}")))
+        })
+        .collect()
     }
 
     /// Why writes are refused at present, from what the last ones met.
@@ -157,6 +176,12 @@ impl Writer {
         self.work.notify_one();
     }
 
+    /// Waits until every write that has begun is answered.
+    pub async fn settle(&self) {
+        // It fails only when the store is closed, and then no write is under way.
+        let _ = self.room.acquire_many(PENDING_KIB).await;
+    }
+
     /// Lets the log thread finish what it has and end.
     pub fn close(&self) {
         self.forming.lock().gate = Gate::Closing;
@@ -167,6 +192,7 @@ impl Writer {
     fn submit(
         &self,
         transaction: &Transaction,
+        stored: &[Bytes],
         bytes: usize,
         room: OwnedSemaphorePermit,
     ) -> Result<Submitted, StoreError> {
@@ -184,7 +210,7 @@ impl Writer {
             },
             Effect::Changed(events) => {
                 let revision = forming.state.revision;
-                record::write_transaction(&mut forming.frame, &events);
+                record::write_transaction(&mut forming.frame, &events, stored);
                 forming.commits.push(Commit {
                     revision,
                     at_ms: now_ms,

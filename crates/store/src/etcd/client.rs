@@ -8,7 +8,6 @@ use tonic::metadata::MetadataValue;
 use tonic::service::Interceptor;
 use tonic::{Request, Status, Streaming};
 
-use super::codec::Codec;
 use super::members::{MemberChannel, Members, within};
 use super::proto::kv_client::KvClient;
 use super::proto::lease_client::LeaseClient;
@@ -21,6 +20,7 @@ use super::proto::{
     TxnResponse, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
 };
 use super::wire::{self, Scope};
+use crate::codec::Codec;
 use crate::state::State;
 use crate::{Revision, StoreError};
 

@@ -5,7 +5,6 @@
 
 mod channel;
 mod client;
-mod codec;
 mod feed;
 mod head;
 mod lease;
@@ -27,7 +26,7 @@ use tokio::time::{Instant, sleep};
 
 pub(crate) use self::channel::Connection;
 pub use self::channel::Tls;
-pub use self::codec::{Codec, CodecError, Identity};
+pub use crate::codec::{Codec, CodecError, Identity};
 
 use self::client::{Client, LoadError};
 use self::feed::{Feed, Progress};

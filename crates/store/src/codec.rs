@@ -1,8 +1,8 @@
-//! How values look in etcd.
+//! How values look on a disk, in etcd or in the embedded store's files.
 
 use bytes::Bytes;
 
-/// Translates between values as the API server holds them and as they lie in etcd.
+/// Translates between values as the API server holds them in memory and as they lie on a disk.
 #[expect(clippy::wrong_self_convention, reason = "the two directions read best as a pair")]
 pub trait Codec: Send + Sync {
     fn to_disk(&self, key: &str, value: &Bytes) -> Result<Bytes, CodecError>;
@@ -14,7 +14,7 @@ pub trait Codec: Send + Sync {
 #[error("{0}")]
 pub struct CodecError(pub String);
 
-/// Values lie in etcd as they are.
+/// Values lie on the disk as they are.
 pub struct Identity;
 
 impl Codec for Identity {
