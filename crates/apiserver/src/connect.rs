@@ -31,7 +31,7 @@ use crate::errors::method_not_allowed;
 use crate::options;
 use crate::request::{Query, RequestInfo};
 use crate::resolve::ResourceRequest;
-use crate::{ApiServer, gate};
+use crate::{ApiServer, gate, websocket};
 
 /// Headers that belong to one connection or to our own gate and are never passed on.
 const NOT_FORWARDED: &[&str] = &[
@@ -90,7 +90,7 @@ pub async fn run(
     let asks_upgrade = request.headers().contains_key(UPGRADE);
     let client_side = asks_upgrade.then(|| hyper::upgrade::on(&mut request));
     // Nodes know no WebSockets for logs: those are ours.
-    let log_socket = info.subresource == "log" && log_socket::is_wanted(request.headers());
+    let log_socket = info.subresource == "log" && websocket::is_wanted(request.headers());
     let wants_upgrade = asks_upgrade && !log_socket;
     let (client_side, log_client) = if log_socket {
         (None, client_side)
@@ -126,6 +126,27 @@ pub async fn run(
     }
     let (parts, body) = response.into_parts();
     Ok(Response::from_parts(parts, body.map_err(BoxError::from).boxed_unsync()))
+}
+
+/// What a kubelet answers to a request of this server's own, up to a length. Its certificate is checked as for any other.
+pub async fn ask_kubelet(server: &ApiServer, node: &str, path: &str, max_bytes: usize) -> Result<Bytes, Error> {
+    let target = Target::of_kubelet(server, node, uri(path, "")?).await?;
+    let connection = target.dial(server).await?;
+    let mut request = Request::new(Full::default());
+    *request.uri_mut() = target.uri.clone();
+    if let Ok(host) = target.host.parse() {
+        request.headers_mut().insert(HOST, host);
+    }
+    let response = send(connection, request)
+        .await
+        .map_err(|error| unreachable_target(&target, error))?;
+    if response.status() != StatusCode::OK {
+        return Err(kubelet_error(response).await);
+    }
+    let body = http_body_util::Limited::new(response.into_body(), max_bytes)
+        .collect()
+        .await;
+    body.map(http_body_util::Collected::to_bytes).map_err(Error::internal)
 }
 
 /// Whatever else a connection is made by, nothing answers.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use auth::User;
 use auth::authenticate::x509;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::client::{ResolvesClientCert, verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
@@ -53,7 +53,7 @@ impl KubeletTls {
     pub fn dialer(self) -> Result<KubeletDialer, rustls::Error> {
         let shown = self.identity.as_ref().and_then(|(chain, _)| chain.first());
         let reserved = shown.filter(|_| self.is_for_kubelets_only);
-        let reserved_name = reserved.and_then(|shown| Some(x509::user(shown).ok()?.0.name));
+        let reserved_name = reserved.and_then(|shown| Some(x509::user(shown).ok()?.user.name));
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
         let verifies = !matches!(self.trust, KubeletTrust::Anyone);
@@ -86,6 +86,12 @@ impl KubeletTls {
 }
 
 impl KubeletDialer {
+    /// The same with a certificate that is replaced from time to time, always for the same name.
+    pub fn showing(mut self, certificate: Arc<dyn ResolvesClientCert>) -> KubeletDialer {
+        Arc::make_mut(&mut self.tls).client_auth_cert_resolver = certificate;
+        self
+    }
+
     /// Whether a client of this server shows the certificate by which servers ask kubelets.
     pub fn is_reserved(&self, user: &User) -> bool {
         self.reserved_name.as_ref() == Some(&user.name)
@@ -125,7 +131,7 @@ impl NodeVerifier {
         certificate: &ParsedCertificate<'_>,
         node: &ServerName<'_>,
     ) -> Result<(), rustls::Error> {
-        let subject = x509::user(der).map(|(user, _)| user).ok();
+        let subject = x509::user(der).map(|subject| subject.user).ok();
         let named = subject.as_ref().and_then(|user| user.name.strip_prefix("system:node:"));
         match (named, &subject) {
             (Some(named), Some(user))

@@ -37,6 +37,8 @@ const PRIORITIES: &[(&str, &str, i64, i64)] = &[
     ("discovery.k8s.io", "v1", 16200, 15),
     ("resource.k8s.io", "v1", 16200, 21),
     ("flowcontrol.apiserver.k8s.io", "v1", 16100, 21),
+    // As metrics-server registers it, which takes over by naming its Service here.
+    ("metrics.k8s.io", "v1beta1", 100, 100),
 ];
 
 pub fn seeds() -> Vec<Seed> {

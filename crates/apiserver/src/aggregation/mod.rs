@@ -13,6 +13,7 @@ use api::kinds::config_map::CONFIG_MAP;
 use arc_swap::ArcSwap;
 use registry::Seed;
 use rustls::ClientConfig;
+use rustls::client::ResolvesClientCert;
 use serde_json::json;
 use tokio::sync::Notify;
 
@@ -31,6 +32,8 @@ pub struct FrontProxy {
     pub allowed_names: Vec<String>,
     /// Shows the certificate to any server, for APIServices that ask to skip checks.
     pub unchecked_tls: Arc<ClientConfig>,
+    /// Shows another certificate from time to time, in the place of `identity`.
+    pub renewed: Option<Arc<dyn ResolvesClientCert>>,
 }
 
 impl FrontProxy {
@@ -41,6 +44,7 @@ impl FrontProxy {
             authority_pem: String::new(),
             allowed_names: Vec::new(),
             unchecked_tls,
+            renewed: None,
         }
     }
 }

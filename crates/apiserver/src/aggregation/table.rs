@@ -96,7 +96,11 @@ fn tls(spec: &Value, front_proxy: &FrontProxy) -> Result<Arc<ClientConfig>, Stri
     };
     let identity = front_proxy.identity.as_ref();
     let identity = identity.map(|(chain, key)| (chain.as_bytes(), key.as_bytes()));
-    webhook_tls(bundle.as_deref(), identity)
+    let mut tls = webhook_tls(bundle.as_deref(), identity)?;
+    if let Some(renewed) = &front_proxy.renewed {
+        Arc::make_mut(&mut tls).client_auth_cert_resolver = renewed.clone();
+    }
+    Ok(tls)
 }
 
 impl Table {

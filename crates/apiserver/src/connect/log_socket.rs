@@ -4,21 +4,20 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
-use http::header::{CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, UPGRADE};
-use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, Response};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::Role;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tracing::debug;
 
 use api::Error;
 
-use crate::body::{self, Body};
+use crate::body::Body;
+use crate::websocket;
 
 /// How pieces are written into messages, by subprotocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,30 +31,10 @@ const SUBPROTOCOLS: &[(&str, Writing)] = &[
     ("base64.binary.k8s.io", Writing::Base64),
 ];
 
-/// Whether a client asks for a WebSocket.
-pub fn is_wanted(headers: &HeaderMap) -> bool {
-    let upgrade = headers.get(UPGRADE).and_then(|value| value.to_str().ok());
-    upgrade.is_some_and(|upgrade| upgrade.eq_ignore_ascii_case("websocket"))
-}
-
 /// Answers a request for a WebSocket with a log that a node has begun to send.
 pub fn answer(headers: &HeaderMap, client: OnUpgrade, log: Incoming) -> Result<Response<Body>, Error> {
-    let key = headers.get(SEC_WEBSOCKET_KEY);
-    let key = key.ok_or_else(|| Error::bad_request("Sec-WebSocket-Key is missing"))?;
     let (protocol, writing) = negotiate(headers)?;
-    let mut response = Response::new(body::empty());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let answer = response.headers_mut();
-    answer.insert(UPGRADE, HeaderValue::from_static("websocket"));
-    answer.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
-    let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes()));
-    answer.insert(
-        SEC_WEBSOCKET_ACCEPT,
-        accept.map_err(|error| Error::internal(error.to_string()))?,
-    );
-    if !protocol.is_empty() {
-        answer.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(protocol));
-    }
+    let response = websocket::accept(headers, protocol)?;
     tokio::spawn(async move {
         if let Err(error) = send(client, log, writing).await {
             debug!(%error, "a log over a WebSocket ended");
@@ -65,12 +44,7 @@ pub fn answer(headers: &HeaderMap, client: OnUpgrade, log: Incoming) -> Result<R
 }
 
 fn negotiate(headers: &HeaderMap) -> Result<(&'static str, Writing), Error> {
-    let offered = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter();
-    let offered: Vec<&str> = offered
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .map(str::trim)
-        .collect();
+    let offered = websocket::offered_protocols(headers);
     if offered.is_empty() {
         return Ok(("", Writing::Binary));
     }
@@ -122,6 +96,9 @@ fn message(piece: Bytes, writing: Writing) -> Message {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+    use http::header::SEC_WEBSOCKET_PROTOCOL;
+
     use super::*;
 
     #[test]

@@ -71,6 +71,11 @@ impl Target {
         target.map(Some)
     }
 
+    /// The kubelet of a node.
+    pub async fn of_kubelet(server: &ApiServer, node: &str, uri: Uri) -> Result<Target, Error> {
+        Kubelet::find(server, node).await?.target(server, uri, in_full).await
+    }
+
     pub async fn dial(&self, server: &ApiServer) -> Result<Connection, Error> {
         let connected = self.connect(server).await;
         connected.map_err(|error| {
@@ -402,26 +407,30 @@ const LOG_OPTIONS: [(&str, &str); 8] = [
     ("stream", "stream"),
 ];
 
-/// The container a request means: the named one, the annotated default, or the only one there is.
+/// The container a request means: the named one, the only one beside init containers, or the annotated default.
 fn container_name(pod: &Value, wanted: Option<&str>, pod_name: &str) -> Result<String, Error> {
-    let lists = ["containers", "initContainers", "ephemeralContainers"];
-    let names: Vec<&str> = lists
-        .iter()
-        .flat_map(|list| pod["spec"][*list].as_array().into_iter().flatten())
-        .filter_map(|container| container["name"].as_str())
-        .collect();
+    let names_in = |list: &&str| -> Vec<String> {
+        let containers = pod["spec"].list(list).iter();
+        containers.map(|container| container.text("name").to_owned()).collect()
+    };
+    let lists = ["initContainers", "containers", "ephemeralContainers"];
+    let names: Vec<String> = lists.iter().flat_map(names_in).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let annotated = pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"].as_str();
+    if let (None, [only]) = (wanted, names_in(&"containers").as_slice()) {
+        return Ok(only.clone());
+    }
     match (wanted, names.as_slice()) {
         (Some(wanted), names) if names.contains(&wanted) => Ok(wanted.to_owned()),
         (Some(wanted), _) => Err(Error::bad_request(format!(
             "container {wanted} is not valid for pod {pod_name}"
         ))),
-        (None, [only]) => Ok((*only).to_owned()),
         (None, names) if annotated.is_some_and(|name| names.contains(&name)) => {
             Ok(annotated.unwrap_or_default().to_owned())
         }
         (None, names) => Err(Error::bad_request(format!(
-            "a container name must be specified for pod {pod_name}, choose one of: {names:?}"
+            "a container name must be specified for pod {pod_name}, choose one of: [{}]",
+            names.join(" ")
         ))),
     }
 }
@@ -455,4 +464,25 @@ pub fn percent_encode(text: &str) -> String {
         }
     }
     encoded
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn without_a_name_the_only_container_is_meant_whatever_prepares_it() {
+        let mut pod = json!({"spec": {"initContainers": [{"name": "init"}], "containers": [{"name": "main"}]}});
+        let name = |pod: &Value, wanted: Option<&str>| container_name(pod, wanted, "web");
+        assert_eq!(name(&pod, None).unwrap(), "main");
+        assert_eq!(name(&pod, Some("init")).unwrap(), "init");
+        assert!(name(&pod, Some("other")).is_err());
+        pod["spec"]["containers"] = json!([{"name": "main"}, {"name": "side"}]);
+        assert_eq!(
+            name(&pod, None).unwrap_err().to_string(),
+            "a container name must be specified for pod web, choose one of: [init main side]"
+        );
+    }
 }

@@ -216,3 +216,72 @@ async fn kubelets_are_told_that_the_identity_may_ask_them() {
     }
     assert_eq!(may("", "nodes", "", "update").await, false);
 }
+
+/// What somebody with this certificate hears who asks for their own Node.
+async fn ask_for_own_node(cluster: &Cluster, authority: &Authority, (chain, key): Identity) -> String {
+    let client = |trusted| {
+        let built = client_builder(trusted).with_client_auth_cert(chain, key);
+        built.expect("a certificate")
+    };
+    let serving = Serving::start_for(cluster, authority.roots(), client).await;
+    let mut stream = serving.connect().await;
+    let request = b"GET /api/v1/nodes/one HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+    stream.write_all(request).await.expect("a request");
+    let answer = read_all(&mut stream).await;
+    answer.split(' ').nth(1).unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deleted_node_has_no_access_until_it_joins_again() {
+    let authority = Authority::new();
+    let store = store::memory::open();
+    let start = || {
+        Cluster::start_changed(store.clone(), &[], |options| {
+            options.gate.ends_access_of_deleted_nodes = true
+        })
+    };
+    let cluster = start().await;
+    let old = || authority.issue("system:node:one", "system:nodes", ExtendedKeyUsagePurpose::ClientAuth);
+    let other = || authority.issue("system:node:two", "system:nodes", ExtendedKeyUsagePurpose::ClientAuth);
+    assert_eq!(
+        ask_for_own_node(&cluster, &authority, old()).await,
+        "404",
+        "it may come back from a restart"
+    );
+    let node = json!({"metadata": {"name": "one"}});
+    assert_eq!(cluster.post(NODES, &node).await.0, StatusCode::CREATED);
+    assert_eq!(ask_for_own_node(&cluster, &authority, old()).await, "200");
+
+    assert_eq!(cluster.delete(&format!("{NODES}/one")).await.0, StatusCode::OK);
+    // From when watchers can have heard of the deletion.
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
+    while ask_for_own_node(&cluster, &authority, old()).await != "401" {
+        assert!(tokio::time::Instant::now() < deadline, "it still has access");
+    }
+    assert_eq!(
+        ask_for_own_node(&cluster, &authority, other()).await,
+        "403",
+        "nobody else is concerned"
+    );
+    let new = authority.issue_now("system:node:one", "system:nodes");
+    assert_eq!(
+        ask_for_own_node(&cluster, &authority, new).await,
+        "404",
+        "it has joined again"
+    );
+
+    // Another server, or this one after a restart, knows it too.
+    let record = "/api/v1/namespaces/kube-system/configmaps/karve-deleted-nodes";
+    while cluster.get(record).await.1["data"]["one"].is_null() {
+        assert!(tokio::time::Instant::now() < deadline, "nothing is recorded");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    let again = start().await;
+    assert_eq!(ask_for_own_node(&again, &authority, old()).await, "401");
+    assert_eq!(again.post(NODES, &node).await.0, StatusCode::CREATED);
+    assert_eq!(
+        ask_for_own_node(&again, &authority, old()).await,
+        "401",
+        "an old certificate stays what it is"
+    );
+}

@@ -48,7 +48,18 @@ impl Authority {
         self.issue_for(name, group, &[], purpose)
     }
 
+    /// A client certificate that is valid from now on, and not since long ago.
+    pub fn issue_now(&self, name: &str, group: &str) -> Identity {
+        let mut params = Authority::params(name, group, &[], ExtendedKeyUsagePurpose::ClientAuth);
+        params.not_before = std::time::SystemTime::now().into();
+        self.sign(&params)
+    }
+
     pub fn issue_for(&self, name: &str, group: &str, names: &[&str], purpose: ExtendedKeyUsagePurpose) -> Identity {
+        self.sign(&Authority::params(name, group, names, purpose))
+    }
+
+    fn params(name: &str, group: &str, names: &[&str], purpose: ExtendedKeyUsagePurpose) -> CertificateParams {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(names).expect("names");
         params.distinguished_name = DistinguishedName::new();
@@ -57,6 +68,10 @@ impl Authority {
             params.distinguished_name.push(DnType::OrganizationName, group);
         }
         params.extended_key_usages = vec![purpose];
+        params
+    }
+
+    fn sign(&self, params: &CertificateParams) -> Identity {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
         let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
@@ -100,6 +115,8 @@ pub struct Answer {
     /// Sent again and again once the bytes are.
     pub forever: &'static [u8],
     pub keeps_connection: bool,
+    /// Makes the bytes anew for each request.
+    pub make: Option<Arc<dyn Fn() -> Vec<u8> + Send + Sync>>,
 }
 
 impl Answer {
@@ -108,6 +125,14 @@ impl Answer {
             bytes: text.into(),
             forever: b"",
             keeps_connection: false,
+            make: None,
+        }
+    }
+
+    pub fn made(make: impl Fn() -> Vec<u8> + Send + Sync + 'static) -> Answer {
+        Answer {
+            make: Some(Arc::new(make)),
+            ..Answer::new("")
         }
     }
 }
@@ -183,7 +208,8 @@ async fn converse(mut stream: TlsStream<TcpStream>, answer: &Answer, received: &
             _ => return,
         }
     }
-    if stream.write_all(&answer.bytes).await.is_err() {
+    let made = answer.make.as_ref().map(|make| make());
+    if stream.write_all(made.as_ref().unwrap_or(&answer.bytes)).await.is_err() {
         return;
     }
     while !answer.forever.is_empty() {

@@ -4,6 +4,7 @@ mod addresses;
 mod answers;
 mod identity;
 mod kubelet;
+mod resource_metrics;
 
 use apiserver::LocalNode;
 use http::StatusCode;
@@ -91,7 +92,7 @@ async fn the_kubelet_of_a_node_is_asked() {
         assert_eq!((code, answer), (StatusCode::OK, json!("hello")), "{path}");
     }
     let clients = kubelet.clients.lock();
-    let (user, _) = auth::authenticate::x509::user(&clients[0]).expect("a name");
+    let user = auth::authenticate::x509::user(&clients[0]).expect("a name").user;
     assert_eq!(user.name, apiserver::KUBELET_CLIENT);
     assert_eq!(user.groups, ["system:authenticated"], "and no group that gives rights");
 }

@@ -22,6 +22,7 @@ use schema::quantity::Quantity;
 
 use crate::driver::{Attempt, Reconcile, Row, Setup};
 use crate::plan::Plan;
+use crate::resources::{Resources, no_matches};
 use calculate::{DEFAULT_TOLERANCE, Tolerances};
 use limits::History;
 use measure::{Measurement, pods_of_target};
@@ -43,8 +44,7 @@ struct Controller {
     client: Client,
     autoscalers: Arc<Cache<Autoscaler>>,
     histories: Mutex<HashMap<Key, History>>,
-    /// The resources of the server as they were last discovered.
-    resources: Mutex<Vec<&'static Resource>>,
+    resources: Resources,
 }
 
 fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
@@ -61,7 +61,7 @@ fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
         client: setup.client(),
         autoscalers,
         histories: Mutex::default(),
-        resources: Mutex::default(),
+        resources: Resources::default(),
     })
 }
 
@@ -102,18 +102,15 @@ impl Controller {
                 metrics: Vec::new(),
             };
         }
-        let pods = match pods_of_target(&self.client, namespace, &scale).await {
-            Ok(pods) => pods,
-            Err(error) => return Observation::NoScale(error.to_string()),
-        };
-        let resources = self.resources.lock().clone();
+        let pods = pods_of_target(&self.client, namespace, &scale).await;
+        let pods = pods.map_err(|error| error.to_string());
         let measurement = Measurement {
             client: &self.client,
             namespace,
             scale: &scale,
-            pods: &pods,
+            pods: pods.as_deref().map_err(String::as_str),
             tolerances: tolerances(autoscaler),
-            resources: &resources,
+            resources: &self.resources,
             now: attempt.now,
         };
         let mut metrics = Vec::new();
@@ -130,24 +127,13 @@ impl Controller {
     /// The target's resource and its scale.
     async fn scale(&self, autoscaler: &Autoscaler) -> Result<(&'static Resource, Box<Scale>), String> {
         let target = &autoscaler.spec.scale_target_ref;
-        let find = |resources: &[&'static Resource]| {
-            let group = target.api_version.rsplit_once('/').map_or("", |(group, _)| group);
-            let alike = |one: &&&'static Resource| one.kind == target.kind && one.group == group && one.namespaced;
-            resources.iter().find(alike).copied()
-        };
-        let known = find(&self.resources.lock());
-        let resource = match known {
-            Some(resource) => resource,
-            None => {
-                let found = self.client.discover().await.map_err(|error| error.to_string())?;
-                let resource = find(&found);
-                *self.resources.lock() = found;
-                resource.ok_or_else(|| {
-                    let (kind, version) = (&target.kind, &target.api_version);
-                    format!("no matches for kind {kind:?} in version {version:?}")
-                })?
-            }
-        };
+        let group = target.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        let is_namespaced = |one: &Resource| one.namespaced;
+        let found = self
+            .resources
+            .find(&self.client, group, &target.kind, is_namespaced)
+            .await;
+        let resource = found?.ok_or_else(|| no_matches(&target.kind, &target.api_version))?;
         let scales = self.client.resource(resource).subresource("scale");
         let scales = scales.in_namespace(autoscaler.metadata.namespace.clone());
         let scale = scales

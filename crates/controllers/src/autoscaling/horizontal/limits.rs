@@ -20,6 +20,8 @@ pub struct History {
     pub recommendations: Vec<(Moment, i64)>,
     pub scaled_up: Vec<(Moment, i64)>,
     pub scaled_down: Vec<(Moment, i64)>,
+    /// The replicas before and after the last change, until it is known whether it was written.
+    unsettled: Option<(i64, i64)>,
 }
 
 /// The wanted replicas after all limits, and what to say about it.
@@ -77,14 +79,26 @@ const DOWN_LIMIT: (&str, &str, &str) = (
 impl History {
     /// Notes that the target is about to have other replicas.
     pub fn record_scale(&mut self, from: i64, to: i64, now: Moment) {
+        self.unsettled = Some((from, to));
         match to > from {
             true => self.scaled_up.push((now, to - from)),
             false => self.scaled_down.push((now, from - to)),
         }
     }
 
+    /// Whether the last change of the target was not written, by the replicas that the target has now. A plan may also fail
+    /// after the target was scaled, when the autoscaler's own status cannot be written; then the change counts.
+    pub fn settle_last_scale(&mut self, current: i64, has_failed: bool) -> bool {
+        let unsettled = self.unsettled.take();
+        let is_unwritten = has_failed && unsettled.is_some_and(|(from, _)| from == current);
+        if is_unwritten {
+            self.forget_last_scale();
+        }
+        is_unwritten
+    }
+
     /// Takes back the note of a change that could not be written.
-    pub fn forget_last_scale(&mut self) {
+    fn forget_last_scale(&mut self) {
         let last = |events: &Vec<(Moment, i64)>| events.last().map(|(at, _)| *at);
         match last(&self.scaled_up) > last(&self.scaled_down) {
             true => self.scaled_up.pop(),

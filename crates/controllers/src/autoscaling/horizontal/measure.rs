@@ -2,13 +2,15 @@
 
 use std::time::Duration;
 
-use api::{Fields, Resource, Value};
+use api::{Fields, Value};
 use bytes::Bytes;
 use client::when::Moment;
 use client::{Client, ListOptions, TransportError};
 use http::Request;
 use schema::quantity::{Format, Quantity};
 use serde_json::json;
+
+use crate::resources::{Resources, no_matches};
 
 use super::calculate::{self, PodMetric, PodMetrics, PodTarget, Proposal, Tolerances};
 use super::model::{MeasuredPod, MetricSpec, NamedMetric, ResourceMetric, Scale, Target};
@@ -38,10 +40,11 @@ pub struct Measurement<'a> {
     pub client: &'a Client,
     pub namespace: &'a str,
     pub scale: &'a Scale,
-    pub pods: &'a [MeasuredPod],
+    /// The pods of the target, or why they could not be listed.
+    pub pods: Result<&'a [MeasuredPod], &'a str>,
     pub tolerances: Tolerances,
     /// The resources of the server, for metrics of objects.
-    pub resources: &'a [&'static Resource],
+    pub resources: &'a Resources,
     pub now: Moment,
 }
 
@@ -167,14 +170,9 @@ impl Measurement<'_> {
 
     async fn object(&self, spec: &NamedMetric) -> Result<Evaluated, String> {
         let (metric, object) = (&spec.metric.name, &spec.described_object);
-        let found = self
-            .resources
-            .iter()
-            .find(|one| one.kind == object.kind && one.api_version() == object.api_version);
-        let Some(resource) = found.or_else(|| self.resources.iter().find(|one| one.kind == object.kind)) else {
-            let (kind, version) = (&object.kind, &object.api_version);
-            return Err(format!("no matches for kind {kind:?} in version {version:?}"));
-        };
+        let group = object.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        let resource = self.resources.find(self.client, group, &object.kind, |_| true).await;
+        let resource = resource?.ok_or_else(|| no_matches(&object.kind, &object.api_version))?;
         let path = match resource.kind {
             "Namespace" => format!(
                 "/apis/custom.metrics.k8s.io/v1beta2/namespaces/{}/metrics/{metric}",
@@ -234,7 +232,7 @@ impl Measurement<'_> {
 
     fn by_pods(&self, metrics: PodMetrics, target: PodTarget<'_>) -> Result<Proposal, String> {
         let current = self.scale.spec.replicas;
-        calculate::by_pods(current, self.pods, metrics, target, self.tolerances, self.now)
+        calculate::by_pods(current, self.listed_pods()?, metrics, target, self.tolerances, self.now)
     }
 
     /// Replicas by a metric that is not of single pods, and what the status says of it.
@@ -246,8 +244,13 @@ impl Measurement<'_> {
             return Ok((proposal, current));
         }
         let (current, wanted) = (self.scale.spec.replicas, quantity(&target.value)?);
-        let proposal = calculate::by_value(current, self.pods, usage, wanted, self.tolerances)?;
+        let proposal = calculate::by_value(current, self.listed_pods()?, usage, wanted, self.tolerances)?;
         Ok((proposal, json!({"value": written(usage)})))
+    }
+
+    fn listed_pods(&self) -> Result<&[MeasuredPod], String> {
+        let failed = |error| format!("unable to get pods while calculating replica count: {error}");
+        self.pods.map_err(failed)
     }
 
     async fn fetch(&self, path: &str, query: &[(&str, &str)]) -> client::Result<Value> {

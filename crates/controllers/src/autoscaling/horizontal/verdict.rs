@@ -61,9 +61,6 @@ pub fn plan(view: &View<'_>, history: &mut History) -> Plan {
         conditions: view.autoscaler.status.list("conditions").to_vec(),
         metrics: view.autoscaler.status.list("currentMetrics").to_vec(),
     };
-    if view.failed_before.is_some() {
-        history.forget_last_scale();
-    }
     match &view.observation {
         Observation::NoScale(error) => verdict.no_scale(error),
         Observation::Measured {
@@ -93,6 +90,9 @@ impl Verdict<'_> {
         let message = "the HPA controller was able to get the target's current scale";
         self.say("AbleToScale", "True", "SucceededGetScale", message.to_owned());
         let current = scale.spec.replicas;
+        let failed_before = self.view.failed_before;
+        let is_unwritten = history.settle_last_scale(current, failed_before.is_some());
+        let scale_error = failed_before.filter(|_| is_unwritten);
         let bounds = Bounds {
             min: self.view.autoscaler.min_replicas(),
             max: self.view.autoscaler.spec.max_replicas,
@@ -136,6 +136,7 @@ impl Verdict<'_> {
         let rescales = desired != current;
         if rescales {
             history.record_scale(current, desired, self.view.now);
+            self.say_rescaled(desired, scale_error);
             self.rescale(resource, scale, desired, &reason);
         }
         self.finish(Some(scale), Some(desired), rescales);
@@ -180,8 +181,8 @@ impl Verdict<'_> {
         })
     }
 
-    fn rescale(&mut self, resource: &'static Resource, scale: &Scale, desired: i64, reason: &str) {
-        match self.view.failed_before {
+    fn say_rescaled(&mut self, desired: i64, scale_error: Option<&str>) {
+        match scale_error {
             Some(error) => {
                 let message = format!("the HPA controller was unable to update the target scale: {error}");
                 self.say("AbleToScale", "False", "FailedUpdateScale", message);
@@ -191,6 +192,9 @@ impl Verdict<'_> {
                 self.say("AbleToScale", "True", "SucceededRescale", message);
             }
         }
+    }
+
+    fn rescale(&mut self, resource: &'static Resource, scale: &Scale, desired: i64, reason: &str) {
         let metadata = &scale.metadata;
         self.plan.actions.push(Action::Put(Put {
             resource,
@@ -211,7 +215,10 @@ impl Verdict<'_> {
             announce: Some(Announce {
                 about: self.about(),
                 success: ("SuccessfulRescale", format!("New size: {desired}; reason: {reason}")),
-                failure: Some(("FailedRescale", "the target scale could not be updated: ")),
+                failure: Some((
+                    "FailedRescale",
+                    format!("New size: {desired}; reason: {reason}; error: ").into(),
+                )),
             }),
         }));
     }
@@ -297,7 +304,7 @@ status: {{replicas: {current}, selector: app=web}}"
         }
     }
 
-    fn check(observation: Observation, expected: Expect) {
+    fn plan_after(failed_before: Option<&str>, observation: Observation, history: &mut History) -> Plan {
         let autoscaler = object::<Autoscaler>(
             "metadata: {name: web, namespace: team, uid: h, resourceVersion: '3', generation: 1}
 spec: {minReplicas: 2, maxReplicas: 10}
@@ -306,10 +313,14 @@ status: {}",
         let view = View {
             autoscaler: &autoscaler,
             observation,
-            failed_before: None,
+            failed_before,
             now: noon(),
         };
-        let plan = plan(&view, &mut History::default());
+        plan(&view, history)
+    }
+
+    fn check(observation: Observation, expected: Expect) {
+        let plan = plan_after(None, observation, &mut History::default());
         let mut text: String = plan.actions.iter().map(|action| format!("{action}\n")).collect();
         if let Some(status) = &plan.status {
             let conditions = status.body["status"].list("conditions").iter();
@@ -338,6 +349,45 @@ status: {}",
                 AbleToScale True SucceededRescale
             "#]],
         );
+    }
+
+    /// The conditions and the texts of the target's change.
+    fn able_to_scale(plan: &Plan) -> (&str, &str) {
+        let status = plan.status.as_ref().expect("a status");
+        let mut conditions = status.body["status"].list("conditions").iter();
+        let able = conditions
+            .find(|one| one.text("type") == "AbleToScale")
+            .expect("a condition");
+        (able.text("status"), able.text("reason"))
+    }
+
+    #[test]
+    fn a_change_that_could_not_be_written_does_not_count_and_is_told() {
+        let mut history = History::default();
+        let first = plan_after(None, observe(4, &[Some(6)]), &mut history);
+        assert_eq!(able_to_scale(&first), ("True", "SucceededRescale"));
+        assert_eq!(history.scaled_up, [(noon(), 2)]);
+        let again = plan_after(Some("no"), observe(4, &[Some(6)]), &mut history);
+        assert_eq!(able_to_scale(&again), ("False", "FailedUpdateScale"));
+        assert_eq!(history.scaled_up, [(noon(), 2)], "of two tries one counts");
+        let put = again.actions.iter().find_map(|action| match action {
+            Action::Put(put) => put.announce.as_ref(),
+            _ => None,
+        });
+        let (reason, text) = put.and_then(|announce| announce.failure.as_ref()).expect("a failure");
+        let metric = "cpu resource utilization (percentage of request)";
+        assert_eq!(*reason, "FailedRescale");
+        assert_eq!(*text, format!("New size: 6; reason: {metric} above target; error: "));
+    }
+
+    /// The target was scaled, and only the autoscaler's own status could not be written.
+    #[test]
+    fn a_change_counts_although_the_status_could_not_be_written() {
+        let mut history = History::default();
+        plan_after(None, observe(4, &[Some(6)]), &mut history);
+        let after = plan_after(Some("conflict"), observe(6, &[Some(8)]), &mut history);
+        assert_eq!(able_to_scale(&after), ("True", "SucceededRescale"));
+        assert_eq!(history.scaled_up, [(noon(), 2), (noon(), 2)]);
     }
 
     #[test]
