@@ -55,6 +55,9 @@ pub struct RuleError {
     pub detail: String,
 }
 
+/// What has to be known of a place without rules of its own.
+const LEADING: [&str; 3] = ["type", "x-kubernetes-list-type", "x-kubernetes-list-map-keys"];
+
 impl Validator {
     /// The rules in a schema; `None` when it has none, so that nothing needs to be asked.
     pub fn compile(schema: &Json) -> Result<Option<Validator>, Vec<RuleError>> {
@@ -67,10 +70,7 @@ impl Validator {
     }
 
     fn build(schema: &Json, path: &str, root: bool, problems: &mut Vec<RuleError>) -> Option<Validator> {
-        let mut validator = Validator {
-            schema: schema.clone(),
-            ..Validator::default()
-        };
+        let mut validator = Validator::default();
         for (index, rule) in list(schema, "x-kubernetes-validations").iter().enumerate() {
             let place = format!("{path}.x-kubernetes-validations[{index}]");
             match Rule::compile(rule, schema, root, &place) {
@@ -96,7 +96,18 @@ impl Validator {
             && validator.properties.is_empty()
             && validator.items.is_none()
             && validator.additional.is_none();
-        (!empty).then_some(validator)
+        if empty {
+            return None;
+        }
+        // Most of a schema has no rules: of what only leads to some, no more is kept than how its items are told apart.
+        validator.schema = match validator.rules.is_empty() {
+            true => LEADING
+                .iter()
+                .map(|field| ((*field).to_owned(), schema[field].clone()))
+                .collect(),
+            false => schema.clone(),
+        };
+        Some(validator)
     }
 
     /// What an object breaks. With its state before a change, rules about the change are asked too, and rules about

@@ -47,6 +47,9 @@ fn fields_are_selected_and_asked_for() {
     is("object.?spec.?replicas.orValue(5)", "3");
     is("object.spec.ports[?7].hasValue()", "false");
     is("[?object.?nothing, 1]", "[1]");
+    is("{'a': ['x']}[?'a'][0].orValue('')", "\"x\"");
+    is("{'a': ['x']}[?'b'][0].orValue('y')", "\"y\"");
+    is("{'a': {'b': 1}}[?'a'][?'b'].orValue(0)", "1");
 }
 
 #[test]

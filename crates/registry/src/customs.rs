@@ -1,6 +1,7 @@
 //! The table of custom resources, replaced as a whole when a definition changes, so that requests for built-in resources
 //! never wait for it.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use api::Resource;
@@ -36,8 +37,9 @@ impl Customs {
     /// The table of these definitions; what has not changed since `before` stays as it is.
     pub(crate) fn new(definitions: Vec<Arc<Definition>>, before: &Customs, within: &Surroundings<'_>) -> Customs {
         let mut served = Vec::new();
+        let mut kept = before.served_by_definition();
         for definition in definitions.iter().filter(|definition| definition.established) {
-            let kept = before.served_of(definition);
+            let kept = kept.remove(&Arc::as_ptr(definition));
             served.extend(kept.unwrap_or_else(|| within.make_served(definition)));
         }
         served.sort_by_key(|served| served.address());
@@ -78,21 +80,23 @@ impl Customs {
         self.group_versions.iter().copied()
     }
 
-    /// The versions that stand for this very definition.
-    fn served_of(&self, definition: &Arc<Definition>) -> Option<Vec<Arc<Served>>> {
-        let same = |served: &&Arc<Served>| {
-            let custom = served.custom.as_ref();
-            custom.is_some_and(|custom| Arc::ptr_eq(&custom.definition, definition))
-        };
-        let found: Vec<_> = self.served.iter().filter(same).cloned().collect();
-        (!found.is_empty()).then_some(found)
+    /// What is served, by the very definition that it stands for.
+    fn served_by_definition(&self) -> HashMap<*const Definition, Vec<Arc<Served>>> {
+        let mut found: HashMap<_, Vec<_>> = HashMap::new();
+        for served in &self.served {
+            if let Some(custom) = &served.custom {
+                let same = found.entry(Arc::as_ptr(&custom.definition)).or_default();
+                same.push(served.clone());
+            }
+        }
+        found
     }
 
     /// Ends the watches on everything that `after` no longer has.
     pub(crate) fn retire_missing(&self, after: &Customs) {
+        let kept: HashSet<*const Served> = after.served.iter().map(Arc::as_ptr).collect();
         for served in &self.served {
-            let kept = after.served.iter().any(|other| Arc::ptr_eq(served, other));
-            if let (false, Some(custom)) = (kept, &served.custom) {
+            if let (false, Some(custom)) = (kept.contains(&Arc::as_ptr(served)), &served.custom) {
                 custom.retire();
             }
         }

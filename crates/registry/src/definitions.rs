@@ -1,12 +1,13 @@
 //! Follows the definitions: accepts their names, keeps the table of what is served, and removes the objects of
 //! definitions that go.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use api::custom::{CLEANUP_FINALIZER, Definition, naming};
-use api::{Error, Reason, Value, kinds};
+use api::{Error, Fields, Reason, Value, kinds};
 use client::ServiceResolver;
 use store::Revision;
 use tracing::warn;
@@ -21,11 +22,35 @@ use crate::served::{Served, Stored};
 /// failed is tried again.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// What a definition was parsed from, and what came of it.
+/// A definition as it was last read.
 struct Known {
-    /// What decides how it is served; its other parts may change without anybody noticing.
-    source: Value,
-    parsed: Arc<Definition>,
+    revision: Revision,
+    /// Everything but `spec.versions`: the schemas are large, and only the parsed form keeps them.
+    outline: Value,
+    /// A hash of the whole spec.
+    spec: u64,
+    /// The parsed form, and what it was made from.
+    parsed: Option<(Source, Arc<Definition>)>,
+}
+
+/// What decides how a definition is served; its other parts may change without anybody noticing.
+#[derive(PartialEq)]
+struct Source {
+    uid: String,
+    spec: u64,
+    accepted_names: Value,
+    established: bool,
+    deleting: bool,
+}
+
+/// What has changed since the definitions were read before.
+#[derive(Default)]
+struct Changes {
+    /// New and changed definitions as they are stored, by name.
+    whole: HashMap<String, Value>,
+    /// The groups in which definitions came, changed or went. Names conflict only within a group, so that all others stay
+    /// as they are.
+    groups: HashSet<String>,
 }
 
 struct Controller<F> {
@@ -34,9 +59,9 @@ struct Controller<F> {
     changed: F,
     served: Arc<Served>,
     options: WriteOptions,
-    known: HashMap<String, Known>,
-    /// The definitions as they were stored when they were last read.
-    read: HashMap<String, (Revision, Value)>,
+    /// Sorted, so that of two definitions that want the same name always the same one gets it.
+    known: BTreeMap<String, Known>,
+    hashing: RandomState,
 }
 
 /// Serves what the definitions say, for ever. The table is complete before this returns its task; `changed` is called
@@ -53,8 +78,8 @@ pub async fn follow_definitions<F: Fn() + Send + Sync>(
         changed,
         served,
         options: WriteOptions::of_controller("kube-apiserver"),
-        known: HashMap::new(),
-        read: HashMap::new(),
+        known: BTreeMap::new(),
+        hashing: RandomState::new(),
     };
     let from = controller.registry.snapshot().revision();
     let mut follower = controller.served.follow(from);
@@ -70,29 +95,33 @@ pub async fn follow_definitions<F: Fn() + Send + Sync>(
     })
 }
 
+impl Known {
+    fn group(&self) -> &str {
+        self.outline["spec"].text("group")
+    }
+
+    fn source(&self) -> Source {
+        let definition = &self.outline;
+        Source {
+            uid: definition["metadata"].text("uid").to_owned(),
+            spec: self.spec,
+            accepted_names: definition["status"]["acceptedNames"].clone(),
+            established: naming::is_true(definition, "Established"),
+            deleting: definition["metadata"].has("deletionTimestamp"),
+        }
+    }
+}
+
 impl<F: Fn() + Send + Sync> Controller<F> {
     /// Brings everything up to date with the stored definitions. Returns whether something is left to do without
     /// another change of a definition.
     async fn sync(&mut self) -> bool {
-        self.read_all();
-        let now = schema::time::format(schema::time::now());
-        let mut statuses = Vec::new();
-        let mut definitions = Vec::new();
-        let names: Vec<String> = self.read.keys().cloned().collect();
-        for name in names {
-            let wanted = self.wanted(&name, &now);
-            let Some((_, definition)) = self.read.get_mut(&name) else {
-                continue;
-            };
-            if let Some(status) = wanted {
-                definition["status"] = status.clone();
-                statuses.push((name.clone(), status));
-            }
-            let definition = definition.clone();
-            definitions.push(self.parsed(&name, &definition));
-        }
+        let mut changes = self.read_changes();
+        let statuses = self.settle(&mut changes);
+        drop(changes);
         // Served first, announced second: whoever sees a definition established can use it.
-        definitions.sort_by(|a, b| a.name.cmp(&b.name));
+        let parsed = |known: &Known| known.parsed.as_ref().map(|(_, definition)| definition.clone());
+        let definitions: Vec<Arc<Definition>> = self.known.values().filter_map(parsed).collect();
         self.publish(definitions.clone());
         let mut unfinished = false;
         for (name, status) in statuses {
@@ -110,57 +139,101 @@ impl<F: Fn() + Send + Sync> Controller<F> {
         unfinished
     }
 
-    fn read_all(&mut self) {
+    /// Reads what was stored since the last time, and forgets what is gone.
+    fn read_changes(&mut self) -> Changes {
         let snapshot = self.registry.snapshot();
-        let mut read = HashMap::new();
+        let mut changes = Changes::default();
+        let mut before = std::mem::take(&mut self.known);
         for entry in snapshot.range(&self.served.prefix, &self.served.prefix) {
-            let name = entry.key[self.served.prefix.len()..].to_owned();
-            let known = self.read.remove(&name);
-            let value = match known {
-                Some((revision, value)) if revision == entry.mod_revision => Some(value),
-                _ => Stored::from(entry.clone()).value(&self.served).ok(),
+            let name = &entry.key[self.served.prefix.len()..];
+            let known = before.remove(name);
+            let known = match known {
+                Some(known) if known.revision == entry.mod_revision => known,
+                known => {
+                    let Ok(value) = Stored::from(entry.clone()).value(&self.served) else {
+                        continue;
+                    };
+                    let parsed = known.and_then(|known| known.parsed);
+                    let known = self.outline(&value, entry.mod_revision, parsed);
+                    changes.groups.insert(known.group().to_owned());
+                    changes.whole.insert(name.to_owned(), value);
+                    known
+                }
             };
-            if let Some(value) = value {
-                read.insert(name, (entry.mod_revision, value));
-            }
+            self.known.insert(name.to_owned(), known);
         }
-        self.known.retain(|name, _| read.contains_key(name));
-        self.read = read;
+        changes
+            .groups
+            .extend(before.values().map(|gone| gone.group().to_owned()));
+        changes
     }
 
-    fn wanted(&self, name: &str, now: &str) -> Option<Value> {
-        let (_, definition) = self.read.get(name)?;
-        let group = &definition["spec"]["group"];
-        let others: Vec<Value> = self
-            .read
-            .iter()
-            .filter(|(other, (_, value))| other.as_str() != name && value["spec"]["group"] == *group)
-            .map(|(_, (_, value))| value.clone())
-            .collect();
-        naming::status(definition, &others, now)
+    fn outline(&self, value: &Value, revision: Revision, parsed: Option<(Source, Arc<Definition>)>) -> Known {
+        let without = |value: &Value, field: &str| -> Value {
+            let fields = value.as_object().into_iter().flatten();
+            let kept = fields.filter(|(name, _)| *name != field);
+            kept.map(|(name, value)| (name.clone(), value.clone())).collect()
+        };
+        let mut outline = without(value, "spec");
+        outline.set("spec", without(&value["spec"], "versions"));
+        Known {
+            revision,
+            outline,
+            spec: self.hashing.hash_one(value["spec"].to_string()),
+            parsed,
+        }
     }
 
-    /// The parsed form, made anew only when something about it changed.
-    fn parsed(&mut self, name: &str, definition: &Value) -> Arc<Definition> {
-        let source = serde_json::json!([
-            definition["spec"],
-            definition["status"]["acceptedNames"],
-            naming::is_true(definition, "Established"),
-            definition["metadata"]["deletionTimestamp"].is_string(),
-            definition["metadata"]["uid"],
-        ]);
-        match self.known.get(name) {
-            Some(known) if known.source == source => known.parsed.clone(),
-            _ => {
-                let parsed = Arc::new(Definition::parse(definition));
-                let known = Known {
-                    source,
-                    parsed: parsed.clone(),
-                };
-                self.known.insert(name.to_owned(), known);
-                parsed
+    /// Decides on the names of the definitions in groups that changed, and parses those that are now served otherwise.
+    /// Returns the statuses to be written.
+    fn settle(&mut self, changes: &mut Changes) -> Vec<(String, Value)> {
+        let now = schema::time::format(schema::time::now());
+        let in_group = |(name, known): (&String, &Known)| changes.groups.contains(known.group()).then(|| name.clone());
+        let affected: Vec<String> = self.known.iter().filter_map(in_group).collect();
+        let mut statuses = Vec::new();
+        for name in affected {
+            let status = self.wanted_status(&name, &now);
+            let Some(known) = self.known.get_mut(&name) else {
+                continue;
+            };
+            if let Some(status) = status {
+                known.outline.set("status", status.clone());
+                statuses.push((name.clone(), status));
+            }
+            let source = known.source();
+            if matches!(&known.parsed, Some((parsed, _)) if *parsed == source) {
+                continue;
+            }
+            let status = known.outline["status"].clone();
+            let Some(mut whole) = changes.whole.remove(&name).or_else(|| self.read_whole(&name)) else {
+                continue;
+            };
+            whole.set("status", status);
+            let parsed = Arc::new(Definition::parse(&whole));
+            if let Some(known) = self.known.get_mut(&name) {
+                known.parsed = Some((source, parsed));
             }
         }
+        statuses
+    }
+
+    fn wanted_status(&self, name: &str, now: &str) -> Option<Value> {
+        let definition = &self.known.get(name)?.outline;
+        let group = definition["spec"].text("group");
+        let others = self.known.iter().filter(|(other, _)| other.as_str() != name);
+        let outlines = others.map(|(_, other)| &other.outline);
+        naming::status(
+            definition,
+            outlines.filter(|other| other["spec"].text("group") == group),
+            now,
+        )
+    }
+
+    /// A definition that did not change itself, but whose names were taken or became free.
+    fn read_whole(&self, name: &str) -> Option<Value> {
+        let key = self.registry.key(&self.served, "", name).ok()?;
+        let entry = self.registry.snapshot().get(&key)?;
+        Stored::from(entry).value(&self.served).ok()
     }
 
     fn surroundings(&self) -> Surroundings<'_> {
@@ -213,10 +286,10 @@ impl<F: Fn() + Send + Sync> Controller<F> {
     /// Deletes the objects of a definition that goes, then lets the definition go. Returns whether nothing is left.
     async fn clean_up(&self, definition: &Arc<Definition>) -> Result<bool, Error> {
         let registry = &self.registry;
-        let Some((_, value)) = self.read.get(&definition.name) else {
+        let Some(known) = self.known.get(&definition.name) else {
             return Ok(true);
         };
-        let finalizers = value["metadata"]["finalizers"].as_array();
+        let finalizers = known.outline["metadata"]["finalizers"].as_array();
         if !finalizers.is_some_and(|finalizers| finalizers.iter().any(|one| one == CLEANUP_FINALIZER)) {
             return Ok(true);
         }

@@ -1,12 +1,11 @@
 //! A CustomResourceDefinition in the form the server works with.
 
 use std::cmp::Reverse;
-use std::sync::Arc;
 
-use cel::rules::{Failure, Validator};
+use cel::rules::Failure;
 
 use super::structural::texts;
-use super::{Printed, SimplePath, Structural, defaults, metadata, prune, validate};
+use super::{Printed, SchemaSource, SimplePath, defaults, metadata, prune, validate};
 use crate::{Error, FieldError, FieldProblem, Fields, Generation, Rules, Value};
 
 /// A definition, parsed once when it changes.
@@ -46,13 +45,7 @@ pub struct Version {
     pub served: bool,
     /// The text of the `Warning` header on every answer, if the version is deprecated.
     pub warning: Option<String>,
-    pub schema: Structural,
-    /// The schema's rules in CEL.
-    expressions: Option<Arc<Validator>>,
-    /// How its fields are owned.
-    pub ownership: schema::ownership::Tree,
-    /// The schema as the definition states it, for publishing.
-    pub published: Value,
+    pub schema: SchemaSource,
     pub printed: Printed,
     pub status: bool,
     pub scale: Option<ScalePaths>,
@@ -140,18 +133,10 @@ impl Version {
                 None => default_warning(spec, &name),
             });
         let paths = version.list("selectableFields").iter();
-        let structural = Structural::parse(&version["schema"]["openAPIV3Schema"]);
         Version {
             served: version.flag("served"),
             warning,
-            // A definition whose rules do not compile is not stored.
-            expressions: Validator::compile(&version["schema"]["openAPIV3Schema"])
-                .ok()
-                .flatten()
-                .map(Arc::new),
-            ownership: super::ownership::of_object(&structural),
-            schema: structural,
-            published: version["schema"]["openAPIV3Schema"].clone(),
+            schema: SchemaSource::new(&version["schema"]["openAPIV3Schema"]),
             printed: Printed::parse(version.list("additionalPrinterColumns")),
             status: subresources["status"].is_object(),
             scale: ScalePaths::parse(&subresources["scale"]),
@@ -166,9 +151,10 @@ impl Version {
     /// Brings a decoded object into form: metadata, then what the schema does not know. Returns upstream's text for
     /// each unknown field.
     pub fn normalize(&self, object: &mut Value) -> Result<Vec<String>, Error> {
+        let schema = &self.schema.compiled().schema;
         let mut unknown =
-            metadata::coerce(&self.schema, object).map_err(|problem| Error::bad_request(problem.to_string()))?;
-        unknown.extend(prune::prune(&self.schema, object));
+            metadata::coerce(schema, object).map_err(|problem| Error::bad_request(problem.to_string()))?;
+        unknown.extend(prune::prune(schema, object));
         Ok(unknown
             .into_iter()
             .map(|path| format!("unknown field {path:?}"))
@@ -177,17 +163,18 @@ impl Version {
 
     /// Fills in defaults.
     pub fn complete(&self, object: &mut Value) {
-        defaults::apply(&self.schema, object);
+        defaults::apply(&self.schema.compiled().schema, object);
     }
 
     /// What is wrong with an object, or with a change of it.
     pub fn validate(&self, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-        let mut problems = validate::validate(&self.schema, object, old);
+        let compiled = self.schema.compiled();
+        let mut problems = validate::validate(&compiled.schema, object, old);
         if let Some(scale) = &self.scale {
             problems.extend(scale.validate(object));
         }
         // Rules may rely on the types of what they look at.
-        if let Some(expressions) = self.expressions.as_ref().filter(|_| problems.is_empty()) {
+        if let Some(expressions) = compiled.expressions.as_ref().filter(|_| problems.is_empty()) {
             problems.extend(expressions.validate(object, old).into_iter().map(broken_rule));
         }
         problems

@@ -17,6 +17,7 @@ pub mod naming;
 mod ownership;
 mod prune;
 mod schema_rules;
+mod source;
 mod structural;
 mod validate;
 
@@ -29,6 +30,7 @@ pub(crate) use format::is_known as is_known_format;
 pub use jsonpath::SimplePath;
 pub(crate) use schema_rules::below;
 pub use schema_rules::validate_definition_schema;
+pub use source::{Compiled, SchemaSource};
 pub use structural::{Additional, Basic, Structural};
 
 /// What keeps a definition until the objects of its kind are gone.

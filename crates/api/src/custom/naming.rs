@@ -9,7 +9,7 @@ use crate::{Fields, Value, conditions};
 pub const APPROVAL: &str = "api-approved.kubernetes.io";
 
 /// The status a definition should have beside the others of its group; `None` when it has it already.
-pub fn status(definition: &Value, others: &[Value], now: &str) -> Option<Value> {
+pub fn status<'a>(definition: &Value, others: impl IntoIterator<Item = &'a Value>, now: &str) -> Option<Value> {
     let mut wanted = definition.clone();
     let conflict = accept_names(&mut wanted, others);
     let names_accepted = match &conflict {
@@ -46,7 +46,10 @@ pub fn is_true(definition: &Value, kind: &str) -> bool {
 }
 
 /// Accepts the names that nobody else in the group has; returns the first that somebody has.
-fn accept_names(definition: &mut Value, others: &[Value]) -> Option<(&'static str, String)> {
+fn accept_names<'a>(
+    definition: &mut Value,
+    others: impl IntoIterator<Item = &'a Value>,
+) -> Option<(&'static str, String)> {
     let wanted = definition["spec"]["names"].clone();
     let used = used_names(others);
     let accepted = definition.ensure("status").ensure("acceptedNames");
@@ -92,9 +95,9 @@ struct Used {
     kinds: Vec<String>,
 }
 
-fn used_names(others: &[Value]) -> Used {
+fn used_names<'a>(others: impl IntoIterator<Item = &'a Value>) -> Used {
     let mut used = Used::default();
-    for names in others.iter().map(|other| &other["status"]["acceptedNames"]) {
+    for names in others.into_iter().map(|other| &other["status"]["acceptedNames"]) {
         for field in ["plural", "singular"] {
             used.resources.extend(names[field].as_str().map(str::to_owned));
         }

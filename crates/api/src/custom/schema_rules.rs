@@ -1,6 +1,6 @@
 //! What a definition's schema must itself satisfy: it is structural, and says nothing the server cannot keep.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use regex::Regex;
 
@@ -55,6 +55,7 @@ pub fn validate_definition_schema(schema: &Value, path: &Path) -> Vec<FieldError
     }
     Walk {
         problems: &mut problems,
+        patterns: HashMap::new(),
     }
     .schema(schema, path, Place::Root);
     metadata_rules(schema, path, &mut problems);
@@ -84,6 +85,8 @@ enum Place {
 
 struct Walk<'a> {
     problems: &'a mut Problems,
+    /// Why each pattern that was seen cannot be used, if so: most stand at many places.
+    patterns: HashMap<String, Option<String>>,
 }
 
 impl Walk<'_> {
@@ -274,9 +277,11 @@ impl Walk<'_> {
 
     fn values(&mut self, schema: &Value, path: &Path) {
         let pattern = schema.text("pattern");
-        if !pattern.is_empty()
-            && let Err(error) = Regex::new(pattern)
-        {
+        if !pattern.is_empty() && !self.patterns.contains_key(pattern) {
+            let broken = Regex::new(pattern).err().map(|error| error.to_string());
+            self.patterns.insert(pattern.to_owned(), broken);
+        }
+        if let Some(Some(error)) = self.patterns.get(pattern) {
             let why = format!("must be a valid regular expression, but isn't: {error}");
             self.problems.invalid(path, "pattern", pattern, why);
         }

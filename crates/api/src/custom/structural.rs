@@ -1,6 +1,7 @@
 //! A custom resource's schema in memory, compiled once from its JSON form.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, OnceLock};
 
 use regex::Regex;
 
@@ -52,8 +53,7 @@ pub struct Structural {
 #[derive(Clone, Debug, Default)]
 pub struct Checks {
     pub format: String,
-    pub pattern: Option<Regex>,
-    pub pattern_text: String,
+    pub pattern: Option<Arc<Pattern>>,
     pub allowed: Vec<Value>,
     pub maximum: Option<f64>,
     pub exclusive_maximum: bool,
@@ -73,6 +73,37 @@ pub struct Checks {
     pub any_of: Vec<Structural>,
     pub one_of: Vec<Structural>,
     pub not: Option<Box<Structural>>,
+}
+
+/// A regular expression that is compiled when a text is first held to it. A schema has each only once, however often it
+/// is used.
+#[derive(Debug)]
+pub struct Pattern {
+    pub text: String,
+    compiled: OnceLock<Option<Regex>>,
+}
+
+/// The patterns of a schema that is being parsed, by their text.
+type Patterns = HashMap<String, Arc<Pattern>>;
+
+impl Pattern {
+    /// A pattern that does not compile lets everything pass: a definition with such a one is refused before it is stored.
+    pub fn matches(&self, text: &str) -> bool {
+        let compiled = self.compiled.get_or_init(|| Regex::new(&self.text).ok());
+        compiled.as_ref().is_none_or(|pattern| pattern.is_match(text))
+    }
+
+    fn shared(text: &str, patterns: &mut Patterns) -> Arc<Pattern> {
+        if let Some(known) = patterns.get(text) {
+            return known.clone();
+        }
+        let pattern = Arc::new(Pattern {
+            text: text.to_owned(),
+            compiled: OnceLock::new(),
+        });
+        patterns.insert(text.to_owned(), pattern.clone());
+        pattern
+    }
 }
 
 impl Basic {
@@ -101,24 +132,26 @@ impl Basic {
 }
 
 impl Structural {
-    /// Compiles a schema as a definition states it. Patterns that do not compile are left out: a definition with
-    /// such a pattern is refused before it is stored.
+    /// Compiles a schema as a definition states it.
     pub fn parse(schema: &Value) -> Structural {
-        let nested = |field: &str| schema.list(field).iter().map(Structural::parse).collect::<Vec<_>>();
+        Structural::parse_with(schema, &mut Patterns::new())
+    }
+
+    fn parse_with(schema: &Value, patterns: &mut Patterns) -> Structural {
+        let checks = Checks::parse(schema, patterns);
+        let mut parse = |schema: &Value| Structural::parse_with(schema, patterns);
         Structural {
             basic: Basic::parse(schema.text("type")),
             properties: schema
                 .entries("properties")
-                .map(|(name, property)| (name.clone(), Structural::parse(property)))
+                .map(|(name, property)| (name.clone(), parse(property)))
                 .collect(),
             additional: match &schema["additionalProperties"] {
                 Value::Bool(allowed) => Additional::Allowed(*allowed),
-                Value::Object(_) => Additional::Schema(Box::new(Structural::parse(&schema["additionalProperties"]))),
+                Value::Object(_) => Additional::Schema(Box::new(parse(&schema["additionalProperties"]))),
                 _ => Additional::Unsaid,
             },
-            items: schema["items"]
-                .is_object()
-                .then(|| Box::new(Structural::parse(&schema["items"]))),
+            items: schema["items"].is_object().then(|| Box::new(parse(&schema["items"]))),
             nullable: schema.flag("nullable"),
             default: schema.get("default").cloned(),
             preserve_unknown: schema.flag("x-kubernetes-preserve-unknown-fields"),
@@ -127,15 +160,7 @@ impl Structural {
             list_type: schema.text("x-kubernetes-list-type").to_owned(),
             list_keys: texts(schema, "x-kubernetes-list-map-keys"),
             map_type: schema.text("x-kubernetes-map-type").to_owned(),
-            checks: Checks {
-                all_of: nested("allOf"),
-                any_of: nested("anyOf"),
-                one_of: nested("oneOf"),
-                not: schema["not"]
-                    .is_object()
-                    .then(|| Box::new(Structural::parse(&schema["not"]))),
-                ..Checks::parse(schema)
-            },
+            checks,
         }
     }
 
@@ -149,13 +174,18 @@ impl Structural {
 }
 
 impl Checks {
-    fn parse(schema: &Value) -> Checks {
+    fn parse(schema: &Value, patterns: &mut Patterns) -> Checks {
+        let pattern = schema.text("pattern");
+        let pattern = (!pattern.is_empty()).then(|| Pattern::shared(pattern, patterns));
+        let mut parse = |schema: &Value| Structural::parse_with(schema, patterns);
+        let mut nested = |field: &str| schema.list(field).iter().map(&mut parse).collect::<Vec<_>>();
         Checks {
+            all_of: nested("allOf"),
+            any_of: nested("anyOf"),
+            one_of: nested("oneOf"),
+            not: schema["not"].is_object().then(|| Box::new(parse(&schema["not"]))),
             format: schema.text("format").to_owned(),
-            pattern: Some(schema.text("pattern"))
-                .filter(|pattern| !pattern.is_empty())
-                .and_then(|pattern| Regex::new(pattern).ok()),
-            pattern_text: schema.text("pattern").to_owned(),
+            pattern,
             allowed: schema.list("enum").to_vec(),
             maximum: schema["maximum"].as_f64(),
             exclusive_maximum: schema.flag("exclusiveMaximum"),
@@ -170,10 +200,6 @@ impl Checks {
             max_properties: schema["maxProperties"].as_u64(),
             min_properties: schema["minProperties"].as_u64(),
             required: texts(schema, "required"),
-            all_of: Vec::new(),
-            any_of: Vec::new(),
-            one_of: Vec::new(),
-            not: None,
         }
     }
 }

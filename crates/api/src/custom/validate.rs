@@ -97,9 +97,9 @@ impl Validator {
         } else if let Some(least) = checks.min_length.filter(|least| length < *least) {
             self.invalid(path, text, &format!("should be at least {least} chars long"));
         } else if let Some(pattern) = &checks.pattern
-            && !pattern.is_match(text)
+            && !pattern.matches(text)
         {
-            self.invalid(path, text, &format!("should match '{}'", checks.pattern_text));
+            self.invalid(path, text, &format!("should match '{}'", pattern.text));
         }
         if format::matches(&checks.format, text) == Some(false) {
             self.wrong_type(path, text.into(), &checks.format);

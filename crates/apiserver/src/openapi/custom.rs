@@ -80,8 +80,8 @@ fn reversed(group: &str) -> String {
 
 /// The schema with the fields that every object has.
 pub fn kind_schema(definition: &Definition, version: &Version) -> Value {
-    let mut schema = match &version.published {
-        Value::Object(_) => version.published.clone(),
+    let mut schema = match version.schema.schema() {
+        stated @ Value::Object(_) => stated,
         _ => json!({ "type": "object" }),
     };
     add_embedded(&mut schema);

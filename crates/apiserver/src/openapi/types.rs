@@ -208,6 +208,7 @@ pub fn component_name(ty: TypeRef<'_>) -> String {
         "meta" => format!("io.k8s.apimachinery.pkg.apis.meta.{version}.{name}"),
         "apiextensions" => format!("io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.{version}.{name}"),
         "apiregistration" => format!("io.k8s.kube-aggregator.pkg.apis.apiregistration.{version}.{name}"),
+        "metrics" => format!("io.k8s.metrics.pkg.apis.metrics.{version}.{name}"),
         group => format!("io.k8s.api.{group}.{version}.{name}"),
     }
 }

@@ -236,6 +236,76 @@ async fn objects_go_with_their_definition() {
     assert_eq!(list["items"], json!([]));
 }
 
+/// A definition gets the names that become free, though nobody touches the definition itself.
+#[tokio::test]
+async fn names_that_become_free_are_given_to_who_waits_for_them() {
+    let cluster = established().await;
+    let mut other = definition();
+    other["metadata"]["name"] = "others.example.com".into();
+    other["spec"]["names"] = json!({ "plural": "others", "singular": "other", "kind": "Foo" });
+    let (code, answer) = cluster.post(DEFINITIONS, &other).await;
+    assert_eq!(code, StatusCode::CREATED, "{answer}");
+    let path = format!("{DEFINITIONS}/others.example.com");
+    let has = |answer: &Value, kind: &str, status: &str| {
+        let conditions = answer["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let same = |condition: &Value| condition["type"] == kind && condition["status"] == status;
+        conditions.iter().any(same)
+    };
+    wait_for(&cluster, &path, |answer| has(answer, "NamesAccepted", "False")).await;
+    cluster.delete(&format!("{DEFINITIONS}/foos.example.com")).await;
+    wait_for(&cluster, &path, |answer| has(answer, "Established", "True")).await;
+    let objects = "/apis/example.com/v1/namespaces/default/others";
+    let (code, answer) = cluster.post(objects, &foo("a", json!({ "color": "red" }))).await;
+    assert_eq!(code, StatusCode::CREATED, "{answer}");
+    // Its schema counts, which was read anew for this.
+    let (code, _) = cluster.post(objects, &foo("b", json!({ "color": "green" }))).await;
+    assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY);
+}
+
+/// What is served is made anew only for definitions that changed: watches on all others go on.
+#[tokio::test]
+async fn a_definition_leaves_the_others_alone() {
+    let cluster = established().await;
+    let mut watch = cluster.watch(&format!("{FOOS}?watch=1")).await;
+    for group in ["example.com", "example.org"] {
+        let mut other = definition();
+        other["metadata"]["name"] = format!("bars.{group}").into();
+        other["spec"]["group"] = group.into();
+        other["spec"]["names"] = json!({ "plural": "bars", "singular": "bar", "kind": "Bar" });
+        let (code, answer) = cluster.post(DEFINITIONS, &other).await;
+        assert_eq!(code, StatusCode::CREATED, "{answer}");
+        let list = format!("/apis/{group}/v1/bars");
+        wait_for(&cluster, &list, |answer| answer["kind"] == "BarList").await;
+    }
+    cluster.post(FOOS, &foo("a", json!({ "color": "red" }))).await;
+    assert_eq!(watch.next().await, ("ADDED".to_owned(), "a".to_owned()));
+}
+
+#[tokio::test]
+async fn a_patch_leaves_a_custom_resource_what_it_is() {
+    let cluster = established().await;
+    cluster.post(FOOS, &foo("a", json!({ "color": "red" }))).await;
+    let path = format!("{FOOS}/a");
+    for (patch, expected) in [
+        (
+            json!({ "kind": "Bar" }),
+            "Bar.example.com \"a\" is invalid: kind: Invalid value: \"Bar\": must be Foo",
+        ),
+        (
+            json!({ "apiVersion": "example.com/v2" }),
+            "Foo.example.com \"a\" is invalid: apiVersion: Invalid value: \"example.com/v2\": must be example.com/v1",
+        ),
+    ] {
+        let (code, answer) = cluster.patch(&path, "application/merge-patch+json", &patch).await;
+        assert_eq!(code, StatusCode::UNPROCESSABLE_ENTITY, "{answer}");
+        assert_eq!(answer["message"], expected);
+    }
+    let nameless = json!({ "apiVersion": "example.com/v1", "kind": "Foo" });
+    let applied = format!("{FOOS}/new?fieldManager=x");
+    let (code, _) = cluster.patch(&applied, "application/apply-patch+yaml", &nameless).await;
+    assert_eq!(code, StatusCode::BAD_REQUEST);
+}
+
 #[tokio::test]
 async fn a_definition_with_a_broken_schema_is_refused() {
     let cluster = Cluster::start().await;
@@ -249,4 +319,14 @@ async fn a_definition_with_a_broken_schema_is_refused() {
          spec.versions[0].schema.openAPIV3Schema.properties[status].type: Required value: must not be empty for \
          specified object fields"
     );
+}
+
+#[tokio::test]
+async fn discovery_tells_the_version_in_which_objects_are_stored() {
+    let cluster = established().await;
+    for version in ["v1", "v2"] {
+        let (_, list) = cluster.get(&format!("/apis/example.com/{version}")).await;
+        // Upstream's for example.com/v1/Foo.
+        assert_eq!(list["resources"][0]["storageVersionHash"], "4XyhoHMtUhg=", "{list}");
+    }
 }
