@@ -69,6 +69,22 @@ pub fn validate_class(spec: &Value, path: &Path, problems: &mut Problems) {
     for (index, config) in spec.list("config").iter().enumerate() {
         validate_config(config, &path.child("config").index(index), problems);
     }
+    if let Some(name) = spec["extendedResourceName"].as_str()
+        && !is_extended_resource(name)
+    {
+        problems.invalid(
+            path,
+            "extendedResourceName",
+            name,
+            "must be a valid extended resource name",
+        );
+    }
+}
+
+/// Whether a resource is neither one of Kubernetes' own nor one that a quota could take for another.
+fn is_extended_resource(name: &str) -> bool {
+    let is_native = !name.contains('/') || name.contains("kubernetes.io/");
+    !is_native && !name.starts_with("requests.") && label_key(&format!("requests.{name}")).is_empty()
 }
 
 /// The names that constraints and configurations can refer to.

@@ -171,6 +171,17 @@ fn validate_common(metadata: &Value, path: &Path) -> Vec<FieldError> {
     problems
 }
 
+/// The metadata in a template: labels and annotations go to the objects that are made from it, and nothing else.
+pub(crate) fn validate_template_metadata(metadata: &Value, path: &Path) -> Vec<FieldError> {
+    let mut problems = validate_annotations(&metadata["annotations"], &path.child("annotations"));
+    problems.extend(validate_labels(&metadata["labels"], &path.child("labels")));
+    let fields = metadata.as_object().into_iter().flatten();
+    let others =
+        fields.filter(|(field, value)| !value.is_null() && !matches!(field.as_str(), "labels" | "annotations"));
+    problems.extend(others.map(|(field, _)| FieldError::forbidden(&path.child(field), "cannot be set")));
+    problems
+}
+
 pub(crate) fn validate_annotations(annotations: &Value, path: &Path) -> Vec<FieldError> {
     let mut problems = Vec::new();
     let mut bytes = 0;

@@ -51,7 +51,7 @@ impl Rules for CertificateSigningRequestRules {
         let (spec, path) = (&request["spec"], Path::new("spec"));
         let request = spec.text("request");
         let decoded = BASE64.decode(request).unwrap_or_default();
-        if !decoded.starts_with(b"-----BEGIN CERTIFICATE REQUEST-----") {
+        if !begins_request(&decoded) {
             let shown = spec["request"].clone();
             problems.invalid(&path, "request", shown, "PEM block type must be CERTIFICATE REQUEST");
         }
@@ -185,6 +185,13 @@ const USAGES: [&str; 23] = [
     "signing",
     "timestamping",
 ];
+
+/// Whether the first block is a request. Text may stand before it, as tools print it for people.
+fn begins_request(pem: &[u8]) -> bool {
+    let mut lines = pem.split(|byte| *byte == b'\n');
+    let first = lines.find(|line| line.starts_with(b"-----BEGIN "));
+    first.is_some_and(|line| line.trim_ascii_end() == b"-----BEGIN CERTIFICATE REQUEST-----")
+}
 
 fn validate_usages(spec: &Value, path: &Path, problems: &mut Problems) {
     let usages = spec.list("usages");

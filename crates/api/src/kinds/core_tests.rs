@@ -21,7 +21,7 @@ fn created(resource: &Resource, mut object: Value) -> Value {
     object
 }
 
-fn check(resource: &Resource, object: Value, expect: Expect) {
+pub(super) fn check(resource: &Resource, object: Value, expect: Expect) {
     let object = created(resource, object);
     let mut problems = resource.rules.validate(&object);
     problems.extend(resource.rules.validate_create(&object));
@@ -36,7 +36,7 @@ fn pod(spec: Value) -> Value {
     json!({"metadata": {"name": "web", "labels": {"app": "web"}}, "spec": whole})
 }
 
-fn check_pod(spec: Value, expect: Expect) {
+pub(super) fn check_pod(spec: Value, expect: Expect) {
     check(&super::pod::POD, pod(spec), expect);
 }
 

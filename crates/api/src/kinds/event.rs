@@ -136,6 +136,10 @@ impl Rules for EventsEventRules {
         if event.number("deprecatedCount") != 0 {
             problems.invalid(&path, "count", "", "needs to be unset");
         }
+        let source = &event["deprecatedSource"];
+        if !source.text("component").is_empty() || !source.text("host").is_empty() {
+            problems.invalid(&path, "source", "", "needs to be unset");
+        }
         problems.into_vec()
     }
 

@@ -34,10 +34,12 @@ pub mod mutating_webhook_configuration;
 pub mod namespace;
 pub mod network_policy;
 pub mod node;
+pub mod node_metrics;
 pub mod persistent_volume;
 pub mod persistent_volume_claim;
 pub mod pod;
 pub mod pod_disruption_budget;
+pub mod pod_metrics;
 pub mod pod_template;
 pub mod priority_class;
 pub mod priority_level_configuration;
@@ -117,6 +119,8 @@ static ALL: &[&Resource] = &[
     &event::EVENTS_EVENT,
     &flow_schema::FLOW_SCHEMA,
     &priority_level_configuration::PRIORITY_LEVEL_CONFIGURATION,
+    &node_metrics::NODE_METRICS,
+    &pod_metrics::POD_METRICS,
     &ingress_class::INGRESS_CLASS,
     &ingress::INGRESS,
     &ip_address::IP_ADDRESS,
@@ -165,6 +169,7 @@ pub const GROUP_VERSIONS: &[(&str, &str)] = &[
     ("discovery.k8s.io", "v1"),
     ("resource.k8s.io", "v1"),
     ("flowcontrol.apiserver.k8s.io", "v1"),
+    ("metrics.k8s.io", "v1beta1"),
 ];
 
 /// Every served built-in resource, by group and plural name.
@@ -197,5 +202,7 @@ fn named(group: &str, plural: &str) -> &'static [&'static Resource] {
 mod core_tests;
 #[cfg(test)]
 mod long_tests;
+#[cfg(test)]
+mod refusal_tests;
 #[cfg(test)]
 mod tests;

@@ -102,7 +102,7 @@ fn validate_mutation(mutation: &Value, path: &Path, environment: &Environment, p
 }
 
 /// What is deleted cannot be changed. Upstream finds this without saying in which rule.
-fn validate_operations(constraints: &Value, path: &Path, problems: &mut Problems) {
+pub(super) fn validate_operations(constraints: &Value, path: &Path, problems: &mut Problems) {
     let supported = ["*", "CONNECT", "CREATE", "UPDATE"];
     let operations = constraints
         .list("resourceRules")

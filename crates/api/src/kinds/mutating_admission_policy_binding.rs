@@ -1,7 +1,8 @@
 //! MutatingAdmissionPolicyBinding: where a policy holds, and with which settings.
 
+use super::mutating_admission_policy::validate_operations;
 use super::validating_admission_policy_binding::{COLUMNS, cells, default_binding, validate_binding};
-use crate::{Column, FieldError, Generation, Resource, Rules, Value};
+use crate::{Column, FieldError, Generation, Path, Resource, Rules, Value};
 
 pub static MUTATING_ADMISSION_POLICY_BINDING: Resource = Resource::cluster(
     "admissionregistration.k8s.io",
@@ -23,7 +24,10 @@ impl Rules for MutatingAdmissionPolicyBindingRules {
     }
 
     fn validate(&self, binding: &Value) -> Vec<FieldError> {
-        validate_binding(binding).into_vec()
+        let mut problems = validate_binding(binding);
+        let path = Path::new("spec").child("matchResources");
+        validate_operations(&binding["spec"]["matchResources"], &path, &mut problems);
+        problems.into_vec()
     }
 
     fn generation(&self) -> Generation {

@@ -1,5 +1,7 @@
 //! Node: a machine that runs pods.
 
+use std::cmp::Ordering;
+
 use crate::names::{cidr, label_key, label_value};
 use crate::pod_spec::resources::read;
 use crate::pod_spec::validate_resource_amount;
@@ -44,6 +46,7 @@ impl Rules for NodeRules {
     fn validate(&self, node: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
         validate_addresses(&node["status"], &mut problems);
+        validate_features(&node["status"], &mut problems);
         validate_taints(&node["spec"], &Path::new("metadata").child("taints"), &mut problems);
         let path = Path::new("spec").child("podCIDRs");
         for (index, range) in node["spec"].list("podCIDRs").iter().enumerate() {
@@ -77,6 +80,7 @@ impl Rules for NodeRules {
         let mut problems = Problems::default();
         let (status, path) = (&new["status"], Path::new("status"));
         validate_addresses(status, &mut problems);
+        validate_features(status, &mut problems);
         for list in ["capacity", "allocatable"] {
             for (resource, amount) in &read(status, list) {
                 validate_resource_amount(resource, amount, &path.child(list).child(resource), &mut problems);
@@ -125,6 +129,37 @@ impl Rules for NodeRules {
     fn warnings(&self, node: &Value) -> Vec<String> {
         spec_warnings(&node["spec"])
     }
+}
+
+/// The features that a kubelet declares, which schedulers compare: in order, and each once.
+fn validate_features(status: &Value, problems: &mut Problems) {
+    let path = Path::new("status").child("declaredFeatures");
+    let mut before: Option<&str> = None;
+    for (index, feature) in status.list("declaredFeatures").iter().enumerate() {
+        let (feature, path) = (feature.as_str().unwrap_or_default(), path.index(index));
+        match before.map(|before| feature.cmp(before)) {
+            Some(Ordering::Less) => problems.invalid(&path, "", feature, "list must be sorted alphabetically"),
+            Some(Ordering::Equal) => problems.duplicate(&path, "", feature),
+            Some(Ordering::Greater) | None => {}
+        }
+        if !is_feature_name(feature) {
+            let detail = format!(
+                "invalid feature name {feature:?}: must start with an UpperCamelCase segment, with subsequent segments \
+                 separated by '/' (e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters \
+                 and slashes"
+            );
+            problems.invalid(&path, "", feature, detail);
+        }
+        before = Some(feature);
+    }
+}
+
+fn is_feature_name(name: &str) -> bool {
+    let is_segment = |segment: &str| {
+        segment.starts_with(|first: char| first.is_ascii_alphabetic())
+            && segment.chars().all(|character| character.is_ascii_alphanumeric())
+    };
+    name.starts_with(|first: char| first.is_ascii_uppercase()) && name.split('/').all(is_segment)
 }
 
 /// What is unusual or outdated about a Node.

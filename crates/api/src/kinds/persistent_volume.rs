@@ -4,7 +4,7 @@ use super::persistent_volume_claim::{access_modes, or_unset, storage_class};
 use crate::names::dns1123_subdomain;
 use crate::pod_spec::default_legacy_volume;
 use crate::pod_spec::{validate_access_modes, validate_size};
-use crate::pod_spec::{validate_node_selector, validate_optional_name, validate_required_texts};
+use crate::pod_spec::{validate_host_path, validate_node_selector, validate_optional_name, validate_required_texts};
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Subresource, Value};
 use serde_json::json;
@@ -62,6 +62,7 @@ impl Rules for PersistentVolumeRules {
         );
         validate_source(spec, &path, &mut problems);
         validate_optional_name(spec, "storageClassName", &path, &mut problems);
+        validate_attributes_class(spec, &path, &mut problems);
         problems.optional_one_of(spec, &path, "volumeMode", &["Block", "Filesystem"]);
         let required = &spec["nodeAffinity"]["required"];
         if spec.has("nodeAffinity") {
@@ -194,6 +195,19 @@ const SOURCES: [&str; 22] = [
     "vsphereVolume",
 ];
 
+/// Only drivers know attributes that can be changed.
+fn validate_attributes_class(spec: &Value, path: &Path, problems: &mut Problems) {
+    let field = "volumeAttributesClassName";
+    match spec[field].as_str() {
+        None => return,
+        Some("") => problems.required(path, field, "an empty string is disallowed"),
+        Some(_) => validate_optional_name(spec, field, path, problems),
+    }
+    if !spec.has("csi") {
+        problems.required(path, "csi", "has to be specified when using volumeAttributesClassName");
+    }
+}
+
 fn validate_source(spec: &Value, path: &Path, problems: &mut Problems) {
     let mut present = SOURCES.into_iter().filter(|kind| spec[*kind].is_object());
     let Some(kind) = present.next() else {
@@ -221,9 +235,12 @@ fn validate_source(spec: &Value, path: &Path, problems: &mut Problems) {
                 problems.required(path, "nodeAffinity", "Local volume requires node affinity");
             }
         }
-        "hostPath" if source.text("path") == "/" && spec.text("persistentVolumeReclaimPolicy") == "Recycle" => {
-            let detail = "may not be 'recycle' for a hostPath mount of '/'";
-            problems.forbidden(path, "persistentVolumeReclaimPolicy", detail);
+        "hostPath" => {
+            validate_host_path(source, &source_path, problems);
+            if source.text("path") == "/" && spec.text("persistentVolumeReclaimPolicy") == "Recycle" {
+                let detail = "may not be 'recycle' for a hostPath mount of '/'";
+                problems.forbidden(path, "persistentVolumeReclaimPolicy", detail);
+            }
         }
         _ => {}
     }

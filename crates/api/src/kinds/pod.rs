@@ -419,8 +419,19 @@ fn validate_app_armor(
     }
 }
 
+/// Whether the end of one container can have all of them started again, whatever their own policies.
+fn restarts_all_containers(spec: &Value) -> bool {
+    let lists = ["initContainers", "containers"];
+    let containers = lists.into_iter().flat_map(|list| spec.list(list));
+    let mut rules = containers.flat_map(|container| container.list("restartPolicyRules"));
+    rules.any(|rule| rule.text("action") == "RestartAllContainers")
+}
+
 /// A container that ended for good stays ended, or a late status would bring it back.
 fn validate_ended_containers(spec: &Value, new: &Value, old: &Value, path: &Path, problems: &mut Problems) {
+    if restarts_all_containers(spec) {
+        return;
+    }
     let path = path.child("containerStatuses");
     let statuses = new.list("containerStatuses").iter().enumerate().rev();
     // Of two statuses of one container, the first counts.

@@ -2,6 +2,7 @@
 
 use super::resource_claim::default_claim_spec;
 use crate::devices::validate_claim;
+use crate::metadata::validate_template_metadata;
 use crate::print::{self, AGE, NAME};
 use crate::{Column, FieldError, Fields, Path, Problems, Resource, Rules, Value};
 
@@ -24,6 +25,8 @@ impl Rules for ResourceClaimTemplateRules {
 
     fn validate(&self, template: &Value) -> Vec<FieldError> {
         let mut problems = Problems::default();
+        let metadata = Path::new("spec").child("metadata");
+        problems.extend(validate_template_metadata(&template["spec"]["metadata"], &metadata));
         let path = Path::new("spec").child("spec").child("devices");
         validate_claim(&template["spec"]["spec"]["devices"], &path, &mut problems);
         problems.into_vec()

@@ -162,25 +162,48 @@ fn validate_reach(spec: &Value, path: &Path, problems: &mut Problems) {
 
 /// The same said by each device for itself, where the slice leaves it to them.
 fn validate_device_reach(device: &Value, by_device: bool, path: &Path, problems: &mut Problems) {
-    let ways = ["nodeName", "nodeSelector", "allNodes"]
-        .into_iter()
-        .filter(|way| device.has(way));
-    match (by_device, ways.count()) {
-        (false, 0) | (true, 1) => {}
-        (false, _) => {
+    if !by_device {
+        let is_set = ["nodeName", "nodeSelector", "allNodes"]
+            .iter()
+            .any(|way| device.has(way));
+        if is_set {
             let detail = "`nodeName`, `nodeSelector` and `allNodes` can only be set if `perDeviceNodeSelection` is set to \
                           true in the ResourceSlice spec";
-            problems.invalid(path, "", device.clone(), detail);
+            problems.invalid(path, "", Value::Null, detail);
         }
-        (true, count) => {
-            let detail = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when \
-                          `perDeviceNodeSelection` is set to true in the ResourceSlice spec";
-            match count {
-                0 => problems.required(path, "", detail),
-                _ => problems.invalid(path, "", device.clone(), detail),
-            }
+        return;
+    }
+    let ways = ways_to_device(device, path, problems);
+    let detail = "exactly one of `nodeName`, `nodeSelector`, or `allNodes` is required when `perDeviceNodeSelection` is \
+                  set to true in the ResourceSlice spec";
+    match ways.len() {
+        0 => problems.required(path, "", detail),
+        1 => {}
+        _ => problems.invalid(path, "", format!("{{{}}}", ways.join(", ")), detail),
+    }
+}
+
+/// The ways in which a device says from which nodes it can be used.
+fn ways_to_device(device: &Value, path: &Path, problems: &mut Problems) -> Vec<&'static str> {
+    let mut ways = Vec::new();
+    match device["nodeName"].as_str() {
+        None => {}
+        Some("") => problems.invalid(path, "nodeName", "", "must not be empty"),
+        Some(name) => {
+            ways.push("`nodeName`");
+            problems.form(path, "nodeName", name, dns1123_subdomain(name, false));
         }
     }
+    if device.has("nodeSelector") {
+        ways.push("`nodeSelector`");
+        validate_node_selector(&device["nodeSelector"], &path.child("nodeSelector"), problems);
+    }
+    match device["allNodes"].as_bool() {
+        None => {}
+        Some(true) => ways.push("`allNodes`"),
+        Some(false) => problems.invalid(path, "allNodes", false, "must be either unset or set to true"),
+    }
+    ways
 }
 
 /// Sets of counters, those of the pool and what a device takes of them.
@@ -241,8 +264,14 @@ fn validate_device(device: &Value, path: &Path, problems: &mut Problems) {
         problems.form(&path, "value", value, label_value(value));
         problems.one_of(taint, &path, "effect", &EFFECTS);
     }
-    for (key, _) in device.entries("capacity") {
+    for (key, capacity) in device.entries("capacity") {
         validate_qualified_name(key, &path.child("capacity"), problems);
+        let policy = &capacity["requestPolicy"];
+        if policy.has("validValues") && policy.has("validRange") {
+            let detail = "exactly one policy can be specified, cannot specify \"validValues\" and \"validRange\" at the \
+                          same time";
+            problems.forbidden(&path.child("capacity").key(key), "requestPolicy", detail);
+        }
     }
 }
 

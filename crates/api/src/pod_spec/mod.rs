@@ -14,7 +14,7 @@ pub use image::pull_policy;
 pub use update::validate_pod_update;
 pub use validate::{Context, validate_pod_spec, validate_template};
 pub(crate) use validate::{
-    validate_access_modes, validate_any_resource, validate_claim_spec, validate_node_selector, validate_optional_name,
-    validate_required_texts, validate_requirements, validate_resource, validate_resource_amount, validate_size,
-    validate_tolerations,
+    validate_access_modes, validate_any_resource, validate_claim_spec, validate_host_path, validate_node_selector,
+    validate_optional_name, validate_required_texts, validate_requirements, validate_resource,
+    validate_resource_amount, validate_size, validate_tolerations,
 };

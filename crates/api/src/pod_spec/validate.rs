@@ -23,7 +23,7 @@ pub(crate) use resource::{
     validate_name as validate_resource, validate_requirements,
 };
 pub(crate) use scheduling::{validate_node_selector, validate_tolerations};
-pub(crate) use volume::{validate_optional_name, validate_required_texts};
+pub(crate) use volume::{validate_host_path, validate_optional_name, validate_required_texts};
 
 /// What the checks of parts need to know about the whole.
 pub struct Context<'a> {

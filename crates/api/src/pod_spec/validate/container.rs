@@ -44,6 +44,8 @@ pub fn validate_containers(context: &Context, volumes: &Volumes, path: &Path, pr
     for (index, container) in spec.list("containers").iter().enumerate() {
         let path = containers_path.index(index);
         validate_common(context, &of_pod, container, &path, problems);
+        validate_ports_on_host(context, container, &path, problems);
+        validate_restart_rules(container, &path, problems);
         validate_unique_name(container, &path, &mut names, problems);
         handler::validate_lifecycle(context, container, &path, problems);
         handler::validate_probes(container, &path, problems);
@@ -53,6 +55,7 @@ pub fn validate_containers(context: &Context, volumes: &Volumes, path: &Path, pr
     for (index, container) in spec.list("initContainers").iter().enumerate() {
         let path = path.child("initContainers").index(index);
         validate_common(context, &of_pod, container, &path, problems);
+        validate_restart_rules(container, &path, problems);
         validate_unique_name(container, &path, &mut names, problems);
         validate_init(context, container, &path, problems);
     }
@@ -82,10 +85,9 @@ fn validate_common(context: &Context, of_pod: &OfPod, container: &Value, path: &
         &["File", "FallbackToLogsOnError"],
     );
     problems.one_of(container, path, "imagePullPolicy", &PULL_POLICIES);
-    validate_ports(context, container, path, problems);
+    validate_ports(container, path, problems);
     validate_environment(of_pod.volumes, container, path, problems);
     mount::validate(of_pod.volumes, container, path, problems);
-    validate_restart_rules(container, path, problems);
     validate_resize_policy(container, path, problems);
     if container["securityContext"].text("procMount") == "Unmasked" && context.spec["hostUsers"] != false {
         let detail = "`hostUsers` must be false to use `Unmasked`";
@@ -171,17 +173,30 @@ fn validate_init(context: &Context, container: &Value, path: &Path, problems: &m
     }
 }
 
+/// What a container that comes to a running pod cannot have, beside probes.
+const NOT_EPHEMERAL: [&str; 5] = [
+    "ports",
+    "lifecycle",
+    "resizePolicy",
+    "restartPolicy",
+    "restartPolicyRules",
+];
+
 fn validate_ephemeral(targets: &HashSet<&str>, container: &Value, path: &Path, problems: &mut Problems) {
     let target = container.text("targetContainerName");
     if !target.is_empty() && !targets.contains(target) {
         problems.not_found(path, "targetContainerName", target);
     }
-    for field in ["ports", "lifecycle"]
-        .iter()
-        .chain(&PROBES)
-        .filter(|field| container.has(field))
-    {
+    for field in NOT_EPHEMERAL.iter().chain(&PROBES).filter(|field| container.has(field)) {
         problems.forbidden(path, field, "cannot be set for an Ephemeral Container");
+    }
+    for (index, mount) in container.list("volumeMounts").iter().enumerate() {
+        let path = path.child("volumeMounts").index(index);
+        for field in ["subPath", "subPathExpr"] {
+            if !mount.text(field).is_empty() {
+                problems.forbidden(&path, field, "cannot be set for an Ephemeral Container");
+            }
+        }
     }
     for list in ["limits", "requests"] {
         if container["resources"].entries(list).next().is_some() {
@@ -191,9 +206,8 @@ fn validate_ephemeral(targets: &HashSet<&str>, container: &Value, path: &Path, p
     }
 }
 
-fn validate_ports(context: &Context, container: &Value, path: &Path, problems: &mut Problems) {
+fn validate_ports(container: &Value, path: &Path, problems: &mut Problems) {
     let mut names = HashSet::new();
-    let on_host = context.spec.flag("hostNetwork");
     for (index, port) in container.list("ports").iter().enumerate() {
         let path = path.child("ports").index(index);
         let name = port.text("name");
@@ -212,15 +226,21 @@ fn validate_ports(context: &Context, container: &Value, path: &Path, problems: &
         if host != 0 {
             problems.form(&path, "hostPort", host, port_number(host));
         }
-        if on_host && (context.is_pod || host != 0) && host != number {
-            problems.invalid(
-                &path,
-                "hostPort",
-                host,
-                "must match `containerPort` when `hostNetwork` is true",
-            );
-        }
         problems.one_of(port, &path, "protocol", &PROTOCOLS);
+    }
+}
+
+/// On the node's network a port is the node's. Init containers are not held to it.
+fn validate_ports_on_host(context: &Context, container: &Value, path: &Path, problems: &mut Problems) {
+    if !context.spec.flag("hostNetwork") {
+        return;
+    }
+    for (index, port) in container.list("ports").iter().enumerate() {
+        let (number, host) = (port.number("containerPort"), port.number("hostPort"));
+        if (context.is_pod || host != 0) && host != number {
+            let detail = "must match `containerPort` when `hostNetwork` is true";
+            problems.invalid(&path.child("ports").index(index), "hostPort", host, detail);
+        }
     }
 }
 
@@ -330,8 +350,13 @@ fn validate_file_key(volumes: &Volumes, file: &Value, path: &Path, problems: &mu
         mount::validate_descending(target, path, "path", problems);
     }
     problems.needs(file, path, "volumeName");
-    if !volumes.contains_key(volume) {
-        problems.not_found(path, "volumeName", volume);
+    match volumes.get(volume) {
+        None => problems.not_found(path, "volumeName", volume),
+        Some(source) if !source.has("emptyDir") => {
+            let detail = "referenced volume must be of type emptyDir";
+            problems.invalid(path, "volumeName", volume, detail);
+        }
+        Some(_) => {}
     }
 }
 

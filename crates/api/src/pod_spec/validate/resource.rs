@@ -1,6 +1,6 @@
 //! Requests, limits, and references to them.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use schema::quantity::Quantity;
 
@@ -154,7 +154,7 @@ impl<'a> Claims<'a> {
 /// Claims of a container must be claims of its pod.
 pub fn validate_claims(of_pod: &Claims, resources: &Value, path: &Path, problems: &mut Problems) {
     let path = path.child("claims");
-    let mut seen = HashSet::new();
+    let mut seen: HashMap<&str, HashSet<&str>> = HashMap::new();
     for (index, claim) in resources.list("claims").iter().enumerate() {
         let name = claim.text("name");
         let path = path.index(index);
@@ -162,14 +162,29 @@ pub fn validate_claims(of_pod: &Claims, resources: &Value, path: &Path, problems
             problems.required(&path, "", "");
             continue;
         }
-        if !seen.insert((name, claim.text("request"))) {
-            problems.duplicate(&path, "", name);
+        let request = claim.text("request");
+        let before = seen.entry(name).or_default();
+        // Of what is named already no request is looked at.
+        if !request.is_empty() && !before.contains("") {
+            problems.form(&path, "request", request, dns1123_label(request, false));
+        }
+        if let Some(repeated) = repeated_claim(before, name, request) {
+            problems.duplicate(&path, "", repeated);
         }
         if !of_pod.known.contains(name) {
             let detail = of_pod.shown.as_str();
             problems.extend([FieldError::new(FieldProblem::NotFound, &path, name, detail)]);
         }
     }
+}
+
+/// What of a claim was named before: all of it, or the same request. Without a request all of a claim is meant.
+fn repeated_claim<'a>(before: &mut HashSet<&'a str>, name: &str, request: &'a str) -> Option<String> {
+    let covers = request.is_empty() || before.contains("");
+    if covers && !before.is_empty() {
+        return Some(name.to_owned());
+    }
+    (!before.insert(request)).then(|| format!("{name}/{request}"))
 }
 
 /// A reference from a variable, which may leave out its own container's name, or from a file.

@@ -10,6 +10,7 @@ use super::container::validate_field_reference;
 use super::legacy;
 use super::mount::validate_file_path;
 use super::resource::validate_reference;
+use crate::metadata::validate_template_metadata;
 use crate::names::{dns1123_label, dns1123_subdomain};
 use crate::{Fields, Path, Problems, Value};
 
@@ -102,10 +103,7 @@ fn validate_source(volume: &Value, path: &Path, problems: &mut Problems) {
     let path = path.child(kind);
     validate_required_texts(kind, source, &path, problems);
     match kind.as_str() {
-        "hostPath" if !source.text("path").is_empty() => {
-            validate_no_backsteps(source.text("path"), &path, "path", problems);
-            problems.optional_one_of(source, &path, "type", &HOST_PATH_TYPES);
-        }
+        "hostPath" if !source.text("path").is_empty() => validate_host_path(source, &path, problems),
         "nfs" if !source.text("path").starts_with('/') => {
             problems.invalid(&path, "path", source.text("path"), "must be an absolute path");
         }
@@ -135,8 +133,12 @@ fn validate_source(volume: &Value, path: &Path, problems: &mut Problems) {
             problems.required(&path, "volumeClaimTemplate", "");
         }
         "ephemeral" => {
-            let path = path.child("volumeClaimTemplate").child("spec");
-            validate_claim_spec(&source["volumeClaimTemplate"]["spec"], &path, problems);
+            let (template, path) = (&source["volumeClaimTemplate"], path.child("volumeClaimTemplate"));
+            problems.extend(validate_template_metadata(
+                &template["metadata"],
+                &path.child("metadata"),
+            ));
+            validate_claim_spec(&template["spec"], &path.child("spec"), problems);
         }
         "emptyDir" => validate_empty_dir(source, &path, problems),
         "image" => problems.optional_one_of(source, &path, "pullPolicy", &["Always", "IfNotPresent", "Never"]),
@@ -283,6 +285,12 @@ fn validate_no_backsteps(target: &str, path: &Path, field: &str, problems: &mut 
     if target.split('/').any(|part| part == "..") {
         problems.invalid(path, field, target, "must not contain '..'");
     }
+}
+
+/// A path of the node, for a pod or for a persistent volume.
+pub fn validate_host_path(source: &Value, path: &Path, problems: &mut Problems) {
+    validate_no_backsteps(source.text("path"), path, "path", problems);
+    problems.optional_one_of(source, path, "type", &HOST_PATH_TYPES);
 }
 
 /// The name of a storage class or the like, where one is given.
