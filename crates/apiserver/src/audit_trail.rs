@@ -274,7 +274,7 @@ impl Trail {
 
 fn decoded_answer(encoding: Encoding, bytes: &[u8]) -> Option<Value> {
     match encoding {
-        Encoding::Json => serde_json::from_slice(bytes).ok(),
+        Encoding::Json | Encoding::PrettyJson => serde_json::from_slice(bytes).ok(),
         Encoding::Yaml => schema::parse_yaml(bytes).ok(),
         Encoding::Protobuf => schema::decode_object(schema::builtin(), bytes).ok(),
     }
@@ -284,7 +284,7 @@ fn decoded_answer(encoding: Encoding, bytes: &[u8]) -> Option<Value> {
 fn audit_id(headers: &HeaderMap) -> String {
     let given = header_text(headers, &AUDIT_ID);
     match given.is_empty() {
-        true => uuid::Uuid::new_v4().to_string(),
+        true => clock::uid(),
         false => given.chars().take(MAX_ID_CHARS).collect(),
     }
 }

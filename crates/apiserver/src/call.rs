@@ -6,6 +6,7 @@ use api::{Error, Value, Verb};
 use auth::User;
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode};
+use hyper::upgrade::OnUpgrade;
 use registry::{ListRequest, Served, WriteOptions, equal_to};
 use serde_json::json;
 
@@ -29,6 +30,8 @@ pub struct Call<'a> {
     pub headers: &'a HeaderMap,
     pub body: Bytes,
     pub user: Arc<User>,
+    /// The connection itself, for a client that asks to speak another protocol on it.
+    pub upgrade: Option<OnUpgrade>,
 }
 
 impl<'a> Call<'a> {
@@ -48,7 +51,12 @@ impl<'a> Call<'a> {
             headers,
             body,
             user,
+            upgrade: None,
         }
+    }
+
+    pub fn with_upgrade(self, upgrade: Option<OnUpgrade>) -> Call<'a> {
+        Call { upgrade, ..self }
     }
 
     /// What authorization was asked about.
@@ -83,8 +91,8 @@ impl<'a> Call<'a> {
         Ok(Presenter {
             served: self.served.clone(),
             wanted: match self.served.custom {
-                Some(_) => negotiate::wanted_of_custom(self.headers)?,
-                None => negotiate::wanted(self.headers, !self.is_review())?,
+                Some(_) => negotiate::wanted_of_custom(self.headers, &self.query)?,
+                None => negotiate::wanted(self.headers, &self.query, !self.is_review())?,
             },
             include_object: IncludeObject::parse(self.query.first("includeObject"))?,
         })
@@ -117,14 +125,19 @@ pub fn forget_revision(value: &mut Value) {
 /// The body of an update says which object it is.
 pub fn named(value: &Value, name: &str) -> Result<(), Error> {
     match value["metadata"]["name"].as_str() {
-        None | Some("") => Err(Error::bad_request(format!(
-            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        ))),
+        None | Some("") => Err(nameless(name)),
         Some(found) if found != name => Err(Error::bad_request(format!(
             "the name of the object ({found}) does not match the name on the URL ({name})"
         ))),
         Some(_) => Ok(()),
     }
+}
+
+/// What is to be the object of that name has none.
+pub fn nameless(name: &str) -> Error {
+    Error::bad_request(format!(
+        "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+    ))
 }
 
 /// An answer without content, for instance to a request that only has effects.

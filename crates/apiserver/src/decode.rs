@@ -124,7 +124,7 @@ fn any_object(
     validation: FieldValidation,
 ) -> Result<(Value, Vec<String>), Error> {
     let decoded = match negotiate::content(headers)? {
-        Encoding::Json => expected.form.decode_json(body),
+        Encoding::Json | Encoding::PrettyJson => expected.form.decode_json(body),
         Encoding::Yaml => expected.form.decode_yaml(body),
         Encoding::Protobuf => return protobuf(expected, body).map(|value| (value, Vec::new())),
     };
@@ -150,7 +150,7 @@ pub fn forgets_managers(headers: &HeaderMap, body: &Bytes, decoded: &Value) -> b
         return false;
     }
     let plain = match negotiate::content(headers) {
-        Ok(Encoding::Json) => schema::decode_untyped(body),
+        Ok(Encoding::Json | Encoding::PrettyJson) => schema::decode_untyped(body),
         Ok(Encoding::Yaml) => schema::decode_untyped_yaml(body),
         // An empty list is not there at all.
         Ok(Encoding::Protobuf) | Err(_) => return false,

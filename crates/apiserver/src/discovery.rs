@@ -2,49 +2,58 @@
 
 mod remote;
 
-use api::{Resource, Subresource, Value, Verb};
+use api::{Error, Resource, Subresource, Value, Verb};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, VARY};
 use http::{HeaderMap, Response, StatusCode};
 use registry::Customs;
+use ring::digest::{SHA256, digest};
 use serde_json::json;
 
 use crate::ApiServer;
 use crate::body::Body;
+use crate::request::Query;
 use crate::respond;
+
+/// How much of a hash tells storage versions apart.
+const STORAGE_HASH_BYTES: usize = 8;
 
 const AGGREGATED_V2: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
 const AGGREGATED_V2BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList";
 
 /// `/api`: the versions of the core group.
-pub fn core(server: &ApiServer, headers: &HeaderMap) -> Response<Body> {
+pub fn core(server: &ApiServer, headers: &HeaderMap, query: &Query) -> Result<Response<Body>, Error> {
     if let Some((media_type, version)) = aggregated_version(headers) {
         let items = aggregated_items(&server.registry.customs(), &[""]);
-        return aggregated(media_type, version, items);
+        return Ok(aggregated(media_type, version, items));
     }
     let address = server.advertised_address();
-    plain(&json!({
+    let versions = json!({
         "kind": "APIVersions", "versions": ["v1"],
         "serverAddressByClientCIDRs": [{ "clientCIDR": "0.0.0.0/0", "serverAddress": address }],
-    }))
+    });
+    respond::document(headers, query, &versions)
 }
 
 /// `/apis`: all other groups.
-pub fn groups(server: &ApiServer, headers: &HeaderMap) -> Response<Body> {
+pub fn groups(server: &ApiServer, headers: &HeaderMap, query: &Query) -> Result<Response<Body>, Error> {
     let customs = server.registry.customs();
     let names = group_names(&customs);
     let table = server.aggregation.table();
     if let Some((media_type, version)) = aggregated_version(headers) {
         let mut items = aggregated_items(&customs, &names);
         remote::add_aggregated(&mut items, &table);
-        return aggregated(media_type, version, items);
+        return Ok(aggregated(media_type, version, items));
     }
     let mut groups: Vec<Value> = names.iter().map(|name| group_value(&customs, name)).collect();
     remote::add_plain(&mut groups, &table);
-    plain(&json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups }))
+    let groups = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups });
+    respond::document(headers, query, &groups)
 }
 
 /// `/apis/GROUP`.
-pub fn group(server: &ApiServer, name: &str) -> Option<Response<Body>> {
+pub fn group(server: &ApiServer, name: &str) -> Option<Value> {
     let customs = server.registry.customs();
     let own = group_names(&customs).contains(&name);
     let mut groups: Vec<Value> = own.then(|| group_value(&customs, name)).into_iter().collect();
@@ -52,24 +61,24 @@ pub fn group(server: &ApiServer, name: &str) -> Option<Response<Body>> {
     let mut value = groups.into_iter().find(|group| group["name"] == name)?;
     value["kind"] = "APIGroup".into();
     value["apiVersion"] = "v1".into();
-    Some(plain(&value))
+    Some(value)
 }
 
 /// `/api/v1` and `/apis/GROUP/VERSION`.
-pub fn resources(server: &ApiServer, group: &str, version: &str) -> Option<Response<Body>> {
-    let rows = rows(&server.registry.customs(), group, version);
+pub fn resources(server: &ApiServer, group: &str, version: &str) -> Option<Value> {
+    let customs = server.registry.customs();
+    let rows = rows(&customs, group, version);
     if rows.is_empty() {
         return None;
     }
-    let resources: Vec<Value> = rows.iter().flat_map(|resource| plain_resources(resource)).collect();
-    Some(plain(&json!({
+    let resources: Vec<Value> = rows
+        .iter()
+        .flat_map(|resource| plain_resources(&customs, resource))
+        .collect();
+    Some(json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version(group, version),
         "resources": resources,
-    })))
-}
-
-fn plain(value: &Value) -> Response<Body> {
-    respond::json(StatusCode::OK, value)
+    }))
 }
 
 /// The first aggregated form that `Accept` names before any plain one.
@@ -118,10 +127,13 @@ fn aggregated_items(customs: &Customs, groups: &[&str]) -> Vec<Value> {
 }
 
 fn aggregated(media_type: &'static str, version: &str, items: Vec<Value>) -> Response<Body> {
-    let mut response = plain(&json!({
-        "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"),
-        "metadata": {}, "items": items,
-    }));
+    let mut response = respond::json(
+        StatusCode::OK,
+        &json!({
+            "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+            "metadata": {}, "items": items,
+        }),
+    );
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(VARY, HeaderValue::from_static("Accept"));
@@ -168,7 +180,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
     value
 }
 
-fn plain_resources(resource: &Resource) -> Vec<Value> {
+fn plain_resources(customs: &Customs, resource: &Resource) -> Vec<Value> {
     let mut main = json!({
         "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
         "kind": resource.kind, "verbs": verbs(resource.verbs),
@@ -182,7 +194,7 @@ fn plain_resources(resource: &Resource) -> Vec<Value> {
         }
     }
     if !resource.storage.is_empty() {
-        main["storageVersionHash"] = storage_version_hash(resource).into();
+        main["storageVersionHash"] = storage_version_hash(customs, resource).into();
     }
     let subresources = resource.subresources.iter().map(|subresource| {
         let own = (resource.group, resource.version);
@@ -212,14 +224,16 @@ fn body_kind<'a>(
 }
 
 /// Eight bytes that change when the stored version changes.
-fn storage_version_hash(resource: &Resource) -> String {
-    use base64::Engine;
-    let (group, version) = resource.storage_version.unwrap_or((resource.group, resource.version));
-    let text = format!("{group}/{version}/{}", resource.kind);
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    base64::engine::general_purpose::STANDARD.encode(hash.to_be_bytes())
+/// Changes when objects are stored in another version; made as upstream makes it.
+fn storage_version_hash(customs: &Customs, resource: &Resource) -> String {
+    let custom = customs.find(resource.group, resource.version, resource.plural);
+    let custom = custom.and_then(|served| served.custom.as_ref());
+    let (group, version) = match custom {
+        Some(custom) => (resource.group, custom.definition.storage.as_str()),
+        None => resource.storage_version.unwrap_or((resource.group, resource.version)),
+    };
+    let hash = digest(&SHA256, format!("{group}/{version}/{}", resource.kind).as_bytes());
+    BASE64.encode(&hash.as_ref()[..STORAGE_HASH_BYTES])
 }
 
 fn group_value(customs: &Customs, name: &str) -> Value {

@@ -7,9 +7,9 @@ use registry::{Scope, not_served};
 use crate::body::Body;
 use crate::call::Call;
 use crate::errors::method_not_allowed;
-use crate::negotiate::{self, Encoding};
+use crate::negotiate;
 use crate::respond::{self, with_warnings};
-use crate::{reviews, subresource};
+use crate::{resource_metrics, reviews, subresource};
 
 impl Call<'_> {
     pub async fn run(&self) -> Result<Response<Body>, Error> {
@@ -26,7 +26,7 @@ impl Call<'_> {
             // Failures carry it as well.
             Some(deprecated) => {
                 self.server.metrics.deprecated(self.info);
-                let encoding = negotiate::wanted(self.headers, true).map_or(Encoding::Json, |wanted| wanted.encoding);
+                let encoding = negotiate::error_encoding(self.headers, &self.query);
                 let response = response.unwrap_or_else(|error| respond::error(&error, encoding));
                 Ok(with_warnings(response, &[deprecated]))
             }
@@ -61,6 +61,9 @@ impl Call<'_> {
     }
 
     async fn run_main(&self, verb: &str) -> Result<Response<Body>, Error> {
+        if self.served.resource.group == "metrics.k8s.io" {
+            return resource_metrics::run(self, verb).await;
+        }
         if self.served.resource.storage.is_empty() {
             return reviews::run(self, verb).await;
         }

@@ -41,8 +41,8 @@ pub fn request(data: &[u8]) {
         }
     }
     let _ = negotiate::content(&headers);
-    let _ = negotiate::wanted(&headers, true);
-    let _ = negotiate::wanted_of_custom(&headers);
+    let _ = negotiate::wanted(&headers, &query, true);
+    let _ = negotiate::wanted_of_custom(&headers, &query);
     let _ = options::client_write_options(Arc::new(User::default()), "create", &query, &headers);
 }
 

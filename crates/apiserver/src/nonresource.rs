@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::{Error, Reason};
+use api::{Error, Reason, Value};
 use auth::User;
 use http::{HeaderMap, Request, Response, StatusCode};
 use registry::not_served;
@@ -16,7 +16,7 @@ use crate::request::{Query, RequestInfo};
 use crate::resolve::Nothing;
 use crate::respond::{self, page_not_found};
 use crate::version::version_info;
-use crate::{ApiServer, aggregator, discovery, health, openapi};
+use crate::{ApiServer, aggregator, discovery, health, negotiate, openapi};
 
 /// How long the store may take to tell its size.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
@@ -84,17 +84,21 @@ async fn answer(
     if verb != "get" && !(verb == "head" && takes_head) {
         return Err(method_not_allowed());
     }
+    let document = |found: Option<Value>| respond::document(headers, query, &found.ok_or_else(not_served)?);
     match parts {
         [] => Ok(paths(server)),
-        ["version"] => Ok(respond::json(StatusCode::OK, &version_info())),
+        ["version"] => {
+            negotiate::require_json(headers)?;
+            Ok(respond::pretty_json(StatusCode::OK, &version_info()))
+        }
         [endpoint @ ("healthz" | "livez" | "readyz"), check @ ..] => health::answer(server, endpoint, check, query)
             .await
             .ok_or_else(not_served),
-        ["api"] => Ok(discovery::core(server, headers)),
-        ["apis"] => Ok(discovery::groups(server, headers)),
-        ["api", version] => discovery::resources(server, "", version).ok_or_else(not_served),
-        ["apis", group] => discovery::group(server, group).ok_or_else(not_served),
-        ["apis", group, version] => discovery::resources(server, group, version).ok_or_else(not_served),
+        ["api"] => discovery::core(server, headers, query),
+        ["apis"] => discovery::groups(server, headers, query),
+        ["api", version] => document(discovery::resources(server, "", version)),
+        ["apis", group] => document(discovery::group(server, group)),
+        ["apis", group, version] => document(discovery::resources(server, group, version)),
         ["openapi", "v3"] => Ok(openapi::index(&server.openapi, &server.registry, &server.aggregation).await),
         ["openapi", "v3", rest @ ..] => {
             let own = openapi::document(&server.openapi, &server.registry, &rest.join("/"), query, headers).await;
@@ -110,6 +114,7 @@ async fn answer(
             "application/jwk-set+json",
             server.gate.key_set().to_string(),
         )),
+        ["metrics", "slis"] => Ok(respond::text(StatusCode::OK, server.metrics.health.text())),
         ["metrics"] => Ok(respond::text(StatusCode::OK, metrics(server).await)),
         ["debug", "karve", "backup"] => crate::backup::stream(server).await,
         ["debug", "karve", "marks"] => Ok(marks(query)),
@@ -146,6 +151,7 @@ fn paths(server: &ApiServer) -> Response<Body> {
     .into_iter()
     .chain([
         "/metrics",
+        "/metrics/slis",
         "/openapi/v2",
         "/openapi/v3",
         "/openid/v1/jwks",
@@ -165,7 +171,7 @@ fn paths(server: &ApiServer) -> Response<Body> {
     }
     paths.sort();
     paths.dedup();
-    respond::json(StatusCode::OK, &json!({ "paths": paths }))
+    respond::pretty_json(StatusCode::OK, &json!({ "paths": paths }))
 }
 
 /// Marks of this process, all or those of objects whose name starts with `prefix`.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use api::{Error, FieldError, Path, Resource, selector};
+use api::{Error, FieldError, Path, Reason, Resource, selector};
 use auth::User;
 use http::HeaderMap;
 use http::header::USER_AGENT;
@@ -269,6 +269,15 @@ fn check_options(query: &Query) -> Result<(), Error> {
         true => Ok(()),
         false => Err(invalid_options("list", problems)),
     }
+}
+
+/// The revision that the answer to a GET may not be older than. Upstream has no reason for what is none, unlike in lists.
+pub fn revision_of_get(text: &str) -> Result<u64, Error> {
+    text.parse().map_err(|_| {
+        let why =
+            format!("resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax");
+        Error::new(Reason::Unknown, why)
+    })
 }
 
 fn revision(text: &str) -> Result<u64, Error> {

@@ -46,8 +46,17 @@ impl PatchType {
         }
     }
 
-    /// The object after the patch, not yet in normal form.
+    /// The object after the patch, not yet in normal form. It stays of its kind, whatever the patch says.
     pub fn apply(self, served: &Served, object: &Value, patch: &Value) -> Result<Value, Error> {
+        let mut patched = self.patched(served, object, patch)?;
+        for identity in ["apiVersion", "kind"] {
+            patched[identity] = object[identity].clone();
+        }
+        Ok(patched)
+    }
+
+    /// The same with the kind and version that the patch gives it.
+    pub fn patched(self, served: &Served, object: &Value, patch: &Value) -> Result<Value, Error> {
         let result = match self {
             PatchType::Json => schema::json_patch(object, patch),
             PatchType::Merge => Ok(schema::merge_patch(object, patch)),
@@ -62,9 +71,6 @@ impl PatchType {
         // An empty list of managers asks to forget them; normal form would drop it.
         if fields.get("metadata").and_then(|meta| meta.get("managedFields")) == Some(&Value::Array(Vec::new())) {
             fields["metadata"]["managedFields"] = forgotten_managers();
-        }
-        for identity in ["apiVersion", "kind"] {
-            fields.insert(identity.to_owned(), object[identity].clone());
         }
         Ok(patched)
     }
@@ -89,6 +95,10 @@ fn patch_error(kind: PatchType, error: PatchError) -> Error {
             error
         }
         PatchError::Malformed(message) => Error::bad_request(message),
+        PatchError::TooLarge(message) => {
+            let message = format!("Request entity too large: {message}");
+            Error::new(Reason::RequestEntityTooLarge, message)
+        }
         PatchError::DoesNotApply(message) => Error::new(Reason::Invalid, message),
         PatchError::Unexpected(message) => Error::new(Reason::Unknown, message),
     }

@@ -3,12 +3,13 @@
 use api::{Error, FieldError, Path, Reason, Value};
 use http::{Response, StatusCode};
 use registry::remarks::warn;
-use registry::{FieldValidation, Scope, Served, Stored, Tracking, WriteOptions, check_name};
+use registry::{FieldValidation, Scope, Served, Stored, Tracking, WriteOptions};
 
 use crate::body::Body;
-use crate::call::{Call, forget_revision};
+use crate::call::{Call, forget_revision, named};
 use crate::decode::as_warning;
 use crate::options::invalid_options;
+use crate::patch_identity;
 use crate::patch_type::{PatchType, invalid_patch};
 
 /// How often an apply starts over because the object appeared or vanished in between.
@@ -53,7 +54,13 @@ impl Call<'_> {
         let expected = self.expected()?;
         let mut warnings = Vec::new();
         let mut change = |current: &Value| {
-            let mut patched = kind.apply(&self.served, current, &patch.value)?;
+            let mut patched = kind.patched(&self.served, current, &patch.value)?;
+            if kind != PatchType::Strategic {
+                patch_identity::check(&self.served, &self.info.name, &mut patched)?;
+            }
+            for identity in ["apiVersion", "kind"] {
+                patched[identity] = current[identity].clone();
+            }
             let shown = || match kind {
                 PatchType::Strategic => schema::go_text(&patch.value),
                 _ => patched_text(current, kind, &self.served, &patch.value),
@@ -198,7 +205,7 @@ impl Call<'_> {
                 format!("uid mismatch: the provided object specified uid {uid}, and no existing object was found");
             return Err(Error::conflict(resource, name, why));
         }
-        check_name(&mut new, name)?;
+        named(&new, name)?;
         forget_revision(&mut new);
         Ok(new)
     }

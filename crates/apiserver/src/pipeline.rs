@@ -2,7 +2,6 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::Instant;
 
 use admission::Remarks;
 use api::Error;
@@ -10,7 +9,9 @@ use auth::User;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use http::{HeaderName, Request, Response};
+use hyper::upgrade::OnUpgrade;
 use registry::remarks;
+use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::audit_trail::{self, Trail};
@@ -22,7 +23,7 @@ use crate::peer::Peer;
 use crate::request::{Query, RequestInfo};
 use crate::resolve::{Resolved, resolve};
 use crate::respond::with_warnings;
-use crate::{ApiServer, aggregator, connect, gate, nonresource, respond};
+use crate::{ApiServer, aggregator, connect, deadline, gate, nonresource, respond};
 
 const FLOW_SCHEMA: HeaderName = HeaderName::from_static("x-kubernetes-pf-flowschema-uid");
 const PRIORITY_LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prioritylevel-uid");
@@ -30,8 +31,8 @@ const PRIORITY_LEVEL: HeaderName = HeaderName::from_static("x-kubernetes-pf-prio
 impl ApiServer {
     /// Answers one request. Never fails and never panics: whatever goes wrong becomes a Status.
     pub async fn handle(self: Arc<Self>, request: Request<RequestBody>, peer: Peer) -> Response<Body> {
-        let encoding = error_encoding(&request);
         let query = Query::parse(request.uri().query().unwrap_or_default());
+        let encoding = negotiate::error_encoding(request.headers(), &query);
         let info = match RequestInfo::parse(request.method(), request.uri().path(), &query) {
             Ok(info) => Arc::new(info),
             Err(bad) => return respond::bad_path(&bad),
@@ -46,8 +47,10 @@ impl ApiServer {
         let server = self.clone();
         let passed = info.clone();
         // Boxed here once, so that what holds connections need not know the pipeline's whole type.
-        let passing: BoxFuture<'static, Result<Response<Body>, Error>> =
-            Box::pin(async move { server.pass(request, &passed, query, &peer, encoding).await });
+        let passing: BoxFuture<'static, Result<Response<Body>, Error>> = Box::pin(async move {
+            let limit = deadline::of_request(&passed, &query, long_running)?;
+            deadline::within(limit, server.pass(request, &passed, query, &peer, encoding)).await
+        });
         let passing = remarks::collect(Arc::clone(&remarks), audit_trail::follow(trail.clone(), passing));
         let answer = AssertUnwindSafe(passing).catch_unwind().await;
         let response = self.answer(answer, encoding, trail.as_deref());
@@ -188,7 +191,8 @@ impl ApiServer {
         }
 
         // Only now is the body read: nobody without rights fills our memory.
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
+        let upgrade = parts.extensions.remove::<OnUpgrade>();
         let body = body::read(body).await?;
         self.metrics.body_read(info, body.len());
         if let Some(trail) = audit_trail::current() {
@@ -197,6 +201,7 @@ impl ApiServer {
 
         // Decode, default, mutate, validate, admit and store: see `verbs` and `registry`.
         Call::new(self, resource, user, (query, &parts.headers, body))
+            .with_upgrade(upgrade)
             .run()
             .await
     }
@@ -212,8 +217,4 @@ fn told_class(mut response: Response<Body>, class: Class) -> Response<Body> {
         response.headers_mut().extend(uid.map(|uid| (name, uid)));
     }
     response
-}
-
-fn error_encoding(request: &Request<RequestBody>) -> Encoding {
-    negotiate::wanted(request.headers(), true).map_or(Encoding::Json, |wanted| wanted.encoding)
 }

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use api::{Error, Reason, Resource, Value};
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WARNING};
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use registry::Served;
 use registry::watch::{Change, FrameForm, Transition};
 use serde_json::json;
 use store::Revision;
 
 use crate::body::{self, Body};
-use crate::negotiate::{Encoding, Shape, Wanted};
-use crate::request::BadPath;
+use crate::negotiate::{self, Encoding, Shape, Wanted};
+use crate::request::{BadPath, Query};
 use crate::table::{self, IncludeObject};
 
 /// Presents objects of one resource as one client wants them.
@@ -31,6 +31,25 @@ pub struct FrameEncoder(pub Presenter);
 /// An answer that is not an object of the API: discovery documents, OpenAPI, health.
 pub fn json(code: StatusCode, value: &Value) -> Response<Body> {
     bytes(code, "application/json", value.to_string())
+}
+
+/// The same for people to read, whoever asks.
+pub fn pretty_json(code: StatusCode, value: &Value) -> Response<Body> {
+    let indented = schema::indent_json(value.to_string().as_bytes());
+    bytes(code, "application/json", indented)
+}
+
+/// A document of discovery in the encoding that the client asked for.
+pub fn document(headers: &HeaderMap, query: &Query, value: &Value) -> Result<Response<Body>, Error> {
+    let encoding = negotiate::wanted(headers, query, false)?.encoding;
+    let kind = value["kind"].as_str().unwrap_or_default();
+    let ty = schema::builtin().named(&format!("meta/v1.{kind}"));
+    let encoded = match encoding {
+        Encoding::Json => value.to_string().into(),
+        Encoding::PrettyJson => schema::indent_json(value.to_string().as_bytes()).into(),
+        Encoding::Protobuf | Encoding::Yaml => encode(value, ty, encoding)?,
+    };
+    Ok(bytes(StatusCode::OK, encoding.media_type(), encoded))
 }
 
 pub fn bytes(code: StatusCode, media_type: &'static str, bytes: impl Into<Bytes>) -> Response<Body> {
@@ -90,6 +109,14 @@ pub fn status(code: StatusCode, status: &Value, encoding: Encoding) -> Response<
     }
 }
 
+/// The package of upstream's code in which a kind is.
+pub fn internal_package(resource: &Resource) -> &'static str {
+    match resource.group {
+        "" | "events.k8s.io" => "core",
+        group => group.split('.').next().unwrap_or_default(),
+    }
+}
+
 /// Adds `Warning` headers.
 pub fn with_warnings(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
     for warning in warnings {
@@ -106,6 +133,7 @@ pub fn with_warnings(mut response: Response<Body>, warnings: &[String]) -> Respo
 pub fn encode(value: &Value, ty: Option<schema::TypeRef<'static>>, encoding: Encoding) -> Result<Bytes, Error> {
     match encoding {
         Encoding::Json => Ok(schema::encode_json(value).into()),
+        Encoding::PrettyJson => Ok(schema::indent_json(&schema::encode_json(value)).into()),
         Encoding::Yaml => serde_saphyr::to_string(value).map(Bytes::from).map_err(Error::internal),
         Encoding::Protobuf => {
             let ty = ty.ok_or_else(|| Error::internal("this kind has no protobuf form"))?;
@@ -127,14 +155,19 @@ impl Presenter {
             == Wanted {
                 encoding: Encoding::Json,
                 shape: Shape::Object,
+                is_beta: false,
             }
             && !self.served.converts()
     }
 
     /// A number for everything that decides how an object is shown, by which frames of watches are shared.
     fn rendering(&self) -> u32 {
-        let Wanted { encoding, shape } = self.wanted;
-        (encoding as u32) << 16 | (shape as u32) << 8 | self.include_object as u32
+        let Wanted {
+            encoding,
+            shape,
+            is_beta,
+        } = self.wanted;
+        u32::from(is_beta) << 24 | (encoding as u32) << 16 | (shape as u32) << 8 | self.include_object as u32
     }
 
     /// One stored object.
@@ -190,20 +223,20 @@ impl Presenter {
             }
         };
         let encoding = self.wanted.encoding;
-        Ok(bytes(
-            StatusCode::OK,
-            encoding.media_type(),
-            encode(&value, ty, encoding)?,
-        ))
+        let mut value = self.in_meta_version(value);
+        let is_beta_metadata = self.wanted.is_beta && self.wanted.shape == Shape::PartialMetadataList;
+        if is_beta_metadata && items.is_empty() {
+            // Upstream makes the older version of an empty list without a list.
+            value["items"] = Value::Null;
+        }
+        let encoded = encode(&value, ty, encoding)?;
+        Ok(bytes(StatusCode::OK, encoding.media_type(), encoded))
     }
 
     /// What was asked for is the metadata of something else. Upstream names the type of its code.
     fn not_a(&self, wanted: &str, found: &str, suffix: &str) -> Error {
         let resource = self.resource();
-        let package = match resource.group {
-            "" | "events.k8s.io" => "core",
-            group => group.split('.').next().unwrap_or_default(),
-        };
+        let package = internal_package(resource);
         let ty = match &self.served.custom {
             Some(_) => format!("*unstructured.Unstructured{suffix}"),
             None => format!("*{package}.{}{suffix}", resource.kind),
@@ -217,7 +250,20 @@ impl Presenter {
         encode(&value, ty, self.wanted.encoding)
     }
 
+    /// Tables and metadata in the version that was asked for; their two versions differ in nothing else.
+    fn in_meta_version(&self, mut value: Value) -> Value {
+        if self.wanted.is_beta {
+            table::set_meta_version(&mut value, "meta.k8s.io/v1beta1");
+        }
+        value
+    }
+
     fn shape(&self, value: Value) -> (Value, Option<schema::TypeRef<'static>>) {
+        let (shaped, ty) = self.shaped(value);
+        (self.in_meta_version(shaped), ty)
+    }
+
+    fn shaped(&self, value: Value) -> (Value, Option<schema::TypeRef<'static>>) {
         match self.wanted.shape {
             Shape::Object => (value, self.served.object_type()),
             Shape::Table => {
@@ -238,8 +284,12 @@ impl FrameEncoder {
     pub fn media_type(&self) -> &'static str {
         match self.0.wanted.encoding {
             Encoding::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
-            Encoding::Json | Encoding::Yaml => "application/json",
+            Encoding::Json | Encoding::PrettyJson | Encoding::Yaml => "application/json",
         }
+    }
+
+    pub fn is_text(&self) -> bool {
+        self.encoding() != Encoding::Protobuf
     }
 
     pub fn change(&self, transition: Transition, change: &Change) -> Bytes {
@@ -293,11 +343,11 @@ impl FrameEncoder {
         self.encoded_frame(event, encode(&value, ty, self.encoding()))
     }
 
-    /// Watches are streams of JSON or protobuf; YAML has no framing.
+    /// Watches are streams of JSON or protobuf; YAML has no framing, and an event is one line.
     fn encoding(&self) -> Encoding {
         match self.0.wanted.encoding {
             Encoding::Protobuf => Encoding::Protobuf,
-            Encoding::Json | Encoding::Yaml => Encoding::Json,
+            Encoding::Json | Encoding::PrettyJson | Encoding::Yaml => Encoding::Json,
         }
     }
 
@@ -328,9 +378,11 @@ fn json_frame(transition: Transition, stored: &[u8], revision: Revision) -> Byte
     frame.into()
 }
 
-/// Frames of a protobuf stream follow their length in four bytes.
+/// How many bytes stand before each frame of a protobuf stream: its length.
+pub const LENGTH_BYTES: usize = 4;
+
 fn length_prefixed(message: &[u8]) -> Bytes {
-    let mut frame = Vec::with_capacity(message.len() + 4);
+    let mut frame = Vec::with_capacity(message.len() + LENGTH_BYTES);
     frame.extend_from_slice(&(message.len() as u32).to_be_bytes());
     frame.extend_from_slice(message);
     frame.into()

@@ -12,14 +12,11 @@ use serde_json::json;
 
 use crate::body::Body;
 use crate::call::Call;
-use crate::decode;
 use crate::errors::method_not_allowed;
+use crate::{component_status, decode};
 
 /// Upstream does not say which review is wrong.
 static SOME_REVIEW: Resource = Resource::cluster("authorization.k8s.io", "v1", "", "", "");
-/// Of these upstream speaks in the singular.
-static COMPONENT_STATUS: Resource =
-    Resource::cluster("", "v1", "ComponentStatus", "componentstatus", "componentstatus");
 
 pub async fn run(call: &Call<'_>, verb: &str) -> Result<Response<Body>, Error> {
     if !call
@@ -32,11 +29,7 @@ pub async fn run(call: &Call<'_>, verb: &str) -> Result<Response<Body>, Error> {
         return Err(method_not_allowed());
     }
     match (call.served.resource.plural, verb) {
-        ("componentstatuses", "list") => {
-            call.list_request()?;
-            call.presenter()?.list(json!({}), Vec::new())
-        }
-        ("componentstatuses", _) => Err(Error::not_found(&COMPONENT_STATUS, &call.info.name)),
+        ("componentstatuses", verb) => component_status::run(call, verb).await,
         ("bindings", _) => crate::subresource::bind(call).await,
         (plural, "create") => answer_review(call, plural).await,
         _ => Err(method_not_allowed()),

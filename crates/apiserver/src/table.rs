@@ -1,7 +1,5 @@
 //! Objects as tables, the form in which `kubectl get` prints them.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use api::{Resource, Value};
 use serde_json::json;
 
@@ -34,9 +32,7 @@ pub fn of<'a>(
     include: IncludeObject,
     definitions: bool,
 ) -> Value {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs() as i64);
+    let now = clock::unix_seconds();
     let columns = match &served.custom {
         Some(custom) => custom.version().printed.definitions(),
         None => built_in_columns(served),
@@ -52,6 +48,36 @@ pub fn of<'a>(
         "columnDefinitions": if definitions { Value::from(columns) } else { Value::Null },
         "rows": rows,
     })
+}
+
+/// Gives a table, or the metadata of one object or of many, another version.
+pub fn set_meta_version(value: &mut Value, version: &str) {
+    let is_of_meta = |value: &Value| {
+        value["apiVersion"]
+            .as_str()
+            .is_some_and(|own| own.starts_with("meta.k8s.io/"))
+    };
+    if !is_of_meta(value) {
+        return;
+    }
+    value["apiVersion"] = version.into();
+    let rows = value
+        .get_mut("rows")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten();
+    for object in rows
+        .filter_map(|row| row.get_mut("object"))
+        .filter(|object| is_of_meta(object))
+    {
+        object["apiVersion"] = version.into();
+    }
+    let items = value
+        .get_mut("items")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten();
+    items.for_each(|item| item["apiVersion"] = version.into());
 }
 
 /// An object without anything but its metadata.

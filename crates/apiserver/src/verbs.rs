@@ -19,18 +19,23 @@ use crate::decode::{self, Expected};
 use crate::list_body::ListBody;
 use crate::request::Query;
 use crate::respond::{self, FrameEncoder};
-use crate::{gate, negotiate, options, watching};
+use crate::watching::{self, Frames};
+use crate::{gate, negotiate, options, watch_socket, websocket};
 
 /// Upstream ends watches after a random time between this and twice this, so that clients spread over servers.
 const MIN_WATCH: Duration = Duration::from_secs(1800);
 
 impl Call<'_> {
     pub async fn get(&self) -> Result<Response<Body>, Error> {
-        let stored = self
-            .server
-            .registry
-            .get(&self.served, self.namespace, &self.info.name)
-            .await?;
+        let (registry, name) = (&self.server.registry, &self.info.name);
+        let stored = match self.query.text("resourceVersion") {
+            None => registry.get(&self.served, self.namespace, name).await?,
+            Some(revision) => {
+                let revision = options::revision_of_get(revision)?;
+                let place = (self.namespace, name.as_str());
+                registry.get_not_older(&self.served, place, revision).await?
+            }
+        };
         self.presenter()?.stored(StatusCode::OK, &stored.bytes, stored.revision)
     }
 
@@ -75,8 +80,11 @@ impl Call<'_> {
             retired: self.served.custom.as_ref().map(|custom| custom.retired()),
         };
         let watcher = self.server.registry.watch(watch).await?;
-        let body = watching::body(watcher, encoder, self.server.metrics.watch_events(self.info));
-        let mut response = Response::new(self.server.stalls.guard(body));
+        let frames = Frames::new(watcher, encoder, self.server.metrics.watch_events(self.info));
+        let mut response = match self.upgrade.clone().filter(|_| websocket::is_wanted(self.headers)) {
+            Some(client) => watch_socket::answer(self.headers, client, frames)?,
+            None => Response::new(self.server.stalls.guard(watching::body(frames))),
+        };
         response
             .headers_mut()
             .insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
@@ -163,7 +171,7 @@ impl Call<'_> {
                 Ok(respond::status(
                     StatusCode::OK,
                     &status,
-                    negotiate::wanted(self.headers, true)?.encoding,
+                    negotiate::wanted(self.headers, &self.query, true)?.encoding,
                 ))
             }
         }

@@ -12,12 +12,13 @@ use registry::watch::Transition;
 use registry::{WatchEvent, Watcher};
 
 use crate::body::{Body, BoxError};
-use crate::respond::FrameEncoder;
+use crate::respond::{FrameEncoder, LENGTH_BYTES};
 
 /// Frames that are ready together are sent in chunks of about this size.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-struct Frames {
+/// What a watcher is told, encoded for one client.
+pub struct Frames {
     watcher: Watcher,
     encoder: FrameEncoder,
     pending: VecDeque<WatchEvent>,
@@ -26,13 +27,7 @@ struct Frames {
 }
 
 /// Sends what a watcher is told for as long as it goes on.
-pub fn body(watcher: Watcher, encoder: FrameEncoder, sent: Arc<Series<Histogram>>) -> Body {
-    let frames = Frames {
-        watcher,
-        encoder,
-        pending: VecDeque::new(),
-        sent,
-    };
+pub fn body(frames: Frames) -> Body {
     let chunks = stream::unfold(frames, |mut frames| async move {
         let chunk = frames.next_chunk().await?;
         Some((Ok::<_, BoxError>(Frame::data(chunk)), frames))
@@ -41,6 +36,32 @@ pub fn body(watcher: Watcher, encoder: FrameEncoder, sent: Arc<Series<Histogram>
 }
 
 impl Frames {
+    pub fn new(watcher: Watcher, encoder: FrameEncoder, sent: Arc<Series<Histogram>>) -> Frames {
+        Frames {
+            watcher,
+            encoder,
+            pending: VecDeque::new(),
+            sent,
+        }
+    }
+
+    /// Whether events are text.
+    pub fn is_text(&self) -> bool {
+        self.encoder.is_text()
+    }
+
+    /// The next event by itself, without what tells events in a stream apart.
+    pub async fn next_message(&mut self) -> Option<Bytes> {
+        while self.pending.is_empty() {
+            self.pending.extend(self.watcher.next().await?);
+        }
+        let frame = self.pop_frame()?;
+        Some(match self.is_text() {
+            true => frame,
+            false => frame.slice(LENGTH_BYTES.min(frame.len())..),
+        })
+    }
+
     async fn next_chunk(&mut self) -> Option<Bytes> {
         loop {
             if let Some(chunk) = self.take_pending() {

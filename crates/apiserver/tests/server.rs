@@ -1,5 +1,6 @@
 //! The API server as its clients see it, on the memory engine and without sockets.
 
+mod answers;
 mod auditing;
 mod authorization;
 mod beside;

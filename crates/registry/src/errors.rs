@@ -1,7 +1,7 @@
 //! What failures below the registry mean to a client.
 
-use api::{Error, Reason};
-use store::StoreError;
+use api::{Cause, Error, Reason};
+use store::{Revision, StoreError};
 
 /// What a failure of the store means to a client.
 pub fn store_error(error: StoreError) -> Error {
@@ -10,11 +10,7 @@ pub fn store_error(error: StoreError) -> Error {
             Reason::Expired,
             "The provided continue parameter is too old to display a consistent list result.",
         ),
-        StoreError::Future { requested, current } => Error::new(
-            Reason::Timeout,
-            format!("Too large resource version: {requested}, current: {current}"),
-        )
-        .retry_after(1),
+        StoreError::Future { requested, current } => too_large_revision(requested, current),
         StoreError::Unavailable(_) | StoreError::Unknown(_) | StoreError::ReadOnly(_) => {
             Error::new(Reason::ServiceUnavailable, error.to_string()).retry_after(1)
         }
@@ -22,6 +18,18 @@ pub fn store_error(error: StoreError) -> Error {
         StoreError::QuotaExceeded => Error::new(Reason::Unknown, error.to_string()),
         StoreError::Corrupt(_) | StoreError::Io(_) | StoreError::Invalid(_) => Error::internal(error),
     }
+}
+
+/// Clients tell a revision that nobody has seen yet from other timeouts by the cause.
+fn too_large_revision(requested: Revision, current: Revision) -> Error {
+    let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
+    let mut error = Error::new(Reason::Timeout, message).retry_after(1);
+    error.details().causes.push(Cause {
+        reason: "ResourceVersionTooLarge".to_owned(),
+        message: "Too large resource version".to_owned(),
+        field: String::new(),
+    });
+    error
 }
 
 /// What is asked for has no place in the API.

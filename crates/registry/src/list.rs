@@ -42,9 +42,17 @@ pub struct ListOptions {
 /// Where the next page begins. Opaque to clients.
 #[derive(Serialize, Deserialize)]
 pub struct Continuation {
+    /// The version of the token, [`TOKEN_VERSION`].
+    #[serde(default)]
+    v: String,
+    #[serde(default)]
     rv: Revision,
+    #[serde(default)]
     start: String,
 }
+
+/// The version of tokens that this server makes and understands, which is upstream's.
+const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 
 /// One page of a list.
 pub struct Page {
@@ -109,19 +117,25 @@ impl Registry {
         }
         match request.resource_version {
             Some(revision) if request.exact && revision > 0 => self.store.snapshot_at(revision).await,
-            // Any state will do for revision 0, and one that is known to be new enough for others.
-            Some(revision) if self.store.snapshot().revision() >= revision => Ok(self.store.snapshot()),
-            Some(revision) => {
-                let snapshot = self.store.latest().await?;
-                match snapshot.revision() {
-                    current if current < revision => Err(StoreError::Future {
-                        requested: revision,
-                        current,
-                    }),
-                    _ => Ok(snapshot),
-                }
-            }
+            Some(revision) => self.snapshot_not_older(revision).await,
             None => self.store.latest().await,
+        }
+    }
+
+    /// A state that is at least as new as a revision. Any state will do for revision 0, and one that is known to be new
+    /// enough for others.
+    pub(crate) async fn snapshot_not_older(&self, revision: Revision) -> Result<Arc<dyn Snapshot>, StoreError> {
+        let known = self.store.snapshot();
+        if known.revision() >= revision {
+            return Ok(known);
+        }
+        let snapshot = self.store.latest().await?;
+        match snapshot.revision() {
+            current if current < revision => Err(StoreError::Future {
+                requested: revision,
+                current,
+            }),
+            _ => Ok(snapshot),
         }
     }
 
@@ -149,13 +163,7 @@ impl Registry {
             }
             if request.limit > 0 && page.entries.len() == request.limit {
                 let start = entry.key[filter.key.len()..].to_owned();
-                page.continuation = Some(
-                    Continuation {
-                        rv: snapshot.revision(),
-                        start,
-                    }
-                    .encode(),
-                );
+                page.continuation = Some(Continuation::new(snapshot.revision(), start).encode());
                 page.remaining = filter.is_trivial().then(|| rest.count() + 1);
                 break;
             }
@@ -179,6 +187,11 @@ pub fn list_metadata(page: &Page) -> Value {
 }
 
 impl Continuation {
+    fn new(rv: Revision, start: String) -> Continuation {
+        let v = TOKEN_VERSION.to_owned();
+        Continuation { v, rv, start }
+    }
+
     fn encode(&self) -> String {
         URL_SAFE_NO_PAD.encode(serde_json::to_vec(self).unwrap_or_default())
     }
@@ -200,19 +213,45 @@ impl Continuation {
     }
 
     pub fn decode(token: &str) -> Result<Continuation, Error> {
+        let invalid = |why: String| Error::bad_request(format!("invalid continue token: {why}"));
         let bytes = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).ok();
-        bytes
+        let mut found: Continuation = bytes
             .and_then(|bytes| serde_json::from_slice(&bytes).ok())
-            .ok_or_else(|| Error::bad_request(format!("invalid continue token: {}", Continuation::problem(token))))
+            .ok_or_else(|| invalid(Continuation::problem(token)))?;
+        found
+            .check()
+            .map_err(|why| invalid(format!("continue key is not valid: {why}")))?;
+        // Upstream's tokens begin with a slash.
+        if let Some(start) = found.start.strip_prefix('/') {
+            found.start = start.to_owned();
+        }
+        Ok(found)
     }
+
+    /// Whether the token is one of ours. A place outside of the collection is refused here, before it becomes part of a
+    /// key.
+    fn check(&self) -> Result<(), String> {
+        match self {
+            _ if self.v != TOKEN_VERSION => Err(format!("server does not recognize this encoded version {}", self.v)),
+            _ if self.rv == 0 => Err(format!(
+                "incorrect encoded start resourceVersion (version {TOKEN_VERSION})"
+            )),
+            _ if self.start.is_empty() => Err(format!("encoded start key empty (version {TOKEN_VERSION})")),
+            _ if !is_clean(&self.start) => Err(self.start.clone()),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether a place in a collection has no parts that climb or count for nothing.
+fn is_clean(place: &str) -> bool {
+    let mut parts = place.strip_prefix('/').unwrap_or(place).split('/');
+    parts.all(|part| !matches!(part, "" | "." | ".."))
 }
 
 /// The page's revision is gone: the client may go on with a fresh token, at the price of consistency.
 fn expired_page(registry: &Registry, continuation: &Continuation) -> Error {
-    let fresh = Continuation {
-        rv: registry.store.snapshot().revision(),
-        start: continuation.start.clone(),
-    };
+    let fresh = Continuation::new(registry.store.snapshot().revision(), continuation.start.clone());
     let mut error = Error::new(
         Reason::Expired,
         "The provided continue parameter is too old to display a consistent list result. You can start a new list \

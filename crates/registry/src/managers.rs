@@ -118,7 +118,7 @@ impl Versions for Served {
                 let definition = &self.custom.as_ref()?.definition;
                 let mut versions = definition.versions.iter().filter(|known| known.served);
                 let found = versions.find(|known| group == definition.group && known.name == version)?;
-                Some(Node::custom(&found.ownership))
+                Some(Node::custom(&found.schema.compiled().ownership))
             }
         }
     }

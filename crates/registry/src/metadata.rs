@@ -22,7 +22,7 @@ pub fn fill_new(value: &mut Value, resource: &Resource, namespace: &str) -> Resu
     ] {
         metadata.remove(server_set);
     }
-    metadata.insert("uid".to_owned(), uuid::Uuid::new_v4().to_string().into());
+    metadata.insert("uid".to_owned(), clock::uid().into());
     metadata.insert(
         "creationTimestamp".to_owned(),
         schema::time::format(schema::time::now()).into(),
@@ -56,8 +56,7 @@ pub fn generate_name(value: &mut Value, resource: &Resource) {
 }
 
 pub fn random_suffix() -> String {
-    let random = uuid::Uuid::new_v4();
-    random.as_bytes()[..NAME_SUFFIX]
+    clock::random_bytes()[..NAME_SUFFIX]
         .iter()
         .map(|byte| NAME_ALPHABET[*byte as usize % NAME_ALPHABET.len()] as char)
         .collect()

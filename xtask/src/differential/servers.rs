@@ -22,12 +22,14 @@ use crate::{peers, tools};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Of somebody who may do everything.
 pub const TOKEN: &str = "differential";
+/// Where the etcd of a run is.
+pub const ETCD: &str = "http://127.0.0.1:2379";
 
 /// A server and what it stands on; all end with it.
 pub struct Server {
     port: u16,
     tls: Arc<ClientConfig>,
-    _processes: Vec<Process>,
+    processes: Vec<Process>,
 }
 
 /// Moves the calling thread, and all that it starts from now on, to an empty network.
@@ -53,44 +55,52 @@ pub fn prepare(dir: &Path, tokens: &str) -> Result<()> {
 
 /// Upstream's server on an etcd. `without` names the admission plugins that it goes without.
 pub fn upstream(dir: &Path, without: &str) -> Result<Server> {
-    let programs = peers::build(&["etcd".to_owned(), "kube-apiserver".to_owned()])?;
-    let [etcd, apiserver] = programs.as_slice() else {
-        anyhow::bail!("build.sh did not name two programs");
+    let etcd = start_etcd(dir)?;
+    let flags: Vec<String> = match without {
+        "" => Vec::new(),
+        without => vec![format!("--disable-admission-plugins={without}")],
     };
-    let etcd = Process::start(
-        Command::new(etcd).arg("--data-dir").arg(dir.join("etcd")),
-        &dir.join("etcd.log"),
-    )?;
-    let mut command = Command::new(apiserver);
+    let mut server = upstream_on_etcd(dir, &flags)?;
+    server.processes.push(etcd);
+    Ok(server)
+}
+
+/// An etcd at [`ETCD`].
+pub fn start_etcd(dir: &Path) -> Result<Process> {
+    let programs = peers::build(&["etcd".to_owned()])?;
+    let etcd = programs.first().context("build.sh did not name etcd")?;
+    let mut command = Command::new(etcd);
+    command.arg("--data-dir").arg(dir.join("etcd"));
+    Process::start(&mut command, &dir.join("etcd.log"))
+}
+
+/// Upstream's server on the etcd that runs here.
+pub fn upstream_on_etcd(dir: &Path, flags: &[String]) -> Result<Server> {
+    let programs = peers::build(&["kube-apiserver".to_owned()])?;
+    let mut command = Command::new(programs.first().context("build.sh did not name kube-apiserver")?);
     common_flags(&mut command, dir);
     command
-        .args(["--etcd-servers=http://127.0.0.1:2379", "--secure-port=6443"])
+        .args(["--secure-port=6443", &format!("--etcd-servers={ETCD}")])
         .args(["--endpoint-reconciler-type=none", "--allow-privileged=true"])
-        .arg(format!("--cert-dir={}", dir.join("certificates").display()));
-    if !without.is_empty() {
-        command.arg(format!("--disable-admission-plugins={without}"));
-    }
-    let server = Process::start(&mut command, &dir.join("kube-apiserver.log"))?;
-    ready(Server {
-        port: 6443,
-        tls: tls()?,
-        _processes: vec![server, etcd],
-    })
+        .arg(format!("--cert-dir={}", dir.join("certificates").display()))
+        .args(flags);
+    Server::start(6443, &mut command, &dir.join("kube-apiserver.log"))
 }
 
 pub fn karve(binary: &Path, dir: &Path) -> Result<Server> {
+    karve_with(binary, dir, &[])
+}
+
+/// The same with further flags.
+pub fn karve_with(binary: &Path, dir: &Path, flags: &[String]) -> Result<Server> {
     let mut command = Command::new(binary);
     command.arg("kube-apiserver");
     common_flags(&mut command, dir);
     command
         .arg("--secure-port=7443")
-        .arg(format!("--data-dir={}", dir.join("karve").display()));
-    let server = Process::start(&mut command, &dir.join("karve.log"))?;
-    ready(Server {
-        port: 7443,
-        tls: tls()?,
-        _processes: vec![server],
-    })
+        .arg(format!("--data-dir={}", dir.join("karve").display()))
+        .args(flags);
+    Server::start(7443, &mut command, &dir.join("karve.log"))
 }
 
 fn common_flags(command: &mut Command, dir: &Path) {
@@ -126,6 +136,15 @@ fn ready(server: Server) -> Result<Server> {
 }
 
 impl Server {
+    fn start(port: u16, command: &mut Command, log: &Path) -> Result<Server> {
+        let process = Process::start(command, log)?;
+        ready(Server {
+            port,
+            tls: tls()?,
+            processes: vec![process],
+        })
+    }
+
     pub fn connect(&self) -> io::Result<Client> {
         let socket = TcpStream::connect(("127.0.0.1", self.port))?;
         socket.set_read_timeout(Some(PATIENCE))?;

@@ -4,6 +4,7 @@
 //! its levels, its process) is read when it is asked for.
 
 mod admission;
+mod health;
 mod levels;
 mod present;
 mod sizes;
@@ -20,6 +21,7 @@ use crate::body::Body;
 use crate::request::RequestInfo;
 
 pub use self::admission::Timed;
+use self::health::HealthFigures;
 pub use self::present::Present;
 
 /// Upper bounds in seconds, upstream's.
@@ -65,6 +67,8 @@ pub struct Metrics {
     authorizations: Family<Counter>,
     certificate_expirations: Family<Histogram>,
     handshake_errors: Family<Counter>,
+    /// How health checks came out.
+    pub health: HealthFigures,
     /// What the registry asks of the store.
     pub store: Arc<StoreMetrics>,
 }
@@ -145,6 +149,7 @@ impl Default for Metrics {
                 "[ALPHA] Connections that failed before their first request.",
                 Counter::new,
             ),
+            health: HealthFigures::default(),
             store: Arc::default(),
         }
     }

@@ -189,7 +189,7 @@ fn set_replicas(call: &Call<'_>, parent: &mut Value, replicas: i64) {
 }
 
 fn answer(call: &Call<'_>, parent: &Value) -> Result<Response<Body>, Error> {
-    let encoding = negotiate::wanted(call.headers, false)?.encoding;
+    let encoding = negotiate::wanted(call.headers, &call.query, false)?.encoding;
     let ty = schema::builtin().named("autoscaling/v1.Scale");
     let encoded = respond::encode(&scale_of(call, parent), ty, encoding)?;
     Ok(respond::bytes(StatusCode::OK, encoding.media_type(), encoded))

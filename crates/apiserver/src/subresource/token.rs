@@ -88,7 +88,7 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     let managers = request["metadata"]["managedFields"].take();
     request["metadata"] = json!({
         "name": name, "namespace": namespace, "creationTimestamp": schema::time::format(schema::time::now()),
-        "uid": uuid::Uuid::new_v4().to_string(),
+        "uid": clock::uid(),
     });
     if managers.is_array() {
         request["metadata"]["managedFields"] = managers;
@@ -96,7 +96,7 @@ pub async fn run(call: &Call<'_>) -> Result<Response<Body>, Error> {
     // Whoever only tries leaves with nothing that works.
     let shown = if options.dry_run { "" } else { &token.token };
     request["status"] = json!({ "token": shown, "expirationTimestamp": schema::time::format(expires) });
-    let encoding = negotiate::wanted(call.headers, false)?.encoding;
+    let encoding = negotiate::wanted(call.headers, &call.query, false)?.encoding;
     let encoded = respond::encode(&request, expected.form.built_in(), encoding)?;
     Ok(respond::bytes(StatusCode::CREATED, encoding.media_type(), encoded))
 }

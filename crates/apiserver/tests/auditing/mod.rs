@@ -126,6 +126,26 @@ async fn a_refusal_is_noted_with_its_reason_and_secrets_only_by_name() {
 }
 
 #[tokio::test]
+async fn no_client_writes_lines_of_its_own_into_the_log() {
+    let audited = Audited::start("- {level: Metadata}").await;
+    let forged = r#"{"kind":"Event","auditID":"forged"}"#;
+    let eve = audited.cluster.as_user(&format!("eve\n{forged}\n"));
+    let encoded = "x%0A%7B%22kind%22%3A%22Event%22%2C%22auditID%22%3A%22forged%22%7D%0A";
+    eve.get(&format!("{MAPS}/{encoded}")).await;
+    audited.cluster.get(&format!("{MAPS}?labelSelector={encoded}")).await;
+    let has = |event: &Value, field: &str, part: &str| event[field].as_str().is_some_and(|text| text.contains(part));
+    audited.event(|event| has(&event["user"], "username", "eve\n")).await;
+    audited.event(|event| has(event, "requestURI", "labelSelector")).await;
+    let text = std::fs::read_to_string(&audited.path).expect("a log");
+    // The last line may be half written.
+    let whole = &text[..text.rfind('\n').expect("a line")];
+    for line in whole.lines() {
+        let event: Value = serde_json::from_str(line).expect("one event in each line");
+        assert_ne!(event["auditID"], "forged", "{line}");
+    }
+}
+
+#[tokio::test]
 async fn watches_are_noted_when_they_begin_and_when_they_end() {
     let audited = Audited::start("- {level: Metadata}").await;
     let watch = audited.cluster.send("GET", &format!("{MAPS}?watch=true"), None).await;

@@ -216,3 +216,56 @@ async fn idle_connections_of_unknown_clients_make_room_for_new_ones() {
     );
     assert_eq!(read_all(&mut oldest).await, "", "the oldest connection was closed");
 }
+
+/// What a browser sends to watch, but for who it says it is.
+fn watch_socket(path: &str, headers: &str) -> String {
+    format!(
+        "GET {path} HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n{headers}\r\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_over_a_websocket_has_a_message_for_each_event() {
+    let cluster = Cluster::start().await;
+    let binding = json!({
+        "metadata": {"name": "everybody"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "system:anonymous"}],
+    });
+    let bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+    assert_eq!(cluster.post(bindings, &binding).await.0, StatusCode::CREATED);
+    cluster
+        .as_user("system:anonymous")
+        .get_until_allowed("/api/v1/pods")
+        .await;
+    let serving = Serving::start(&cluster).await;
+    let path = "/api/v1/namespaces?watch=1&fieldSelector=metadata.name%3Ddefault&timeoutSeconds=1";
+    let mut stream = serving.connect().await;
+    let request = watch_socket(path, "origin: http://localhost\r\n");
+    stream.write_all(request.as_bytes()).await.expect("a request");
+    let answer = read_all(&mut stream).await;
+    assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
+    assert!(answer.contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), "{answer}");
+    let (_, messages) = answer.split_once("\r\n\r\n").expect("an end of the head");
+    assert!(messages.contains("{\"type\":\"ADDED\",\"object\":{"), "{messages}");
+    assert_eq!(messages.matches("\"type\":\"ADDED\"").count(), 1, "{messages}");
+    // Only what a browser could have sent is answered, and nobody chooses among several subprotocols.
+    for (headers, code) in [
+        ("", "HTTP/1.1 403 "),
+        (
+            "origin: http://localhost\r\nsec-websocket-protocol: a, b\r\n",
+            "HTTP/1.1 400 ",
+        ),
+    ] {
+        let mut stream = serving.connect().await;
+        let request = watch_socket(path, &format!("{headers}connection: close\r\n"));
+        stream.write_all(request.as_bytes()).await.expect("a request");
+        let mut answer = vec![0; code.len()];
+        timeout(PATIENCE, stream.read_exact(&mut answer))
+            .await
+            .expect("in time")
+            .expect("an answer");
+        assert_eq!(String::from_utf8_lossy(&answer), code);
+    }
+}

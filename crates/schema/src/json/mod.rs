@@ -1,6 +1,7 @@
 //! JSON in and out: reading guided by the schema, writing in the order clients expect, splicing in the revision.
 
 mod decode;
+mod indent;
 mod leaf;
 mod members;
 mod normalize;
@@ -12,6 +13,7 @@ mod untyped;
 mod write;
 
 pub use decode::{Decoded, decode_json};
+pub use indent::indent_json;
 pub use normalize::normalize;
 pub use reader::{MAX_DEPTH, parse_json};
 pub use splice::{splice_resource_version, write_with_resource_version};

@@ -19,7 +19,7 @@ pub fn json_patch(document: &Value, patch: &Value) -> Result<Value, PatchError> 
         )));
     };
     if operations.len() > MAX_JSON_PATCH_OPERATIONS {
-        return Err(PatchError::Malformed(format!(
+        return Err(PatchError::TooLarge(format!(
             "The allowed maximum operations in a JSON patch is {MAX_JSON_PATCH_OPERATIONS}, got {}",
             operations.len()
         )));

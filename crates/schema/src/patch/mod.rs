@@ -15,6 +15,9 @@ pub enum PatchError {
     /// The patch is not well formed; clients see 400.
     #[error("{0}")]
     Malformed(String),
+    /// The patch has more operations than are allowed; clients see 413.
+    #[error("{0}")]
+    TooLarge(String),
     /// The patch is well formed but does not fit the object; clients see 422.
     #[error("{0}")]
     DoesNotApply(String),

@@ -8,6 +8,7 @@ fn shown(result: Result<Value, PatchError>) -> String {
         Ok(patched) => json(&patched),
         Err(PatchError::Malformed(message)) => format!("400: {message}"),
         Err(PatchError::DoesNotApply(message)) => format!("422: {message}"),
+        Err(PatchError::TooLarge(message)) => format!("413: {message}"),
         Err(PatchError::Unexpected(message)) => format!("500: {message}"),
     }
 }
