@@ -2,7 +2,6 @@
 //! condition that the quotas are as they were read: whoever is later, on whichever server, counts again.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use api::kinds::persistent_volume_claim::PERSISTENT_VOLUME_CLAIM;
 use api::kinds::pod::POD;
@@ -101,8 +100,7 @@ fn charge(attributes: &Attributes, quota: &Value) -> Result<Option<Amounts>, Err
 
 /// How much more the object uses than before, of what the quota limits.
 fn requested(attributes: &Attributes, quota: &Value, hard: &Amounts) -> Result<Amounts, Error> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let now = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+    let now = clock::unix_seconds();
     let mut usage = quota::usage(attributes.resource, &attributes.object, now);
     let negative: Vec<&str> = usage
         .iter()

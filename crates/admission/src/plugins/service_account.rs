@@ -8,7 +8,6 @@ use api::kinds::pod::POD;
 use api::kinds::service_account::SERVICE_ACCOUNT;
 use api::{Error, Fields, Value};
 use async_trait::async_trait;
-use ring::rand::{SecureRandom, SystemRandom};
 use serde_json::json;
 
 use crate::{Attributes, Lookup, Operation, Plugin};
@@ -200,10 +199,7 @@ fn validate_mirror(spec: &Value) -> Result<(), &'static str> {
 }
 
 fn random_suffix() -> String {
-    let mut bytes = [0u8; SUFFIX_LENGTH];
-    // Without random numbers the name is merely predictable, and unique within its pod all the same.
-    let _ = SystemRandom::new().fill(&mut bytes);
-    bytes
+    clock::random_bytes()[..SUFFIX_LENGTH]
         .iter()
         .map(|byte| SUFFIX_ALPHABET[*byte as usize % SUFFIX_ALPHABET.len()] as char)
         .collect()

@@ -12,6 +12,7 @@ use super::keys::{KeyError, PublicKey, SigningKey};
 #[serde(default)]
 pub struct Claims {
     pub iss: String,
+    pub sub: String,
     #[serde(deserialize_with = "one_or_many")]
     pub aud: Vec<String>,
     pub exp: Option<i64>,
@@ -20,6 +21,15 @@ pub struct Claims {
     pub jti: String,
     #[serde(rename = "kubernetes.io")]
     pub kubernetes: Kubernetes,
+    /// What tokens say that are kept in Secrets.
+    #[serde(rename = "kubernetes.io/serviceaccount/namespace")]
+    pub legacy_namespace: String,
+    #[serde(rename = "kubernetes.io/serviceaccount/secret.name")]
+    pub legacy_secret_name: String,
+    #[serde(rename = "kubernetes.io/serviceaccount/service-account.name")]
+    pub legacy_account_name: String,
+    #[serde(rename = "kubernetes.io/serviceaccount/service-account.uid")]
+    pub legacy_account_uid: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

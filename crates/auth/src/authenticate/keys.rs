@@ -130,6 +130,18 @@ impl SigningKey {
     }
 }
 
+/// A private key as PKCS#8, which is the one form that all libraries read, if it is an RSA key in the form of PKCS#1 or a
+/// P-256 key in openssl's own form. Others are left as they are.
+pub fn to_pkcs8(text: &str) -> String {
+    let mut blocks = Pem::iter_from_buffer(text.as_bytes()).flatten();
+    let wrapped = blocks.find_map(|block| match block.label.as_str() {
+        "RSA PRIVATE KEY" => Some(wrap_pkcs1(&block.contents)),
+        "EC PRIVATE KEY" => Some(wrap_sec1(&block.contents)).filter(|key| ecdsa(key).is_some()),
+        _ => None,
+    });
+    wrapped.map_or_else(|| text.to_owned(), |key| pem("PRIVATE KEY", &key))
+}
+
 impl Pair {
     fn public(&self) -> PublicKey {
         match self {
@@ -229,6 +241,12 @@ fn ecdsa(pkcs8: &[u8]) -> Option<Pair> {
 fn wrap_sec1(sec1: &[u8]) -> Vec<u8> {
     let key = der(0x04, sec1);
     der(0x30, &[P256_PKCS8_HEAD.as_slice(), &key].concat())
+}
+
+fn wrap_pkcs1(pkcs1: &[u8]) -> Vec<u8> {
+    let version = [0x02, 0x01, 0x00];
+    let key = der(0x04, pkcs1);
+    der(0x30, &[version.as_slice(), &RSA_ALGORITHM, &key].concat())
 }
 
 /// Modulus and exponent of an RSA key in PKCS#1 form.

@@ -1,5 +1,7 @@
 //! Service account tokens: made here, and checked against the objects they are bound to.
 
+mod legacy;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -132,6 +134,16 @@ impl ServiceAccounts {
         })
     }
 
+    /// Makes the token that a Secret of an account holds. It does not expire, and ends with the Secret or the account.
+    pub fn issue_secret_token(&self, namespace: &str, name: &str, uid: &str, secret: &str) -> Result<String, KeyError> {
+        let key = self.signing.as_ref().ok_or(KeyError::NoKey)?;
+        let account = Reference {
+            name: name.to_owned(),
+            uid: uid.to_owned(),
+        };
+        legacy::sign(key, namespace, &account, secret)
+    }
+
     /// The user of a token and the audiences it is valid for.
     pub fn authenticate(
         &self,
@@ -158,6 +170,10 @@ impl ServiceAccounts {
             return Err(refused(format!("it is meant for {held:?}, not for {wanted:?}")));
         }
         check_times(&claims, now).map_err(refused)?;
+        if legacy::is_legacy(&claims) {
+            let user = legacy::user(token, &claims, objects, now).map_err(refused)?;
+            return Ok((user, valid));
+        }
         check_objects(&claims, objects, now).map_err(refused)?;
         Ok((Arc::new(user(&claims)), valid))
     }
@@ -189,7 +205,7 @@ impl ServiceAccounts {
             return Ok(claims.clone());
         }
         let parsed = Parsed::new(token).ok_or(Refused::UnknownToken)?;
-        if !self.issuers.contains(&parsed.claims.iss) {
+        if !legacy::is_legacy(&parsed.claims) && !self.issuers.contains(&parsed.claims.iss) {
             return Err(Refused::UnknownToken);
         }
         if !parsed.is_signed_by(&self.keys) {

@@ -5,7 +5,7 @@ use expect_test::expect;
 use super::*;
 
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
-const NOW: i64 = 1_800_000_000;
+pub const NOW: i64 = 1_800_000_000;
 
 /// A cluster with one pod of the account `default/robot`.
 struct Cluster {
