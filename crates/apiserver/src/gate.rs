@@ -4,6 +4,7 @@
 
 mod authenticate;
 mod authorizers;
+mod deleted_nodes;
 mod follow;
 mod front_proxy;
 mod impersonate;
@@ -36,6 +37,8 @@ pub use authenticate::authenticate;
 use authenticate::client_certificate;
 pub use authorizers::{AuthorizationSource, AuthorizersError};
 use authorizers::{AuthorizerChain, LocalAuthorizers};
+use deleted_nodes::DeletedNodes;
+pub use deleted_nodes::keep_deleted_nodes;
 pub use follow::follow;
 pub use front_proxy::{FrontProxies, FrontProxyError, FrontProxyOptions};
 pub use impersonate::impersonate;
@@ -59,6 +62,8 @@ pub struct GateOptions {
     pub allow_anonymous: bool,
     /// Whether Secrets of the type `bootstrap.kubernetes.io/token` are tokens.
     pub bootstrap_tokens: bool,
+    /// Whether the certificates of a node end when its Node is deleted.
+    pub ends_access_of_deleted_nodes: bool,
     /// Issuers of ID tokens.
     pub issuers: Option<Issuers>,
     /// Proxies that name the users of requests in headers.
@@ -79,6 +84,7 @@ impl GateOptions {
             key_set_address: None,
             allow_anonymous: true,
             bootstrap_tokens: false,
+            ends_access_of_deleted_nodes: false,
             issuers: None,
             front_proxies: None,
             token_webhook: None,
@@ -98,6 +104,7 @@ pub struct Gate {
     rbac: Arc<Rbac>,
     nodes: Arc<NodeAuthorizer>,
     impersonators: impersonate::Impersonators,
+    deleted_nodes: Option<DeletedNodes>,
     places: OnceLock<Vec<follow::Place>>,
 }
 
@@ -135,6 +142,7 @@ impl Gate {
             rbac,
             nodes,
             impersonators: impersonate::Impersonators::default(),
+            deleted_nodes: options.ends_access_of_deleted_nodes.then(DeletedNodes::default),
             places: OnceLock::new(),
         })
     }

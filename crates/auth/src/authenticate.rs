@@ -20,7 +20,7 @@ use api::{Resource, Value};
 use crate::User;
 use bootstrap_token::BootstrapToken;
 
-pub use keys::{KeyError, PublicKey, SigningKey};
+pub use keys::{KeyError, PublicKey, SigningKey, to_pkcs8};
 pub use service_account::{Bound, IssuedToken, ServiceAccounts, TokenSpec};
 pub use token_file::{TokenFile, TokenFileError};
 

@@ -5,11 +5,15 @@ mod credentials;
 mod dial;
 mod pool;
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Request, Response, Uri, header};
 use http_body_util::{BodyExt, Full};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use tokio::time::Instant;
 
 use crate::tls::TlsSource;
 use crate::{Body, Config, ConfigError, Transport, TransportError, Upgrade};
@@ -21,12 +25,16 @@ use pool::{Lease, Pool};
 /// How often a request is sent again because the connection it was given to had already closed.
 const MAX_RESENDS: u32 = 2;
 
+/// How often it is looked whether certificates in files have been renewed.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
 /// Reaches an API server over the network. Connects on demand and again after the connection was lost.
 pub struct HttpTransport {
     address: Address,
     dialer: Dialer,
     credentials: Credentials,
     pool: Pool,
+    looked: Mutex<Instant>,
 }
 
 impl HttpTransport {
@@ -41,6 +49,7 @@ impl HttpTransport {
             dialer: Dialer::new(address.clone(), tls),
             credentials: Credentials::new(&config)?,
             pool: Pool::default(),
+            looked: Mutex::new(Instant::now()),
             address,
         })
     }
@@ -70,6 +79,18 @@ impl HttpTransport {
         Ok(Request::from_parts(parts, Full::new(body)))
     }
 
+    /// A connection goes by the certificate that it was opened with, which ends some day: once there is another one, new
+    /// requests go by new connections.
+    fn leave_outdated_connections(&self) {
+        let mut looked = self.looked.lock();
+        if looked.elapsed() >= LOOK_EVERY {
+            *looked = Instant::now();
+            if self.dialer.has_changed() {
+                self.pool.clear();
+            }
+        }
+    }
+
     async fn send_once(&self, request: Request<Bytes>) -> Result<Response<Body>, (TransportError, bool)> {
         let mut lease = match self.pool.take() {
             Some(lease) => lease,
@@ -94,6 +115,7 @@ impl HttpTransport {
 #[async_trait]
 impl Transport for HttpTransport {
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Body>, TransportError> {
+        self.leave_outdated_connections();
         let mut resends = 0;
         loop {
             match self.send_once(request.clone()).await {

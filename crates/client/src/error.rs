@@ -43,6 +43,11 @@ impl Error {
         self.reason() == Some(Reason::Conflict)
     }
 
+    /// The server does not know who asks.
+    pub fn is_unauthorized(&self) -> bool {
+        self.reason() == Some(Reason::Unauthorized)
+    }
+
     pub fn is_forbidden(&self) -> bool {
         self.reason() == Some(Reason::Forbidden)
     }

@@ -48,14 +48,32 @@ impl TlsSource {
         }
     }
 
-    pub fn config(&self) -> Result<Arc<ClientConfig>, ConfigError> {
+    /// Whether the files say something else than what the last connection was made with. Files that cannot be read now
+    /// change nothing.
+    pub fn has_changed(&self) -> bool {
+        let sources = self
+            .authority
+            .iter()
+            .chain(self.certificate.iter().flat_map(|(chain, key)| [chain, key]));
+        if !sources.into_iter().any(|source| matches!(source, Source::File(_))) {
+            return false;
+        }
+        let Ok(material) = self.material() else { return false };
+        self.last.lock().as_ref().is_some_and(|(used, _)| *used != material)
+    }
+
+    fn material(&self) -> Result<Material, ConfigError> {
         let certificate = self.certificate.as_ref();
-        let material = Material {
+        Ok(Material {
             authority: self.authority.as_ref().map(Source::read).transpose()?,
             certificate: certificate
                 .map(|(chain, key)| Ok((chain.read()?, key.read()?)))
                 .transpose()?,
-        };
+        })
+    }
+
+    pub fn config(&self) -> Result<Arc<ClientConfig>, ConfigError> {
+        let material = self.material()?;
         let mut last = self.last.lock();
         if let Some((used, config)) = &*last
             && *used == material

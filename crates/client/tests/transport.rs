@@ -23,6 +23,7 @@ use tokio_rustls::TlsAcceptor;
 
 /// A certificate authority with a certificate for the server and one for the client.
 struct Pki {
+    issuer: CertifiedIssuer<'static, KeyPair>,
     authority: String,
     server: (String, KeyPair),
     client: (String, KeyPair),
@@ -39,15 +40,23 @@ fn pki() -> Pki {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(params, key).unwrap();
-    let issue = |name: &str| {
-        let key = KeyPair::generate().unwrap();
-        let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap();
-        (certificate.signed_by(&key, &authority).unwrap().pem(), key)
-    };
     Pki {
-        server: issue("127.0.0.1"),
-        client: issue("admin"),
+        server: issue(&authority, "127.0.0.1"),
+        client: issue(&authority, "admin"),
         authority: authority.pem(),
+        issuer: authority,
+    }
+}
+
+fn issue(authority: &CertifiedIssuer<'static, KeyPair>, name: &str) -> (String, KeyPair) {
+    let key = KeyPair::generate().unwrap();
+    let certificate = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    (certificate.signed_by(&key, authority).unwrap().pem(), key)
+}
+
+impl Pki {
+    fn renew(&self) -> (String, KeyPair) {
+        issue(&self.issuer, "admin")
     }
 }
 
@@ -214,5 +223,37 @@ async fn a_server_of_another_authority_is_not_talked_to() {
     let client = Client::connect(config(&ours, server.address)).unwrap();
     let error = get(&client, "/version").await.unwrap_err().to_string();
     assert!(error.contains("invalid peer certificate"), "{error}");
+    server.task.abort();
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_is_shown_by_new_connections() {
+    let (mut pki, directory) = (pki(), tempfile::tempdir().unwrap());
+    let server = serve(&pki, &["h2"], "127.0.0.1:0").await;
+    let path = directory.path().join("client.pem");
+    let write = |(certificate, key): &(String, KeyPair)| {
+        std::fs::write(&path, format!("{certificate}{}", key.serialize_pem())).unwrap();
+    };
+    write(&pki.client);
+    let client = Client::connect(Config {
+        client_certificate: Some((Source::File(path.clone()), Source::File(path.clone()))),
+        ..config(&pki, server.address)
+    })
+    .unwrap();
+    let connections = async || {
+        tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+        get(&client, "/version").await.unwrap();
+        server.connections.load(Ordering::Relaxed)
+    };
+    assert_eq!(
+        (connections().await, connections().await),
+        (1, 1),
+        "nothing has changed"
+    );
+    pki.client = pki.renew();
+    write(&pki.client);
+    assert_eq!(connections().await, 2);
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(connections().await, 2, "without a file the connection stays");
     server.task.abort();
 }

@@ -32,7 +32,23 @@ pub fn is_current(path: &Path, cluster: &str, server: &str, authority_pem: &str)
 
 /// A kubeconfig with everything in it, so that it can be copied elsewhere.
 pub fn render(cluster: &str, server: &str, authority_pem: &str, user: &str, identity: &Identity) -> String {
-    let encode = |text: &str| STANDARD.encode(text);
+    let credentials = format!(
+        "    client-certificate-data: {}\n    client-key-data: {}\n",
+        STANDARD.encode(&identity.certificate_pem),
+        STANDARD.encode(&identity.key_pem),
+    );
+    render_with(cluster, server, authority_pem, user, &credentials)
+}
+
+/// A kubeconfig of somebody whose certificate and key are in a file that changes.
+pub fn render_with_file(cluster: &str, server: &str, authority_pem: &str, user: &str, file: &Path) -> String {
+    // As JSON, which is how YAML writes any text.
+    let path = serde_json::Value::from(file.to_string_lossy());
+    let credentials = format!("    client-certificate: {path}\n    client-key: {path}\n");
+    render_with(cluster, server, authority_pem, user, &credentials)
+}
+
+fn render_with(cluster: &str, server: &str, authority_pem: &str, user: &str, credentials: &str) -> String {
     format!(
         "apiVersion: v1
 kind: Config
@@ -50,12 +66,8 @@ contexts:
 users:
 - name: {user}
   user:
-    client-certificate-data: {certificate}
-    client-key-data: {key}
-",
-        authority = encode(authority_pem),
-        certificate = encode(&identity.certificate_pem),
-        key = encode(&identity.key_pem),
+{credentials}",
+        authority = STANDARD.encode(authority_pem),
     )
 }
 
@@ -80,7 +92,7 @@ mod tests {
         assert!(!is_current(&path, "two", url, "ca"));
         assert!(!is_current(&path, "one", "https://127.0.0.1:644", "ca"));
         assert!(!is_current(&path, "one", url, "another ca"));
-        let old = SystemTime::now() - 2 * LONGEST_USE;
+        let old = SystemTime::UNIX_EPOCH;
         fs::File::open(&path).unwrap().set_modified(old).unwrap();
         assert!(
             !is_current(&path, "one", url, "ca"),

@@ -1,7 +1,7 @@
 //! The cluster's certificates and keys: made at first start, renewed before they expire.
 
 use std::net::IpAddr;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kubelet::ServingCertificate;
@@ -175,9 +175,9 @@ fn leaf(name: &str, purpose: ExtendedKeyUsagePurpose) -> Result<CertificateParam
 }
 
 fn set_validity(params: &mut CertificateParams, lifetime: Duration) -> Result<()> {
-    let start = SystemTime::now() - BACKDATE;
-    let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map(|since| since.as_secs() as i64);
-    params.not_before = time::OffsetDateTime::from_unix_timestamp(seconds(start)?)?;
-    params.not_after = time::OffsetDateTime::from_unix_timestamp(seconds(start + lifetime)?)?;
+    let start = clock::since_epoch().saturating_sub(BACKDATE);
+    let moment = |since_epoch: Duration| time::OffsetDateTime::from_unix_timestamp(since_epoch.as_secs() as i64);
+    params.not_before = moment(start)?;
+    params.not_after = moment(start + lifetime)?;
     Ok(())
 }

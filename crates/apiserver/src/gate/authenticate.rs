@@ -41,6 +41,14 @@ pub async fn authenticate(
     let token = header.as_deref().and_then(bearer);
     let now = schema::time::now().seconds;
     if let Some(user) = certified(certificate, token.is_some(), now)? {
+        let node = certificate.zip(user.node_name());
+        if node.is_some_and(|(certificate, name)| gate.is_deleted_node(registry, name, certificate.issued)) {
+            debug!(
+                user = user.name,
+                "The certificate of a node that was deleted is refused"
+            );
+            return Err(unauthorized());
+        }
         return Ok(user);
     }
     match token {
@@ -125,9 +133,10 @@ fn certified(certificate: Option<&ClientCertificate>, has_token: bool, now: i64)
 /// Whom a connection's certificate names; read once per connection.
 pub fn client_certificate(der: &[u8]) -> Option<ClientCertificate> {
     match x509::user(der) {
-        Ok((user, expires)) => Some(ClientCertificate {
-            user: Arc::new(user),
-            expires,
+        Ok(subject) => Some(ClientCertificate {
+            user: Arc::new(subject.user),
+            issued: subject.issued,
+            expires: subject.expires,
         }),
         Err(error) => {
             debug!(%error, "a client certificate names no user");
@@ -176,6 +185,7 @@ mod tests {
     fn a_certificate_counts_until_it_expires_however_old_the_connection() {
         let certificate = ClientCertificate {
             user: Arc::new(User::system("system:node:a", &["system:nodes"])),
+            issued: 0,
             expires: 100,
         };
         let name = |has_token, now| {

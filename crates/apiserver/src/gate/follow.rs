@@ -1,8 +1,9 @@
-//! Keeps the authorizers' view of roles, bindings and pods current.
+//! Keeps the authorizers' view of roles, bindings and pods current, and that of nodes for authentication.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::kinds::node::NODE;
 use api::{Error, Resource, Value, kinds};
 use parking_lot::Mutex;
 use registry::watch::{Follower, Read};
@@ -35,18 +36,48 @@ pub(super) struct Place {
     follower: Mutex<Follower>,
 }
 
+impl Place {
+    fn follows_nodes(&self) -> bool {
+        is_node(&self.served)
+    }
+}
+
+fn is_node(served: &Served) -> bool {
+    std::ptr::eq(served.resource, &NODE)
+}
+
+/// The last part of a Node's key.
+fn node_name<'a>(served: &Served, key: &'a str) -> &'a str {
+    key.strip_prefix(served.prefix.as_str()).unwrap_or(key)
+}
+
 impl Gate {
     /// Takes in everything there is, and is ready to take in what changes after it.
     pub fn open(&self, registry: &Registry) -> Result<(), Error> {
         let from = self.load(registry)?;
-        let places = FOLLOWED.iter().map(|resource| {
+        let places = self.followed().map(|resource| {
             let served = registry.served(resource)?.clone();
             let follower = Mutex::new(served.follow(from));
             Ok(Place { served, follower })
         });
+        self.load_deleted_nodes(registry);
         let places: Vec<Place> = places.collect::<Result<_, Error>>()?;
         self.places.get_or_init(|| places);
         Ok(())
+    }
+
+    fn followed(&self) -> impl Iterator<Item = &'static Resource> + use<> {
+        let nodes = self.deleted_nodes.as_ref().map(|_| &NODE);
+        FOLLOWED.iter().copied().chain(nodes)
+    }
+
+    /// Takes in what watchers can have heard of nodes by now.
+    pub(super) fn catch_up_nodes(&self, registry: &Registry) {
+        for place in self.places().iter().filter(|place| place.follows_nodes()) {
+            if let Err(error) = self.advance(registry, place) {
+                warn!(%error, "{NOT_LOADED}");
+            }
+        }
     }
 
     /// Takes in all that watchers can have heard of by now.
@@ -78,8 +109,14 @@ impl Gate {
     /// Takes in everything there is; returns the revision this is complete to.
     fn load(&self, registry: &Registry) -> Result<Revision, Error> {
         let snapshot = registry.snapshot();
-        for resource in FOLLOWED {
+        for resource in self.followed() {
             let served = registry.served(resource)?;
+            if let Some(nodes) = self.deleted_nodes.as_ref().filter(|_| std::ptr::eq(resource, &NODE)) {
+                let entries = snapshot.range(&served.prefix, &served.prefix);
+                let names = entries.map(|entry| node_name(served, &entry.key).to_owned());
+                nodes.replace(names.collect(), schema::time::now().seconds);
+                continue;
+            }
             for entry in snapshot.range(&served.prefix, &served.prefix) {
                 self.set(served, &entry.value);
             }
@@ -88,6 +125,13 @@ impl Gate {
     }
 
     fn take(&self, served: &Served, event: &Event) {
+        if let Some(nodes) = self.deleted_nodes.as_ref().filter(|_| is_node(served)) {
+            let name = node_name(served, &event.key);
+            return match &event.current {
+                Some(_) => nodes.appeared(name),
+                None => nodes.disappeared(name, schema::time::now().seconds),
+            };
+        }
         match (&event.current, &event.previous) {
             (Some(entry), _) => self.set(served, &entry.value),
             (None, Some(entry)) => {

@@ -22,9 +22,16 @@ const UID: Oid<'static> = oid!(1.3.6.1.4.1.57683.2);
 /// Tells by which credential a user came, for the audit log.
 const CREDENTIAL_ID: &str = "authentication.kubernetes.io/credential-id";
 
-/// The user of a certificate that TLS has already verified against the client CA, and when it expires in seconds since
-/// 1970.
-pub fn user(der: &[u8]) -> Result<(User, i64), CertificateError> {
+/// Whom a certificate names, and from when until when, in seconds since 1970.
+#[derive(Clone, Debug)]
+pub struct Subject {
+    pub user: User,
+    pub issued: i64,
+    pub expires: i64,
+}
+
+/// The user of a certificate that TLS has already verified against the client CA.
+pub fn user(der: &[u8]) -> Result<Subject, CertificateError> {
     let (_, certificate) = X509Certificate::from_der(der).map_err(|_| CertificateError::Unreadable)?;
     let subject = certificate.subject();
     let name = subject
@@ -52,8 +59,12 @@ pub fn user(der: &[u8]) -> Result<(User, i64), CertificateError> {
         .collect();
     user.extra
         .insert(CREDENTIAL_ID.to_owned(), vec![format!("X509SHA256={fingerprint}")]);
-    let expires = certificate.validity().not_after.timestamp();
-    Ok((user, expires))
+    let validity = certificate.validity();
+    Ok(Subject {
+        user,
+        issued: validity.not_before.timestamp(),
+        expires: validity.not_after.timestamp(),
+    })
 }
 
 #[cfg(test)]
@@ -79,7 +90,7 @@ mod tests {
             (DnType::CommonName, "system:node:one"),
             (DnType::OrganizationName, "system:nodes"),
         ]);
-        let (user, _) = super::user(&der).unwrap();
+        let user = super::user(&der).unwrap().user;
         assert_eq!(user.name, "system:node:one");
         assert_eq!(user.groups, ["system:nodes", "system:authenticated"]);
         assert_eq!(user.node_name(), Some("one"));
@@ -87,7 +98,9 @@ mod tests {
         assert!(id[0].starts_with("X509SHA256=") && id[0].len() == 11 + 64, "{id:?}");
         assert!(user.uid.is_empty());
         let uid = || DnType::CustomDnType(vec![1, 3, 6, 1, 4, 1, 57683, 2]);
-        let (user, _) = super::user(&certificate(&[(DnType::CommonName, "a"), (uid(), "u1")])).unwrap();
+        let user = super::user(&certificate(&[(DnType::CommonName, "a"), (uid(), "u1")]))
+            .unwrap()
+            .user;
         assert_eq!(user.uid, "u1");
     }
 

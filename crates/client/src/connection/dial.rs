@@ -53,6 +53,11 @@ impl Dialer {
         &self.address.authority
     }
 
+    /// Whether a new connection would be made with other certificates than the last one.
+    pub fn has_changed(&self) -> bool {
+        self.tls.as_ref().is_some_and(TlsSource::has_changed)
+    }
+
     /// Opens a connection with the first of `protocols` that the server speaks.
     pub async fn dial(&self, protocols: &[Protocol]) -> Result<Lease, TransportError> {
         let timeout = || TransportError::ConnectTimeout {

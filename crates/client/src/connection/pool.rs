@@ -106,6 +106,13 @@ impl Pool {
         }
     }
 
+    /// Takes all connections out of use; what is under way on them ends by itself.
+    pub fn clear(&self) {
+        let mut open = self.open.lock();
+        open.shared.clear();
+        open.idle.clear();
+    }
+
     /// Opens a connection, or uses the one that another request has opened meanwhile.
     pub async fn connect(&self, dialer: &Dialer) -> Result<Lease, TransportError> {
         let mut dialing = self.dialing.lock().await;

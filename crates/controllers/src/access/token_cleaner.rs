@@ -31,21 +31,60 @@ struct Controller {
     tokens: Arc<Cache<Token>>,
 }
 
+/// The Secret of a bootstrap token.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Token {
+pub(super) struct Token {
     metadata: ObjectMeta,
     data: BTreeMap<String, String>,
 }
 
 with_metadata!(Token);
 
-fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
+/// All Secrets of bootstrap tokens, those in other namespaces included, which count for nothing.
+pub(super) fn tokens(setup: &mut Setup<'_>) -> Arc<Cache<Token>> {
     let only = Selection {
         field_selector: format!("type={TYPE}"),
         ..Selection::default()
     };
-    let tokens = setup.selected::<Token>(&SECRET, only);
+    setup.selected::<Token>(&SECRET, only)
+}
+
+impl Token {
+    fn text(&self, key: &str) -> Option<String> {
+        let bytes = BASE64.decode(self.data.get(key)?).ok()?;
+        String::from_utf8(bytes).ok()
+    }
+
+    /// When it is over, if it is ever and that can be read.
+    pub(super) fn expires(&self) -> Option<Moment> {
+        self.text("expiration").as_deref().and_then(Moment::parse)
+    }
+
+    fn is_over(&self, now: Moment) -> bool {
+        self.data.contains_key("expiration") && self.expires().is_none_or(|expires| expires <= now)
+    }
+
+    /// Its id and secret, if it is for signing now.
+    pub(super) fn signs(&self, now: Moment) -> Option<(String, String)> {
+        let (id, secret) = (self.text("token-id")?, self.text("token-secret")?);
+        let is_sound = |text: &str, length: usize| {
+            let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+            text.len() == length && text.bytes().all(is_plain)
+        };
+        let is_usable = self.metadata.namespace == NAMESPACE
+            && self.metadata.name == format!("bootstrap-token-{id}")
+            && is_sound(&id, 6)
+            && is_sound(&secret, 16)
+            && self.text("usage-bootstrap-signing").as_deref() == Some("true")
+            && !self.metadata.is_deleting()
+            && !self.is_over(now);
+        is_usable.then_some((id, secret))
+    }
+}
+
+fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
+    let tokens = tokens(setup);
     setup.watch_own(&tokens);
     Box::new(Controller { tokens })
 }
@@ -62,16 +101,13 @@ impl Reconcile for Controller {
 /// A token without an expiration stays; one whose expiration cannot be read is as good as expired.
 fn plan(token: &Token, now: Moment) -> Plan {
     let mut plan = Plan::default();
-    let Some(encoded) = token.data.get("expiration").filter(|_| !token.metadata.is_deleting()) else {
+    if token.metadata.is_deleting() {
         return plan;
-    };
-    let text = BASE64
-        .decode(encoded)
-        .ok()
-        .and_then(|bytes| String::from_utf8(bytes).ok());
-    match text.as_deref().and_then(Moment::parse) {
-        Some(expires) if expires > now => plan.again_after(expires.since(now)),
-        _ => plan.actions.push(Action::Delete(Delete::new(&SECRET, &token.metadata))),
+    }
+    match token.expires() {
+        _ if token.is_over(now) => plan.actions.push(Action::Delete(Delete::new(&SECRET, &token.metadata))),
+        Some(expires) => plan.again_after(expires.since(now)),
+        None => {}
     }
     plan
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use api::Fields;
 use api::kinds::certificate_signing_request::CERTIFICATE_SIGNING_REQUEST;
 use async_trait::async_trait;
+use auth::authenticate::to_pkcs8;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use client::when::Moment;
@@ -124,7 +125,7 @@ fn sign(
     authority: &SigningAuthority,
     now: Moment,
 ) -> Result<String, String> {
-    let key = KeyPair::from_pem(&authority.key_pem).map_err(|error| error.to_string())?;
+    let key = KeyPair::from_pem(&to_pkcs8(&authority.key_pem)).map_err(|error| error.to_string())?;
     let issuer = Issuer::from_ca_cert_pem(&authority.certificate_pem, key).map_err(|error| error.to_string())?;
     let asked = request.spec["expirationSeconds"].as_u64().map(Duration::from_secs);
     let lifetime = asked.map_or(LONGEST, |asked| asked.clamp(SHORTEST, LONGEST));
@@ -134,7 +135,7 @@ fn sign(
     params.not_after = at(now.plus(lifetime))?.min(expiry(&authority.certificate_pem)?);
     // Whoever asks to be an authority does not become one.
     params.is_ca = IsCa::ExplicitNoCa;
-    params.serial_number = Some(SerialNumber::from(uuid::Uuid::new_v4().into_bytes().to_vec()));
+    params.serial_number = Some(SerialNumber::from(clock::random_bytes().to_vec()));
     (params.key_usages, params.extended_key_usages) = purposes(&request.usages())?;
     let certificate = wanted.params.signed_by(&issuer).map_err(|error| error.to_string())?;
     Ok(certificate.pem())
@@ -229,6 +230,27 @@ mod tests {
         assert_eq!(certificate.validity().not_after.timestamp(), noon().seconds() + 3600);
         assert!(!certificate.is_ca());
         assert!(certificate.extended_key_usage().unwrap().unwrap().value.client_auth);
+    }
+
+    /// As kubeadm and openssl's older versions write it.
+    #[test]
+    fn an_authority_may_have_its_rsa_key_in_the_form_of_pkcs1() {
+        let key_pem = include_str!("../../../auth/src/authenticate/service_account/rsa-test-key.pem");
+        assert!(key_pem.starts_with("-----BEGIN RSA PRIVATE KEY-----"));
+        let key = KeyPair::from_pem(&to_pkcs8(key_pem)).unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let authority = SigningAuthority {
+            certificate_pem: params.self_signed(&key).unwrap().pem(),
+            key_pem: key_pem.to_owned(),
+        };
+        let request = request(
+            KUBELET_CLIENT,
+            "system:nodes",
+            json!(["digital signature", "client auth"]),
+        );
+        let written = status(&plan(&request, &authority, noon()));
+        assert!(!written.text("certificate").is_empty(), "{written}");
     }
 
     #[test]

@@ -1,6 +1,9 @@
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use async_trait::async_trait;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use client::{Body, Transport, TransportError, body_from_bytes};
 use http::{Method, Request, Response, StatusCode};
@@ -8,6 +11,7 @@ use parking_lot::Mutex;
 use rcgen::{
     BasicConstraints, CertificateSigningRequestParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyUsagePurpose,
 };
+use serde_json::json;
 
 use super::*;
 
