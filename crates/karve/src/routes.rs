@@ -1,19 +1,14 @@
 //! The routes to the pods of other nodes, kept as the cluster's Nodes say.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::ObjectMeta;
 use api::kinds::node::NODE;
 use client::{Client, Informers, WithMetadata};
 use network::host_gateway::{self, ClusterBlocks, Gateways, NodeAddresses};
-use network::{Cidr, NetworkError};
 use serde::Deserialize;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tracing::warn;
-
-/// Routes are compared with the kernel's this often: they vanish when a link goes down for a moment.
-const RESYNC: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -57,33 +52,37 @@ pub async fn follow(client: Client, own: String, cluster: ClusterBlocks) -> anyh
     let waker = changed.clone();
     nodes.on_change(move |_, _| waker.notify_one());
     nodes.synced().await;
-    let (mut known, mut told) = (None, Vec::new());
-    loop {
-        let (wanted, refused) = host_gateway::gateways(&addresses(nodes.all()), &own, cluster);
-        if refused != told {
-            for (node, why) in &refused {
-                warn!(node, %why, "Pods of a node are not reached: its spec.podCIDRs cannot be its own");
-            }
-            told = refused;
+    let mut told = Vec::new();
+    let wanted = watch::Sender::new(gateways(&nodes.all(), &own, cluster, &mut told));
+    let kept = host_gateway::keep(vec![cluster.pods], wanted.subscribe());
+    let followed = async {
+        loop {
+            changed.notified().await;
+            let now = gateways(&nodes.all(), &own, cluster, &mut told);
+            wanted.send_if_modified(|before| std::mem::replace(before, now.clone()) != now);
         }
-        if known.as_ref() != Some(&wanted) {
-            apply(cluster.pods, wanted.clone()).await?;
-            known = Some(wanted);
-        }
-        tokio::select! {
-            () = changed.notified() => {}
-            () = tokio::time::sleep(RESYNC) => known = None,
-        }
+    };
+    tokio::select! {
+        kept = kept => Ok(kept?),
+        () = followed => Ok(()),
     }
 }
 
-async fn apply(cluster: Cidr, wanted: Gateways) -> anyhow::Result<()> {
-    let failures: Vec<NetworkError> =
-        tokio::task::spawn_blocking(move || host_gateway::sync(&[cluster], &wanted)).await??;
-    for error in failures {
-        warn!(%error, "the pods of a node cannot be reached; nodes must share a network");
+/// The ways to other nodes' pods. `told` are the blocks that were refused before: of each it is told once.
+fn gateways(
+    nodes: &[Arc<Node>],
+    own: &str,
+    cluster: ClusterBlocks,
+    told: &mut Vec<(String, host_gateway::BlockError)>,
+) -> Gateways {
+    let (wanted, refused) = host_gateway::gateways(&addresses(nodes.to_vec()), own, cluster);
+    if refused != *told {
+        for (node, why) in &refused {
+            warn!(node, %why, "Pods of a node are not reached: its spec.podCIDRs cannot be its own");
+        }
+        *told = refused;
     }
-    Ok(())
+    wanted
 }
 
 /// What the Nodes say, in the order in which they were made.

@@ -32,6 +32,18 @@ impl Conntrack {
         netlink::Socket::open(libc::NETLINK_NETFILTER).map(Conntrack)
     }
 
+    /// Forgets everything that one of these addresses is an end of. Whoever takes over an address calls it, or what the
+    /// last owner's neighbours keep sending would still belong to connections that were let through to that owner.
+    pub fn forget(&self, addresses: &[IpAddr]) -> Result<(), netlink::Error> {
+        let is_end = |connection: &Connection| {
+            let ends = [connection.source, connection.destination, connection.answered_by];
+            ends.iter().any(|end| addresses.contains(&end.ip()))
+        };
+        self.find(is_end)?
+            .iter()
+            .try_for_each(|connection| self.remove(connection))
+    }
+
     /// All entries for which `wanted` holds.
     pub fn find(&self, wanted: impl Fn(&Connection) -> bool) -> Result<Vec<Connection>, netlink::Error> {
         let build = |w: &mut Writer| {
@@ -87,13 +99,16 @@ fn read(message: &Message<'_>) -> Option<Connection> {
     })
 }
 
-/// The source and the destination of one direction. Protocols without ports, such as ICMP, give nothing.
+/// The source and the destination of one direction. Protocols without ports, such as ICMP, have port 0.
 fn ends(tuple: Attributes<'_>) -> Option<(SocketAddr, SocketAddr)> {
     let (addresses, protocol) = (tuple.nest(1)?, tuple.nest(2)?);
     let address =
         |ipv4, ipv6| -> Option<IpAddr> { address_from(addresses.find(ipv4).or_else(|| addresses.find(ipv6))?) };
-    let port = |kind| Some(u16::from_be_bytes(protocol.find(kind)?.try_into().ok()?));
-    let source = SocketAddr::new(address(1, 3)?, port(2)?);
-    let destination = SocketAddr::new(address(2, 4)?, port(3)?);
+    let port = |kind| {
+        let bytes = protocol.find(kind).and_then(|bytes| bytes.try_into().ok());
+        bytes.map_or(0, u16::from_be_bytes)
+    };
+    let source = SocketAddr::new(address(1, 3)?, port(2));
+    let destination = SocketAddr::new(address(2, 4)?, port(3));
     Some((source, destination))
 }

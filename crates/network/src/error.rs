@@ -39,10 +39,8 @@ pub enum NetworkError {
         source: io::Error,
     },
 
-    #[error(
-        "NetworkPolicies of pod {pod} were not enforced within {seconds} s, so it is not started; see this node's log for what failed"
-    )]
-    PoliciesNotEnforced { pod: String, seconds: u64 },
+    #[error("pod {pod} is not started because its NetworkPolicies cannot be enforced: {reason}")]
+    PoliciesNotEnforced { pod: String, reason: String },
 
     /// The work was cut off by the process itself, which is shutting down or has a bug.
     #[error("the work on the network was interrupted: {0}")]

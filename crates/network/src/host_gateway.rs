@@ -3,10 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::error::During;
 use crate::route::{GatewayRoute, Route};
+use crate::route_monitor::RouteMonitor;
 use crate::{Cidr, NetworkError};
+use tokio::sync::watch;
+
+/// Routes are compared with the kernel's this often also if nobody tells of a change.
+const RESYNC: Duration = Duration::from_secs(30);
 
 /// Which node's address leads to which block.
 pub type Gateways = BTreeMap<Cidr, IpAddr>;
@@ -109,6 +115,34 @@ fn is_machine(address: &IpAddr, cluster: ClusterBlocks) -> bool {
     };
     let is_special = is_local || address.is_loopback() || address.is_unspecified() || address.is_multicast();
     !is_special && !cluster.pods.contains(*address) && !cluster.services.contains(*address)
+}
+
+/// Keeps the routes to blocks inside of `cluster` as they are wanted, whoever changes either, until nobody wants any. The
+/// routes stay: traffic goes on while nobody keeps them.
+pub async fn keep(cluster: Vec<Cidr>, mut wanted: watch::Receiver<Gateways>) -> Result<(), NetworkError> {
+    let operation = || "watch the routes of the host".to_owned();
+    let monitor = RouteMonitor::open().during(operation)?;
+    let mut told = Vec::new();
+    loop {
+        let (blocks, now) = (cluster.clone(), wanted.borrow_and_update().clone());
+        let synced = tokio::task::spawn_blocking(move || sync(&blocks, &now)).await;
+        let failures = synced.unwrap_or_else(|panic| Err(NetworkError::Interrupted(panic.to_string())))?;
+        let failures: Vec<String> = failures.iter().map(ToString::to_string).collect();
+        if failures != told {
+            for error in &failures {
+                tracing::warn!(
+                    error,
+                    "The pods of a node cannot be reached; nodes must share a network"
+                );
+            }
+            told = failures;
+        }
+        tokio::select! {
+            changed = wanted.changed() => if changed.is_err() { return Ok(()) },
+            disturbed = monitor.disturbed() => disturbed.during(operation)?,
+            () = tokio::time::sleep(RESYNC) => {}
+        }
+    }
 }
 
 /// Brings the routes to blocks inside of `cluster` to what is wanted. A node that cannot be reached directly is told

@@ -2,13 +2,13 @@
 //!
 //! Start at [`PodNetwork`], the one interface the runtime uses. It has two implementations: [`bridge`], which is built
 //! in, and [`cni`], which calls the plugins an administrator configured. [`host_gateway`] leads to the pods of other
-//! nodes. Below them lie [`route`] (links, addresses and routes), [`nft`] (packet rules) and [`conntrack`], all on
+//! nodes. Below them lie [`route`] (links, addresses and routes;
+//! [`route_monitor`] tells when some may be gone), [`nft`] (packet rules) and [`conntrack`], all on
 //! [`netlink`].
 //!
 //! This crate knows nothing of the Kubernetes API or of containers and depends on no crate of ours but `trace`: it is
 //! given a namespace's path and a name to log. It never runs `ip`, `nft` or `iptables`; everything goes by netlink.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -26,6 +26,7 @@ pub mod host_gateway;
 pub mod netlink;
 pub mod nft;
 pub mod route;
+pub mod route_monitor;
 
 mod cidr;
 mod error;
@@ -121,9 +122,9 @@ pub trait PodNetwork: Send + Sync {
     /// Whether pods can be connected now; the error says why not, in words for a node's `NetworkUnavailable` reason.
     async fn status(&self) -> Result<(), NetworkError>;
 
-    /// Frees the addresses, links and rules of every sandbox that is not in `live`. To be called once after a
-    /// start, when the runtime knows which sandboxes survived and before it creates new ones.
-    async fn reconcile(&self, live: &BTreeSet<String>) -> Result<(), NetworkError>;
+    /// Frees the addresses, links and rules of every sandbox that is not in `live`, and takes over those that are. To
+    /// be called once after a start, when the runtime knows which sandboxes survived and before it creates new ones.
+    async fn reconcile(&self, live: &[SandboxNetwork]) -> Result<(), NetworkError>;
 
     /// Takes the blocks that this node's pods get addresses from, as the node's `spec.podCIDRs` say. Sandboxes that
     /// are connected keep their addresses.

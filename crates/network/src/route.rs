@@ -151,6 +151,34 @@ impl Route {
         })
     }
 
+    /// Tells the kernel which hardware address a neighbour on a link has, so that it never asks. What waits for the answer
+    /// is sent at once.
+    pub fn set_neighbour(&self, index: u32, ip: IpAddr, mac: Mac) -> Result<(), Error> {
+        let header = neighbour_header(ip, index, libc::NUD_PERMANENT);
+        self.change(libc::RTM_NEWNEIGH, libc::NLM_F_CREATE | libc::NLM_F_REPLACE, |w| {
+            w.raw(&header)
+                .attribute(libc::NDA_DST, &octets(ip))
+                .attribute(libc::NDA_LLADDR, &mac);
+        })
+    }
+
+    /// Forgets a neighbour on a link; one that is not known is fine.
+    pub fn remove_neighbour(&self, index: u32, ip: IpAddr) -> Result<(), Error> {
+        let header = neighbour_header(ip, index, 0);
+        ignore_absent(self.change(libc::RTM_DELNEIGH, 0, |w| {
+            w.raw(&header).attribute(libc::NDA_DST, &octets(ip));
+        }))
+    }
+
+    /// Makes a link a port of a bridge, and brings it up; one that is gone is fine.
+    pub fn set_master(&self, name: &str, bridge: u32) -> Result<(), Error> {
+        ignore_absent(self.change(libc::RTM_NEWLINK, 0, |w| {
+            w.raw(&link_header(0, UP, UP))
+                .text(libc::IFLA_IFNAME, name)
+                .u32(libc::IFLA_MASTER, bridge);
+        }))
+    }
+
     /// The hardware address of the other end of a pair, in whatever namespace that is.
     pub fn peer_mac(&self, name: &str) -> Result<Option<Mac>, Error> {
         let mut peer = None;
@@ -316,10 +344,10 @@ const IFLA_BRPORT_UNICAST_FLOOD: u16 = 9;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_TARGET_NETNSID: u16 = 46;
 /// The lengths of `struct ifinfomsg`, `struct ndmsg`, `struct ifaddrmsg` and `struct rtmsg`.
-const LINK_HEADER: usize = 16;
+pub(crate) const LINK_HEADER: usize = 16;
 const NEIGHBOUR_HEADER: usize = 12;
-const ADDRESS_HEADER: usize = 8;
-const ROUTE_HEADER: usize = 12;
+pub(crate) const ADDRESS_HEADER: usize = 8;
+pub(crate) const ROUTE_HEADER: usize = 12;
 /// Where `struct rtmsg` says who made a route, and what stands there for us; below 64 are the kernel's and known daemons'.
 const ROUTE_PROTOCOL: usize = 5;
 const OUR_PROTOCOL: u8 = b'K';
@@ -423,6 +451,15 @@ fn read_gateway_route(message: &Message<'_>) -> Option<GatewayRoute> {
         gateway: address_from(attributes.find(libc::RTA_GATEWAY)?)?,
         link: attributes.u32(libc::RTA_OIF)?,
     })
+}
+
+fn neighbour_header(ip: IpAddr, index: u32, state: u16) -> [u8; NEIGHBOUR_HEADER] {
+    let family = if ip.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let mut header = [0; NEIGHBOUR_HEADER];
+    header[0] = family as u8;
+    header[4..8].copy_from_slice(&index.to_ne_bytes());
+    header[8..10].copy_from_slice(&state.to_ne_bytes());
+    header
 }
 
 fn ignore_absent(done: Result<(), Error>) -> Result<(), Error> {

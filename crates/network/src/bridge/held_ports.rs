@@ -21,6 +21,7 @@ pub struct HeldPorts(Mutex<BTreeMap<String, Vec<Held>>>);
 
 #[derive(Debug)]
 struct Held {
+    mapping: PortMapping,
     place: HostPort,
     _socket: Option<OwnedFd>,
 }
@@ -37,7 +38,7 @@ impl HeldPorts {
     pub fn hold(&self, id: &str, ips: &[IpAddr], mappings: &[PortMapping]) -> Result<(), NetworkError> {
         for mapping in mappings.iter().filter(|mapping| mapping.host_port != 0) {
             if let Some(place) = place(mapping, ips) {
-                self.hold_one(id, place)?;
+                self.hold_one(id, place, mapping)?;
             }
         }
         Ok(())
@@ -47,14 +48,28 @@ impl HeldPorts {
         self.0.lock().remove(id);
     }
 
-    fn hold_one(&self, id: &str, place: HostPort) -> Result<(), NetworkError> {
+    /// What each sandbox has.
+    pub fn mappings(&self) -> Vec<(String, Vec<PortMapping>)> {
+        let sandboxes = self.0.lock();
+        let mappings = |held: &Vec<Held>| held.iter().map(|held| held.mapping.clone()).collect();
+        sandboxes
+            .iter()
+            .map(|(id, held)| (id.clone(), mappings(held)))
+            .collect()
+    }
+
+    fn hold_one(&self, id: &str, place: HostPort, mapping: &PortMapping) -> Result<(), NetworkError> {
         let mut sandboxes = self.0.lock();
         let known = |held: &Held| held.place == place;
         if sandboxes.get(id).is_some_and(|held| held.iter().any(known)) {
             return Ok(());
         }
         let socket = open_patiently(place)?;
-        let held = Held { place, _socket: socket };
+        let held = Held {
+            mapping: mapping.clone(),
+            place,
+            _socket: socket,
+        };
         sandboxes.entry(id.to_owned()).or_default().push(held);
         Ok(())
     }

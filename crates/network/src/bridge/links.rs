@@ -1,6 +1,6 @@
 //! The interfaces of the built-in network: the bridge of the host and the pairs that lead to pods.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use super::BridgeOptions;
@@ -97,7 +97,86 @@ pub fn connect(
     for (&ip, &gateway) in port.ips.iter().zip(gateways) {
         configure(&pod, interface.index, ip, gateway)?;
     }
+    introduce(&route, &bridge, port)
+}
+
+/// Tells the host who has a pod's addresses. Packets that wait for an answer to that were let through when the address was
+/// nobody's: they get to the pod now, while no process is in it, and not when the kernel asks again.
+fn introduce(route: &Route, bridge: &Link, port: &Port) -> Result<(), NetworkError> {
+    for &ip in &port.ips {
+        route
+            .set_neighbour(bridge.index, ip, port.mac)
+            .during(|| format!("tell the host who has {ip}"))?;
+    }
     Ok(())
+}
+
+/// Removes the pair of a sandbox, and what the host knows of the addresses behind it.
+pub fn disconnect(options: &BridgeOptions, id: &str, ips: &[IpAddr]) -> Result<(), NetworkError> {
+    let route = host()?;
+    remove_link(&route, &host_interface(&options.bridge, id))?;
+    let Some(bridge) = find(&route, &options.bridge)? else {
+        return Ok(());
+    };
+    for &ip in ips {
+        route
+            .remove_neighbour(bridge.index, ip)
+            .during(|| format!("forget who has {ip}"))?;
+    }
+    Ok(())
+}
+
+/// What of the ports of sandboxes is not as it should be, by the sandboxes' ids.
+#[derive(Debug, Default)]
+pub struct Repairs {
+    /// Were not ports of the bridge, or down, and are again. They are to be secured.
+    pub detached: BTreeSet<String>,
+    /// Have no link at all.
+    pub missing: BTreeSet<String>,
+}
+
+/// Makes the links of sandboxes ports of the bridge again where they are not.
+pub fn reattach<'a>(
+    options: &BridgeOptions,
+    sandboxes: impl Iterator<Item = &'a str>,
+) -> Result<Repairs, NetworkError> {
+    let route = host()?;
+    let links = route.links().during(|| "list links".to_owned())?;
+    let links: BTreeMap<&str, &Link> = links.iter().map(|link| (link.name.as_str(), link)).collect();
+    let mut repairs = Repairs::default();
+    let Some(bridge) = links.get(options.bridge.as_str()) else {
+        return Ok(repairs);
+    };
+    for id in sandboxes {
+        let name = host_interface(&options.bridge, id);
+        let Some(link) = links.get(name.as_str()) else {
+            repairs.missing.insert(id.to_owned());
+            continue;
+        };
+        if link.master == Some(bridge.index) && link.up {
+            continue;
+        }
+        tracing::warn!(
+            link = name,
+            bridge = options.bridge,
+            "The link of a pod was taken from the bridge by another program; putting it back"
+        );
+        route
+            .set_master(&name, bridge.index)
+            .during(|| format!("make {name} a port of {}", options.bridge))?;
+        repairs.detached.insert(id.to_owned());
+    }
+    Ok(repairs)
+}
+
+/// The bridge's number, which another gets that is made in its place.
+pub fn index_of_bridge(options: &BridgeOptions) -> Result<Option<u32>, NetworkError> {
+    Ok(find(&host()?, &options.bridge)?.map(|bridge| bridge.index))
+}
+
+/// Whether links of that name may lead to pods.
+pub fn is_port_name(name: &str) -> bool {
+    name.starts_with(PORT_PREFIX)
 }
 
 /// Lets the bridge send to a port what is for the pod behind it and nothing else.
@@ -123,8 +202,11 @@ pub fn take_over<'a>(
     sandboxes: impl Iterator<Item = (&'a str, &'a [IpAddr])>,
 ) -> Result<Vec<Port>, NetworkError> {
     let route = host()?;
+    let Some(bridge) = find(&route, &options.bridge)? else {
+        return Ok(Vec::new());
+    };
     let mut taken: BTreeSet<Mac> = [bridge_mac(options)].into();
-    taken.extend(find(&route, &options.bridge)?.and_then(|bridge| Mac::try_from(bridge.mac).ok()));
+    taken.extend(Mac::try_from(bridge.mac.as_slice()).ok());
     let mut ports = Vec::new();
     for (id, ips) in sandboxes {
         let interface = host_interface(&options.bridge, id);
@@ -144,6 +226,7 @@ pub fn take_over<'a>(
             ips: ips.to_vec(),
         };
         secure(&route, &port, Some(link.index), None)?;
+        introduce(&route, &bridge, &port)?;
         ports.push(port);
     }
     Ok(ports)

@@ -6,9 +6,9 @@
 //! why ports are hairpins; where it does not, the host routes them.
 //!
 //! Addresses are handed out from the node's block by `addresses` and remembered by `journal`. `guard` sees to it that a
-//! pod uses its own, and `held_ports` that a port of the host is a pod's alone.
+//! pod uses its own, `held_ports` that a port of the host is a pod's alone, and `repair` that what others remove comes back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,18 +19,19 @@ use parking_lot::{Mutex, RwLock};
 use crate::error::During;
 use crate::netlink::Namespace;
 use crate::nft::{self, Batch, Socket};
-use crate::route::Route;
 use crate::{Cidr, NetworkError, POD_INTERFACE, PodAddresses, PodNetwork, PortMapping, Protocol, SandboxNetwork};
 use addresses::gateway;
 use guard::Port;
-use held_ports::HeldPorts;
+pub use held_ports::HeldPorts;
 use journal::Journal;
+pub(crate) use links::is_port_name;
 
 mod addresses;
 mod guard;
 mod held_ports;
 mod journal;
 mod links;
+mod repair;
 mod rules;
 
 /// What makes one node's network differ from another's on the same machine.
@@ -77,8 +78,19 @@ struct Inner {
     options: RwLock<BridgeOptions>,
     journal: Mutex<Journal>,
     held_ports: HeldPorts,
+    /// The sandboxes that are connected and are to stay so, by their id. Those that an earlier process connected are known by
+    /// nothing else until [`PodNetwork::reconcile`] says more.
+    connected: Mutex<BTreeMap<String, Option<Kept>>>,
     /// Kept open: to close one that removed something waits until no packet can be using it.
     rules: Mutex<Socket>,
+}
+
+/// All that is needed to connect a sandbox again. The namespace is held open: its path names a process, whose number may
+/// be another's by then.
+#[derive(Clone, Debug)]
+struct Kept {
+    sandbox: SandboxNetwork,
+    namespace: Arc<Namespace>,
 }
 
 /// Brings up the bridge, the rules and the kernel settings, and reads which addresses are in use.
@@ -88,10 +100,16 @@ pub fn open(options: BridgeOptions) -> Result<Bridge, NetworkError> {
     links::ensure_host(&options)?;
     let socket = rules_socket()?;
     rules::install(&options, &socket)?;
+    let connected = journal
+        .addresses
+        .owners()
+        .map(|(id, _)| (id.to_owned(), None))
+        .collect();
     Ok(Bridge(Arc::new(Inner {
         options: RwLock::new(options),
         journal: Mutex::new(journal),
         held_ports: HeldPorts::default(),
+        connected: Mutex::new(connected),
         rules: Mutex::new(socket),
     })))
 }
@@ -127,8 +145,8 @@ impl PodNetwork for Bridge {
         self.blocking(|inner| inner.status()).await
     }
 
-    async fn reconcile(&self, live: &BTreeSet<String>) -> Result<(), NetworkError> {
-        let live = live.clone();
+    async fn reconcile(&self, live: &[SandboxNetwork]) -> Result<(), NetworkError> {
+        let live = live.to_vec();
         self.blocking(move |inner| inner.reconcile(&live)).await
     }
 
@@ -161,12 +179,12 @@ impl Bridge {
 impl Inner {
     fn setup(&self, sandbox: &SandboxNetwork) -> Result<PodAddresses, NetworkError> {
         check_id(&sandbox.id)?;
-        let namespace = Namespace::open(&sandbox.netns_path).map_err(|source| NetworkError::OpenNamespace {
-            path: sandbox.netns_path.clone(),
-            source,
-        })?;
+        let kept = Kept {
+            namespace: Arc::new(open_namespace(sandbox)?),
+            sandbox: sandbox.clone(),
+        };
         let ips = self.assign(&sandbox.id)?;
-        let connected = self.connect(sandbox, &namespace, &ips);
+        let connected = self.connect(kept, &ips);
         if connected.is_err()
             && let Err(error) = self.disconnect(&sandbox.id)
         {
@@ -183,12 +201,8 @@ impl Inner {
         Ok(journal.addresses.of(id).unwrap_or_default().to_vec())
     }
 
-    fn connect(
-        &self,
-        sandbox: &SandboxNetwork,
-        namespace: &Namespace,
-        ips: &[IpAddr],
-    ) -> Result<PodAddresses, NetworkError> {
+    fn connect(&self, kept: Kept, ips: &[IpAddr]) -> Result<PodAddresses, NetworkError> {
+        let (sandbox, namespace) = (&kept.sandbox, &kept.namespace);
         let options = self.options.read().clone();
         let gateways: Vec<IpAddr> = ips.iter().map(|&ip| self.gateway_of(ip)).collect();
         let port = new_port(&options, &sandbox.id, ips);
@@ -197,6 +211,7 @@ impl Inner {
         self.admit(&options, &port, &sandbox.port_mappings)?;
         links::connect(&options, sandbox, namespace, &port, &gateways)?;
         crate::mark_connected(sandbox);
+        self.connected.lock().insert(sandbox.id.clone(), Some(kept));
         Ok(PodAddresses {
             ips: ips.to_vec(),
             gateways,
@@ -213,11 +228,11 @@ impl Inner {
 
     /// The interface goes first and the address last, so that it is never given away while it is in use.
     fn disconnect(&self, id: &str) -> Result<(), NetworkError> {
+        // From here on nobody makes the interface again.
+        self.connected.lock().remove(id);
         let options = self.options.read().clone();
-        let route = Route::open().during(|| "open the links of the host".to_owned())?;
-        let name = links::host_interface(&options.bridge, id);
-        route.remove_link(&name).during(|| format!("remove link {name}"))?;
         let ips = self.journal.lock().addresses.of(id).map(<[IpAddr]>::to_vec);
+        links::disconnect(&options, id, ips.as_deref().unwrap_or_default())?;
         let Some(ips) = ips else { return Ok(()) };
         let closed = self.with_rules(|socket| {
             let mut batch = Batch::new();
@@ -242,18 +257,34 @@ impl Inner {
         links::check_host(&options)
     }
 
-    fn reconcile(&self, live: &BTreeSet<String>) -> Result<(), NetworkError> {
+    fn reconcile(&self, live: &[SandboxNetwork]) -> Result<(), NetworkError> {
         let options = self.options.read().clone();
-        links::remove_strangers(&options, live)?;
-        let stale: Vec<String> = addresses::stale(&self.journal.lock().addresses, live).collect();
+        let ids: BTreeSet<String> = live.iter().map(|sandbox| sandbox.id.clone()).collect();
+        links::remove_strangers(&options, &ids)?;
+        let stale: Vec<String> = addresses::stale(&self.journal.lock().addresses, &ids).collect();
         for id in &stale {
             tracing::info!(sandbox = id, "freeing the addresses of a sandbox that is gone");
             self.disconnect(id)?;
         }
+        live.iter().for_each(|sandbox| self.adopt(sandbox));
         self.with_rules(|socket| {
             self.forget_strangers(&options, socket)?;
             self.hold_ports_again(&options, socket)
         })
+    }
+
+    /// Learns how to connect a sandbox again that an earlier process connected. One that has no address of ours, such as
+    /// that of a pod in the host's network, is none of our business.
+    fn adopt(&self, sandbox: &SandboxNetwork) {
+        let Ok(namespace) = open_namespace(sandbox) else {
+            return;
+        };
+        if let Some(known) = self.connected.lock().get_mut(&sandbox.id) {
+            known.get_or_insert(Kept {
+                sandbox: sandbox.clone(),
+                namespace: Arc::new(namespace),
+            });
+        }
     }
 
     /// A socket on which something failed may hold answers to what was asked before; the next work gets a new one.
@@ -337,6 +368,13 @@ impl Inner {
         links::ensure_host(&options)?;
         self.with_rules(|socket| rules::install(&options, socket))
     }
+}
+
+fn open_namespace(sandbox: &SandboxNetwork) -> Result<Namespace, NetworkError> {
+    Namespace::open(&sandbox.netns_path).map_err(|source| NetworkError::OpenNamespace {
+        path: sandbox.netns_path.clone(),
+        source,
+    })
 }
 
 /// The port of a pod that is to be connected.

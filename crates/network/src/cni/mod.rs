@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use serde::Deserialize;
@@ -88,6 +88,11 @@ pub enum CniError {
 pub struct Cni {
     options: CniOptions,
     records: Records,
+}
+
+/// Whether a directory has the configuration of a network, be it one that cannot be used.
+pub fn is_configured(config_dir: &Path) -> bool {
+    !matches!(NetworkConfig::load(config_dir), Err(CniError::NoConfiguration { .. }))
 }
 
 /// Prepares to call plugins. That nothing is configured yet is no error here but in [`PodNetwork::status`].
@@ -203,9 +208,10 @@ impl PodNetwork for Cni {
         Ok(())
     }
 
-    async fn reconcile(&self, live: &BTreeSet<String>) -> Result<(), NetworkError> {
+    async fn reconcile(&self, live: &[SandboxNetwork]) -> Result<(), NetworkError> {
+        let live: BTreeSet<&str> = live.iter().map(|sandbox| sandbox.id.as_str()).collect();
         let records = self.records.all()?.into_iter();
-        for stale in records.filter(|record| !live.contains(&record.sandbox.id)) {
+        for stale in records.filter(|record| !live.contains(record.sandbox.id.as_str())) {
             tracing::info!(
                 sandbox = stale.sandbox.id,
                 "taking down the network of a sandbox that is gone"

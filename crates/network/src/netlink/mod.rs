@@ -4,11 +4,13 @@
 //! [`crate::route`] and [`crate::nft`].
 
 pub use error::Error;
+pub use monitor::Monitor;
 pub use reader::{Attributes, Message, messages};
 pub use socket::{Namespace, Socket};
 pub use writer::Writer;
 
 mod error;
+mod monitor;
 mod reader;
 mod socket;
 mod writer;

@@ -9,6 +9,8 @@ pub struct Message<'a> {
     pub kind: u16,
     pub flags: u16,
     pub sequence: u32,
+    /// The port of the socket that asked for it, or for the change that it tells of; 0 for the kernel's own.
+    pub sender: u32,
     /// Everything after the netlink header.
     pub body: &'a [u8],
 }
@@ -24,6 +26,7 @@ pub fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Message<'_>> {
             kind: u16_at(bytes, 4)?,
             flags: u16_at(bytes, 6)?,
             sequence: u32_at(bytes, 8)?,
+            sender: u32_at(bytes, 12)?,
             body: &bytes[HEADER..length],
         };
         bytes = &bytes[align(length).min(bytes.len())..];

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
 use super::reader::u32_at;
@@ -83,12 +83,43 @@ impl Socket {
         // Kernels before 4.12 lack these; they only add words to errors, so their absence is no failure.
         let _ = socket.set_option(libc::SOL_NETLINK, libc::NETLINK_EXT_ACK, 1);
         let _ = socket.set_option(libc::SOL_NETLINK, libc::NETLINK_CAP_ACK, 1);
+        // So that the socket has its port from the beginning.
+        socket.bind()?;
         Ok(socket)
     }
 
     /// Opens a socket of `protocol` in another namespace.
     pub fn open_in(namespace: &Namespace, protocol: i32) -> Result<Socket, Error> {
         namespace.run(|| Socket::open(protocol))?
+    }
+
+    /// The number by which messages say that this socket caused them.
+    pub fn port_id(&self) -> u32 {
+        // SAFETY: an all-zero sockaddr_nl is valid.
+        let mut own: libc::sockaddr_nl = unsafe { mem::zeroed() };
+        let mut length = mem::size_of_val(&own) as u32;
+        // SAFETY: the address is writable for the length given.
+        let asked = unsafe { libc::getsockname(self.0.as_raw_fd(), (&raw mut own).cast(), &raw mut length) };
+        if asked == 0 { own.nl_pid } else { 0 }
+    }
+
+    /// Joins groups of messages that the kernel sends without being asked, with room for that much of them.
+    pub(super) fn listen(&self, groups: &[u32], room_bytes: i32) -> Result<(), Error> {
+        self.set_option(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, room_bytes)?;
+        for &group in groups {
+            self.set_option(libc::SOL_NETLINK, libc::NETLINK_ADD_MEMBERSHIP, group as i32)?;
+        }
+        Ok(())
+    }
+
+    fn bind(&self) -> Result<(), Error> {
+        // SAFETY: an all-zero sockaddr_nl is valid: it asks for any free port.
+        let mut any: libc::sockaddr_nl = unsafe { mem::zeroed() };
+        any.nl_family = libc::AF_NETLINK as u16;
+        let length = mem::size_of_val(&any) as u32;
+        // SAFETY: the address is a live value of the length given.
+        let bound = unsafe { libc::bind(self.0.as_raw_fd(), (&raw const any).cast(), length) };
+        if bound < 0 { Err(Error::last()) } else { Ok(()) }
     }
 
     /// Sends one request and waits for its acknowledgement; what the kernel answers before it goes to `each`.
@@ -176,7 +207,7 @@ impl Socket {
         if sent < 0 { Err(Error::last()) } else { Ok(()) }
     }
 
-    fn receive(&self, buffer: &mut [u8], flags: i32) -> Result<usize, Error> {
+    pub(super) fn receive(&self, buffer: &mut [u8], flags: i32) -> Result<usize, Error> {
         loop {
             // SAFETY: the buffer is writable for the length given.
             let length = unsafe { libc::recv(self.0.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), flags) };
@@ -202,6 +233,12 @@ impl Socket {
             )
         };
         if done < 0 { Err(Error::last()) } else { Ok(()) }
+    }
+}
+
+impl AsRawFd for Socket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 }
 

@@ -13,6 +13,7 @@ use std::net::IpAddr;
 
 pub use batch::{Batch, Error, Failure};
 pub use expression::{Base as PayloadBase, Comparison, ConntrackKey, Expression, FibAddress, MetaKey, Nat, Register};
+pub use monitor::Monitor;
 pub use read::Socket;
 
 pub mod matching;
@@ -20,6 +21,7 @@ pub mod ruleset;
 
 mod batch;
 mod expression;
+mod monitor;
 mod read;
 mod wire;
 

@@ -20,6 +20,11 @@ impl Socket {
         netlink::Socket::open_in(namespace, libc::NETLINK_NETFILTER).map(Socket)
     }
 
+    /// The number by which [`Monitor`](super::Monitor) tells this socket's changes from others'.
+    pub fn port_id(&self) -> u32 {
+        self.0.port_id()
+    }
+
     /// A table's comment, or nothing when there is no such table.
     pub fn table_comment(&self, table: &Table) -> Result<Option<String>, netlink::Error> {
         let mut comment = None;

@@ -1,12 +1,11 @@
 //! The built-in network: pods on one host.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 use std::time::Instant;
 
 use network::bridge::{self, BridgeOptions};
-use network::{PodNetwork, PortMapping, Protocol, host_gateway};
+use network::{PodNetwork, PortMapping, Protocol, SandboxNetwork, host_gateway};
 
 use crate::support::{Pod, ask_udp, block_on, eventually, filter_bridges, get, neighbour, on_new_host, run};
 
@@ -22,8 +21,8 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-fn ids(pods: &[&Pod]) -> BTreeSet<String> {
-    pods.iter().map(|pod| pod.sandbox.id.clone()).collect()
+fn sandboxes(pods: &[&Pod]) -> Vec<SandboxNetwork> {
+    pods.iter().map(|pod| pod.sandbox.clone()).collect()
 }
 
 #[test]
@@ -85,7 +84,7 @@ fn a_pod_that_goes_gives_its_address_back_and_a_restart_forgets_nothing() {
             drop(network);
 
             let network = eventually(|| bridge::open(options(dir.path())));
-            network.reconcile(&ids(&[&b])).await.unwrap();
+            network.reconcile(&sandboxes(&[&b])).await.unwrap();
             assert_eq!(c.run("ip", &["-br", "link"]).lines().count(), 1, "only lo is left");
             b.serve_tcp(80);
             let d = Pod::new("d").connected(&network).await;
@@ -135,7 +134,7 @@ fn check_host_ports(filter: bool) {
         // A restart keeps ports open; the pod's end closes them.
         drop(network);
         let network = eventually(|| bridge::open(options(dir.path())));
-        network.reconcile(&ids(&[&a, &b])).await.unwrap();
+        network.reconcile(&sandboxes(&[&a, &b])).await.unwrap();
         assert_eq!(outside.get(ip("192.0.2.1"), 8080), "a saw 192.0.2.2");
         network.teardown(&a.sandbox).await.unwrap();
         assert_eq!(outside.get(ip("192.0.2.1"), 8080), "connection refused");

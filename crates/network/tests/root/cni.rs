@@ -1,6 +1,5 @@
 //! Networks by plugins: scripts that show the protocol, and the real ones where they are installed.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -126,10 +125,7 @@ fn sandboxes_that_are_gone_are_taken_down() {
             let _b = Pod::new("b").connected(&network).await;
             calls(dir.path());
             let network = cni::open(options);
-            network
-                .reconcile(&BTreeSet::from([a.sandbox.id.clone()]))
-                .await
-                .unwrap();
+            network.reconcile(std::slice::from_ref(&a.sandbox)).await.unwrap();
             let calls = calls(dir.path());
             let verbs: Vec<&str> = calls.lines().map(|line| line.split(" K8S_").next().unwrap()).collect();
             assert_eq!(verbs.len(), 2, "{verbs:?}");

@@ -4,5 +4,6 @@ mod bridge;
 mod cni;
 mod nft;
 mod ports;
+mod repair;
 mod spoof;
 mod support;

@@ -156,7 +156,7 @@ fn after_a_restart_the_host_has_the_first_choice() {
         drop(network);
         let _new = bind(8081);
         let network = eventually(|| bridge::open(options(dir.path())));
-        block_on(network.reconcile(&[a.sandbox.id.clone()].into())).unwrap();
+        block_on(network.reconcile(std::slice::from_ref(&a.sandbox))).unwrap();
         assert_eq!(get(ip("127.0.0.1"), 8080), "a saw 10.244.0.1");
         assert_eq!(
             TcpListener::bind("0.0.0.0:8080").unwrap_err().kind(),

@@ -1,6 +1,5 @@
 //! Pods that lie about who they are. Every frame is sent by a raw socket, as a pod with NET_RAW or NET_ADMIN could.
 
-use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -340,7 +339,11 @@ fn the_bridge_learns_nothing_from_pods_and_shows_them_nothing_of_others() {
 
 fn set_up_again(sandbox: &SandboxNetwork, dir: &std::path::Path) -> Bridge {
     let network = eventually(|| bridge::open(options(dir)));
-    let live: BTreeSet<String> = [sandbox.id.clone(), "sandbox-of-b".to_owned()].into();
+    let other = SandboxNetwork {
+        id: "sandbox-of-b".to_owned(),
+        ..sandbox.clone()
+    };
+    let live = [sandbox.clone(), other];
     block_on(network.reconcile(&live)).unwrap();
     network
 }

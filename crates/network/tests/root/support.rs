@@ -170,7 +170,8 @@ pub fn get(ip: IpAddr, port: u16) -> String {
     let mut answer = String::new();
     let asked =
         TcpStream::connect_timeout(&SocketAddr::new(ip, port), Duration::from_secs(2)).and_then(|mut stream| {
-            stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+            // Who has accepted answers, though it may take a while on a busy machine.
+            stream.set_read_timeout(Some(Duration::from_secs(30)))?;
             stream.read_to_string(&mut answer)
         });
     match asked {
