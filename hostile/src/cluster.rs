@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -40,7 +41,7 @@ const NO_PRESSURE: &str = "memory.available<10Mi,nodefs.available<10Mi,imagefs.a
 pub struct Cluster {
     dir: PathBuf,
     binary: PathBuf,
-    process: Option<Child>,
+    process: Mutex<Option<Child>>,
 }
 
 impl Cluster {
@@ -52,17 +53,30 @@ impl Cluster {
         // A copy, for some attacks aim at the program itself.
         let copy = dir.join("karve");
         fs::copy(binary, &copy).with_context(|| format!("cannot copy {}", binary.display()))?;
-        let mut cluster = Self {
+        let cluster = Self {
             dir: dir.to_owned(),
             binary: copy,
-            process: None,
+            process: Mutex::new(None),
         };
         cluster.up()?;
         Ok(cluster)
     }
 
-    /// Starts Karve, for the first time or again after an attack that ended it.
-    pub fn up(&mut self) -> Result<()> {
+    /// Kills Karve and starts it again; containers go on meanwhile.
+    pub fn restart(&self) -> Result<()> {
+        if let Some(mut process) = self.process().take() {
+            process.kill()?;
+            process.wait()?;
+        }
+        self.up()
+    }
+
+    fn process(&self) -> MutexGuard<'_, Option<Child>> {
+        self.process.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts Karve.
+    fn up(&self) -> Result<()> {
         let mut command = self.command(&["up", "--secure-port", &API_PORT.to_string()]);
         command
             .args(["--hostname-override", NODE_NAME, "--eviction-hard", NO_PRESSURE])
@@ -81,11 +95,11 @@ impl Cluster {
                 &format!("*=http://{REGISTRY}"),
             ])
             .env("KARVE_LOG", "info");
-        self.process = Some(spawn(&mut command, &self.log())?);
+        *self.process() = Some(spawn(&mut command, &self.log())?);
         self.wait_ready()
     }
 
-    fn wait_ready(&mut self) -> Result<()> {
+    fn wait_ready(&self) -> Result<()> {
         let (pki, address) = (self.data_dir().join("pki"), self.api());
         let path = format!("/api/v1/nodes/{NODE_NAME}");
         wait_for("the cluster", START, || {
@@ -127,8 +141,8 @@ impl Cluster {
         Ok(())
     }
 
-    pub fn is_alive(&mut self) -> bool {
-        self.process
+    pub fn is_alive(&self) -> bool {
+        self.process()
             .as_mut()
             .is_some_and(|process| matches!(process.try_wait(), Ok(None)))
     }
@@ -159,7 +173,7 @@ impl Cluster {
     }
 
     pub fn pid(&self) -> Option<u32> {
-        self.process.as_ref().map(Child::id)
+        self.process().as_ref().map(Child::id)
     }
 
     /// Different for each cluster, since cgroups carry it.
@@ -187,8 +201,8 @@ impl Cluster {
         Ok(kilobytes.parse::<u64>()? * 1024)
     }
 
-    fn stop(&mut self) {
-        if let Some(process) = self.process.take() {
+    fn stop(&self) {
+        if let Some(process) = self.process().take() {
             stop(process);
         }
     }

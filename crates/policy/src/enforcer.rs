@@ -1,17 +1,20 @@
 //! The seam between the pod network and policies: a pod that is being connected waits here until it is safe to start.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use network::conntrack::Conntrack;
 use network::{Cidr, NetworkError, PodAddresses, PodNetwork, SandboxNetwork};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// How long a pod waits for its rules. The kubelet tries again after that.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long it waits while it is known what is in the way, and that does not go.
+const PATIENCE_WHILE_HINDERED: Duration = Duration::from_secs(3);
 
 /// Which pods this node has connected, and the way to whoever enforces policies for them. Cheap to clone.
 #[derive(Clone)]
@@ -23,6 +26,8 @@ struct Shared {
     changed: watch::Sender<u64>,
     /// Whoever enforces policies now, if anybody does.
     requests: Mutex<Option<mpsc::UnboundedSender<Request>>>,
+    /// Why policies cannot be enforced just now, if that is known.
+    hindrance: watch::Sender<Option<String>>,
 }
 
 /// A sandbox and the addresses that it was given.
@@ -52,6 +57,7 @@ impl Enforcer {
             connected: Mutex::default(),
             changed: watch::Sender::new(0),
             requests: Mutex::new(None),
+            hindrance: watch::Sender::new(None),
         }))
     }
 
@@ -97,6 +103,30 @@ impl Enforcer {
     fn release(&self, id: &str) {
         if self.0.connected.lock().remove(id).is_some() {
             self.tell();
+        }
+    }
+
+    /// Takes why policies cannot be enforced, for the pods that wait.
+    pub(crate) fn hindered(&self, reason: String) {
+        self.0.hindrance.send_replace(Some(reason));
+    }
+
+    pub(crate) fn unhindered(&self) {
+        self.0.hindrance.send_replace(None);
+    }
+
+    /// Returns why policies cannot be enforced, once that has been so for a while.
+    async fn stays_hindered(&self) -> String {
+        let mut hindrance = self.0.hindrance.subscribe();
+        loop {
+            // The sender lives in `self`, so waiting cannot fail.
+            let _ = hindrance.wait_for(Option::is_some).await;
+            let freed = hindrance.wait_for(Option::is_none);
+            if tokio::time::timeout(PATIENCE_WHILE_HINDERED, freed).await.is_err()
+                && let Some(reason) = hindrance.borrow().clone()
+            {
+                return reason;
+            }
         }
     }
 
@@ -151,12 +181,14 @@ impl PodNetwork for PolicedNetwork {
     async fn setup(&self, sandbox: &SandboxNetwork) -> Result<PodAddresses, NetworkError> {
         let addresses = self.network.setup(sandbox).await?;
         let pod = self.enforcer.register(sandbox, &addresses.ips);
-        if tokio::time::timeout(self.patience, self.enforcer.admit(&pod))
-            .await
-            .is_ok()
-        {
-            return Ok(addresses);
-        }
+        let reason = tokio::select! {
+            () = self.enforcer.admit(&pod) => match forget_connections(addresses.ips.clone()).await {
+                Ok(()) => return Ok(addresses),
+                Err(reason) => reason,
+            },
+            reason = self.enforcer.stays_hindered() => reason,
+            () = tokio::time::sleep(self.patience) => format!("nothing came of it within {} s", self.patience.as_secs()),
+        };
         if let Err(error) = self.teardown(sandbox).await {
             tracing::warn!(
                 pod = format!("{}/{}", pod.namespace, pod.name), sandbox = sandbox.id, %error,
@@ -165,7 +197,7 @@ impl PodNetwork for PolicedNetwork {
         }
         Err(NetworkError::PoliciesNotEnforced {
             pod: format!("{}/{}", pod.namespace, pod.name),
-            seconds: self.patience.as_secs(),
+            reason,
         })
     }
 
@@ -179,11 +211,21 @@ impl PodNetwork for PolicedNetwork {
         self.network.status().await
     }
 
-    async fn reconcile(&self, live: &BTreeSet<String>) -> Result<(), NetworkError> {
+    async fn reconcile(&self, live: &[SandboxNetwork]) -> Result<(), NetworkError> {
         self.network.reconcile(live).await
     }
 
     async fn update_pod_cidrs(&self, pod_cidrs: &[Cidr]) -> Result<(), NetworkError> {
         self.network.update_pod_cidrs(pod_cidrs).await
+    }
+}
+
+/// Ends what earlier owners of these addresses had, and what was answered before the policies held: only the first packet
+/// of a connection is judged.
+async fn forget_connections(addresses: Vec<IpAddr>) -> Result<(), String> {
+    let forgotten = tokio::task::spawn_blocking(move || Conntrack::open()?.forget(&addresses)).await;
+    match forgotten {
+        Ok(done) => done.map_err(|error| format!("forget connections of its addresses: {error}")),
+        Err(interrupted) => Err(interrupted.to_string()),
     }
 }

@@ -9,7 +9,9 @@
 
 mod enforcer;
 mod grant;
+mod listing;
 pub mod model;
+mod name_servers;
 pub mod nftables;
 pub mod objects;
 mod run;

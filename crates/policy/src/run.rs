@@ -1,21 +1,21 @@
 //! Following the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::ObjectMeta;
 use api::kinds;
-use client::{Backoff, Cache, Client, Freshness, Informers, Key, List, ListOptions, Object, Selection};
+use client::{Backoff, Cache, Client, Freshness, Informers, Key, List, Object, Selection};
+use network::{netlink, nft};
 use parking_lot::Mutex;
-use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::enforcer::{Connected, Enforcer, Request};
-use crate::model::{Model, PodFacts, Policy, PublishedPort, protocol};
+use crate::listing::{self, PolicyHead};
+use crate::model::{Model, PodFacts, Policy};
+use crate::name_servers;
 use crate::nftables::{self, InterfaceOf, Nftables, NftablesError, NftablesOptions};
 use crate::objects::{EndpointSlice, Namespace, NetworkPolicy, Pod};
 
@@ -38,6 +38,9 @@ pub struct PolicyOptions {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
+    #[error("watch packet rules: {0}")]
+    Watch(netlink::Error),
+
     #[error(transparent)]
     Nftables(#[from] NftablesError),
 
@@ -52,16 +55,8 @@ pub const DEFAULT_TABLE: &str = "karve-policy";
 const RESYNC: Duration = Duration::from_secs(600);
 /// The pauses after the kernel refused rules.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(10));
-/// The pause before an API server that did not answer is asked again for the policies of a pod that waits.
-const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// Names the static pod that a pod of the API stands for, by the UID that its node knows it by.
 const MIRRORED_UID: &str = "kubernetes.io/config.mirror";
-/// The Service that names are asked of. Where it leads to machines' own addresses, its endpoints are treated as the pods
-/// that users know it by.
-const DNS_NAMESPACE: &str = "kube-system";
-const DNS_SERVICE: &str = "kube-dns";
-const DNS_PORT: u16 = 53;
-
 /// Removes the rules of that name. Fine if there are none.
 pub fn remove(table: &str) -> Result<(), PolicyError> {
     Ok(nftables::remove(table)?)
@@ -71,7 +66,10 @@ pub fn remove(table: &str) -> Result<(), PolicyError> {
 /// The rules stay: policies hold while nobody follows them, and the next one takes the rules over.
 pub async fn run(options: PolicyOptions) -> Result<(), PolicyError> {
     let follower = Arc::new(Follower::new(&options)?);
-    follower.caches.synced().await;
+    tokio::select! {
+        () = follower.caches.synced() => options.enforcer.unhindered(),
+        () = listing::explain_delay(&options.client, &options.enforcer) => {}
+    }
     let requests = options.enforcer.serve();
     tokio::select! {
         ended = follower.enforce(&options) => ended,
@@ -114,7 +112,7 @@ impl Caches {
     fn new(client: &Client, changed: &Arc<Changed>) -> Caches {
         let informers = Informers::new(client.clone());
         let of_dns = Selection {
-            label_selector: format!("kubernetes.io/service-name={DNS_SERVICE}"),
+            label_selector: format!("kubernetes.io/service-name={}", name_servers::DNS_SERVICE),
             ..Selection::default()
         };
         let caches = Caches {
@@ -205,6 +203,9 @@ impl Follower {
     async fn enforce(&self, options: &PolicyOptions) -> Result<(), PolicyError> {
         let (mut changed, mut connected) = (self.changed.count.subscribe(), self.enforcer.changes());
         let mut asked = self.asked.subscribe();
+        let monitor = nft::Monitor::open().map_err(PolicyError::Watch)?;
+        let own = self.state.lock().rules.port_id();
+        let tables = [options.table.as_str()];
         let (mut failures, mut due) = (0, Instant::now());
         loop {
             let wake_at = match failures {
@@ -215,6 +216,16 @@ impl Follower {
                 Ok(()) = changed.changed(), if failures == 0 => {}
                 Ok(()) = connected.changed(), if failures == 0 => {}
                 Ok(()) = asked.changed(), if failures == 0 => {}
+                disturbed = monitor.changed_by_others(&tables, own), if failures == 0 => {
+                    disturbed.map_err(PolicyError::Watch)?;
+                    // At once, without waiting whether more is to come: pods are open meanwhile.
+                    monitor.drain().map_err(PolicyError::Watch)?;
+                    tracing::warn!(
+                        table = options.table,
+                        "Packet rules of NetworkPolicies were changed by another program; restoring them"
+                    );
+                    due = Instant::now();
+                }
                 () = tokio::time::sleep_until(wake_at) => {}
             }
             let resync = due <= Instant::now();
@@ -223,6 +234,9 @@ impl Follower {
             connected.mark_unchanged();
             match self.step(resync).await {
                 Ok(()) => {
+                    if failures > 0 {
+                        self.enforcer.unhindered();
+                    }
                     failures = 0;
                     if resync {
                         due = Instant::now() + RESYNC;
@@ -232,6 +246,7 @@ impl Follower {
                 }
                 Err(error) => {
                     failures += 1;
+                    self.enforcer.hindered(error.to_string());
                     tracing::error!(%error, "Failed to bring the rules of NetworkPolicies up to date; retrying");
                 }
             }
@@ -277,8 +292,8 @@ impl Follower {
         for key in &keys.slices {
             let slice = self.caches.slices.get_key(key.as_str());
             // No pod has such a name.
-            let server = Key::new(DNS_NAMESPACE, &format!("{}:", key.name()));
-            model.set_pod(&server, slice.and_then(|slice| dns_servers(&slice)));
+            let server = Key::new(name_servers::DNS_NAMESPACE, &format!("{}:", key.name()));
+            model.set_pod(&server, slice.and_then(|slice| name_servers::dns_servers(&slice)));
         }
         for key in &keys.policies {
             let policy = self.caches.policies.get_key(key.as_str());
@@ -288,7 +303,7 @@ impl Follower {
 
     /// Returns once everything that is there for a pod now is in the kernel.
     async fn hold(&self, client: &Client, pod: &Connected) {
-        let policies = policies_of(client, &pod.namespace).await;
+        let policies = listing::policies_of(client, &pod.namespace, &self.enforcer).await;
         let mut changed = self.changed.count.subscribe();
         while !self.knows(pod, &policies) {
             // The sender lives in `self`, so waiting cannot fail.
@@ -347,34 +362,6 @@ async fn admit(follower: Arc<Follower>, client: &Client, mut requests: mpsc::Unb
     }
 }
 
-/// What tells one state of a policy from another.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct PolicyHead {
-    metadata: ObjectMeta,
-}
-
-impl PolicyHead {
-    fn key(&self) -> Key {
-        Key::new(&self.metadata.namespace, &self.metadata.name)
-    }
-}
-
-/// The policies that there are at this moment: a cache may not have one yet that was made before the pod.
-async fn policies_of(client: &Client, namespace: &str) -> List<PolicyHead> {
-    let policies = client.resource(&kinds::network_policy::NETWORK_POLICY);
-    let policies = policies.in_namespace(namespace);
-    loop {
-        match policies.list(&ListOptions::default()).await {
-            Ok(list) => return list,
-            Err(error) => {
-                tracing::warn!(namespace, %error, "Failed to list NetworkPolicies for a pod that is to start; retrying");
-                tokio::time::sleep(ASK_AGAIN).await;
-            }
-        }
-    }
-}
-
 /// The pods whose sandboxes are not the same in both.
 fn differing(old: &BTreeMap<String, Connected>, new: &BTreeMap<String, Connected>) -> Vec<Key> {
     let gone = old.iter().filter(|(uid, pod)| new.get(*uid) != Some(pod));
@@ -387,36 +374,6 @@ fn differing(old: &BTreeMap<String, Connected>, new: &BTreeMap<String, Connected
 fn uid(pod: &Pod) -> &str {
     let mirrored = pod.metadata.annotations.get(MIRRORED_UID);
     mirrored.unwrap_or(&pod.metadata.uid)
-}
-
-/// The servers that a slice of the name service leads to at machines' own addresses, if there are any.
-fn dns_servers(slice: &EndpointSlice) -> Option<PodFacts> {
-    let machines = slice.endpoints.iter().filter(|endpoint| {
-        let target = endpoint.target_ref.as_ref();
-        target.is_none_or(|target| target.kind != "Pod")
-    });
-    let addresses: Vec<IpAddr> = machines
-        .flat_map(|endpoint| &endpoint.addresses)
-        .filter_map(|text| text.parse().ok())
-        .collect();
-    let published = slice.ports.iter().filter_map(|port| {
-        let is_dns = port.name == "dns" || port.name == "dns-tcp";
-        Some(PublishedPort {
-            protocol: protocol(port.protocol.as_deref())?,
-            name: port.name.clone(),
-            known_as: if is_dns { DNS_PORT } else { port.port? },
-            port: port.port?,
-        })
-    });
-    let published: Vec<PublishedPort> = published.collect();
-    let is_server = slice.metadata.namespace == DNS_NAMESPACE && !addresses.is_empty() && !published.is_empty();
-    is_server.then(|| PodFacts {
-        namespace: DNS_NAMESPACE.to_owned(),
-        labels: [("k8s-app".to_owned(), DNS_SERVICE.to_owned())].into(),
-        addresses,
-        published,
-        ..PodFacts::default()
-    })
 }
 
 impl State {

@@ -54,6 +54,8 @@ const ACTIONS: &[Action] = &[
     action("connect", 1, sockets::connect),
     action("serve-redirect", 2, sockets::serve_redirect),
     action("receive", 2, sockets::receive_datagrams),
+    action("listen", 1, sockets::listen),
+    action("knock", 2, sockets::knock),
     action("serve-tls", 1, sockets::serve_tls),
     action("raw-datagram", 5, packets::raw_datagram),
     action("claim", 2, packets::claim),

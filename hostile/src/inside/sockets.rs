@@ -1,5 +1,6 @@
 //! Connections from and to containers.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::unix::net::UnixStream;
@@ -143,3 +144,44 @@ pub fn receive_datagrams(arguments: &[String]) -> Outcome {
         }
     }
 }
+
+/// `listen PORT`: prints the texts of datagrams as they come, each of them once.
+pub fn listen(arguments: &[String]) -> Outcome {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, number(&arguments[0])?))?;
+    let mut heard = BTreeSet::new();
+    let mut block = [0; 2048];
+    loop {
+        let Ok((count, _)) = socket.recv_from(&mut block) else {
+            continue;
+        };
+        let text = String::from_utf8_lossy(&block[..count]).into_owned();
+        if heard.len() < MAX_HEARD && heard.insert(text.clone()) {
+            // Whoever reads the log finds it there.
+            let _ = writeln!(io::stdout(), "{}", json!({"ok": true, "value": text}));
+        }
+    }
+}
+
+const MAX_HEARD: usize = 1000;
+
+/// `knock PORT TEXT`: sends a text to that port of all addresses around our own, again and again.
+pub fn knock(arguments: &[String]) -> Outcome {
+    let port: u16 = number(&arguments[0])?;
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    // Which of our addresses is meant is found by asking for the way to somewhere.
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9))?;
+    let IpAddr::V4(own) = socket.local_addr()?.ip() else {
+        return Err(io::Error::other("no address"));
+    };
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    let [a, b, c, d] = own.octets();
+    loop {
+        for last in (2..255).filter(|last| *last != d) {
+            // Nobody may be there, and the kernel may say so at any later call.
+            let _ = socket.send_to(arguments[1].as_bytes(), (Ipv4Addr::new(a, b, c, last), port));
+        }
+        std::thread::sleep(KNOCK_PAUSE);
+    }
+}
+
+const KNOCK_PAUSE: Duration = Duration::from_millis(10);

@@ -3,6 +3,7 @@
 mod host_ports;
 mod neighbours;
 mod node;
+mod policies;
 mod services;
 
 use crate::cases::Case;
@@ -14,4 +15,5 @@ pub const CASES: &[Case] = &[
     node::LOOPBACK_OF_THE_NODE,
     node::PORTS_OF_THE_NODE,
     services::EXTERNAL_ADDRESS,
+    policies::ISOLATED_POD,
 ];

@@ -289,7 +289,7 @@ impl Model {
     fn fill(&mut self, id: ClassId) {
         let direction = self.class_state[&id].direction;
         let mut addresses: BTreeSet<IpAddr> = self.ledger.peers_of(direction, id).collect();
-        addresses.extend(self.by_address.keys());
+        addresses.extend(self.possible_peers(id));
         let server = self.server_of(id);
         for address in addresses {
             self.grant_peer(id, address, server.as_ref());
@@ -301,6 +301,27 @@ impl Model {
         }
         let blocks = ranges::disjoint(&ranges);
         self.ledger.set_blocks(direction, id, blocks);
+    }
+
+    /// The addresses of all pods that rules of a class can be about. Few rules look beyond their own namespace, and a policy
+    /// that changes should not cost a look at every pod of the cluster.
+    fn possible_peers(&self, id: ClassId) -> Vec<IpAddr> {
+        let rules: Vec<(&str, &Rule)> = self.rules_of(id).collect();
+        if rules.iter().any(|(_, rule)| rule.selects_namespaces()) {
+            return self.by_address.keys().copied().collect();
+        }
+        if rules.is_empty() {
+            return Vec::new();
+        }
+        let namespaces: BTreeSet<&str> = rules.iter().map(|(namespace, _)| *namespace).collect();
+        let keys = namespaces
+            .iter()
+            .filter_map(|name| self.by_namespace.get(*name))
+            .flatten();
+        let own = keys.filter_map(|key| self.pods.get(key));
+        // Servers are matched by their address, too.
+        let servers = self.pods.values().filter(|pod| !pod.published.is_empty());
+        own.chain(servers).flat_map(|pod| &pod.addresses).copied().collect()
     }
 
     /// Works out what a class lets through to or from one address because of who has it.

@@ -126,6 +126,21 @@ impl Rule {
         peers.into_iter().any(matches)
     }
 
+    /// Whether pods of other namespaces than the policy's can be among the peers because of what they are.
+    pub fn selects_namespaces(&self) -> bool {
+        let peers = self.peers.iter().flatten();
+        let by_namespace = |peer: &Peer| {
+            matches!(
+                peer,
+                Peer::Pods {
+                    namespaces: Some(_),
+                    ..
+                }
+            )
+        };
+        peers.into_iter().any(by_namespace)
+    }
+
     /// Whether an address is among the peers, whoever has it.
     pub fn matches_address(&self, address: IpAddr) -> bool {
         self.ranges().iter().any(|range| range.contains(address))

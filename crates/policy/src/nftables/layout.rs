@@ -29,8 +29,11 @@
 //! What the node itself sends passes none of this, so that probes always arrive; what pods send to the node passes
 //! `input`.
 
+use std::net::IpAddr;
+
+use network::Cidr;
 use network::nft::matching::{
-    Side, address_registers, equal, interface, load_address, load_protocol_and_port, marked, set_mark_bits,
+    Side, address_in, address_registers, equal, interface, load_address, load_protocol_and_port, marked, set_mark_bits,
     transport_protocol,
 };
 use network::nft::ruleset::Ruleset;
@@ -125,11 +128,12 @@ impl Layout {
     }
 
     fn forward(&self) -> Vec<Vec<Expression>> {
-        let between_pods = [
-            interface(MetaKey::InputName, &self.bridge),
-            interface(MetaKey::OutputName, &self.bridge),
-            set_mark_bits(JUDGED_BIT, true),
-        ];
+        let mut between_pods = interface(MetaKey::InputName, &self.bridge);
+        between_pods.extend(interface(MetaKey::OutputName, &self.bridge));
+        for (side, block) in self.not_judged() {
+            between_pods.extend(address_in(side, block, Comparison::NotEqual));
+        }
+        between_pods.extend(set_mark_bits(JUDGED_BIT, true));
         let to_itself = vec![
             load_address(Side::Source, self.ipv4, Register(0)),
             load_address(Side::Destination, self.ipv4, Register(address_registers(self.ipv4))),
@@ -141,11 +145,27 @@ impl Layout {
             verdict(Verdict::Accept),
         ];
         vec![
-            between_pods.concat(),
+            between_pods,
             known_connection(),
             to_itself,
             self.dispatch(Direction::Ingress),
             self.dispatch(Direction::Egress),
+        ]
+    }
+
+    /// Addresses by which no pod is looked up, so that nothing here judges who uses them: those of many, and those that IPv6
+    /// gives every link.
+    fn not_judged(&self) -> Vec<(Side, Cidr)> {
+        if self.ipv4 {
+            let many = Cidr::containing(IpAddr::from([224, 0, 0, 0]), 3);
+            return vec![(Side::Destination, many)];
+        }
+        let many = Cidr::containing(IpAddr::from([0xff00, 0, 0, 0, 0, 0, 0, 0]), 8);
+        let of_links = Cidr::containing(IpAddr::from([0xfe80, 0, 0, 0, 0, 0, 0, 0]), 10);
+        vec![
+            (Side::Destination, many),
+            (Side::Destination, of_links),
+            (Side::Source, of_links),
         ]
     }
 

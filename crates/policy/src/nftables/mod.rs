@@ -111,6 +111,11 @@ impl Nftables {
         Ok(())
     }
 
+    /// The number by which changes of these rules say who made them.
+    pub fn port_id(&self) -> u32 {
+        self.socket.port_id()
+    }
+
     fn commit(&self, batch: Batch) -> Result<(), NftablesError> {
         batch.commit(&self.socket).map_err(|source| NftablesError::Change {
             table: self.frames.name.clone(),

@@ -134,18 +134,85 @@ fn the_same_frames_arrive_where_no_policy_is() {
     }
 }
 
-/// Broadcasts are for pods too that nobody may talk to.
+/// Broadcasts and multicasts are for pods too that nobody may talk to, also where the kernel applies the rules for packets
+/// to what bridges carry.
 #[test]
 fn an_isolated_pod_hears_no_broadcast_of_its_neighbours() {
-    on_new_host(|| {
-        filter_bridges(false);
-        let mut node = Node::new();
-        let everybody: IpAddr = [255, 255, 255, 255].into();
-        let arrived = arrives(&mut node, deny("victim", "Ingress"), |_, attacker| {
-            frame([0xff; 6], attacker, everybody, b"attack")
-        });
-        assert!(arrived.is_empty());
-    });
+    let everybody: [(IpAddr, [u8; 6]); 2] = [
+        ([255, 255, 255, 255].into(), [0xff; 6]),
+        ([224, 0, 0, 1].into(), [1, 0, 0x5e, 0, 0, 1]),
+    ];
+    for filter in [false, true] {
+        for (to, hardware) in everybody {
+            for (app, expected) in [("victim", &[][..]), ("nobody", &["attack"])] {
+                on_new_host(|| {
+                    filter_bridges(filter);
+                    let mut node = Node::new();
+                    let arrived = arrives(&mut node, deny(app, "Ingress"), |_, attacker| {
+                        frame(hardware, attacker, to, b"attack")
+                    });
+                    assert_eq!(arrived, expected, "{to} filter {filter}");
+                });
+            }
+        }
+    }
+}
+
+/// The kernel first asks whether another has the address.
+fn address_of_link_is_ready(pod: &Pod) {
+    crate::support::eventually(
+        || match pod.run("ip", &["-6", "address", "show", "dev", "eth0", "tentative"]) {
+            none if none.is_empty() => Ok(()),
+            some => Err(some),
+        },
+    );
+}
+
+/// IPv6 gives every link an address of its own, which no policy knows.
+#[test]
+fn an_isolated_pod_is_not_reached_by_the_address_of_its_link() {
+    for filter in [false, true] {
+        for (app, direction) in [("victim", "Ingress"), ("attacker", "Egress"), ("nobody", "Ingress")] {
+            on_new_host(|| {
+                filter_bridges(filter);
+                let mut node = Node::new();
+                let [victim, attacker] = ["victim", "attacker"].map(|name| node.pod(name));
+                let any = std::net::Ipv6Addr::UNSPECIFIED;
+                let open = |pod: &Pod, port: u16| pod.namespace.run(|| UdpSocket::bind((any, port))).unwrap().unwrap();
+                let (server, client) = (open(&victim, 7000), open(&attacker, 0));
+                server.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+                node.put_policy("p", deny(app, direction));
+                address_of_link_is_ready(&victim);
+                address_of_link_is_ready(&attacker);
+                let [a, b, c, d, e, f] = mac(victim.ips[0]);
+                let address = format!(
+                    "fe80::{:x}:{:x}ff:fe{d:02x}:{e:02x}{f:02x}",
+                    u16::from(a ^ 2) << 8 | u16::from(b),
+                    c
+                );
+                let hardware = format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}");
+                attacker.run(
+                    "ip",
+                    &["neighbour", "replace", &address, "lladdr", &hardware, "dev", "eth0"],
+                );
+                let address: std::net::Ipv6Addr = address.parse().unwrap();
+                let scope = attacker
+                    .namespace
+                    .run(|| unsafe { libc::if_nametoindex(c"eth0".as_ptr()) })
+                    .unwrap();
+                client
+                    .send_to(b"attack", std::net::SocketAddrV6::new(address, 7000, 0, scope))
+                    .unwrap();
+                let host = UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+                host.send_to(b"last", (victim.ips[0], 7000)).unwrap();
+                let mut buffer = [0; 64];
+                let (length, _) = server.recv_from(&mut buffer).unwrap();
+                let expected = if app == "nobody" { "attack" } else { "last" };
+                let first = String::from_utf8_lossy(&buffer[..length]).into_owned();
+                assert_eq!(first, expected, "{app} {direction} filter {filter}");
+            });
+        }
+    }
 }
 
 /// Only the first packet of a connection is judged, so nobody may make others believe that one exists.

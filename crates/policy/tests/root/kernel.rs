@@ -268,20 +268,35 @@ fn a_change_is_quick_among_a_thousand_policies_and_a_thousand_pods() {
             facts.blocks.len(),
             facts.grants.len()
         );
-        let mut times: Vec<Duration> = Vec::new();
+        let (mut times, mut work): (Vec<Duration>, Vec<Duration>) = Default::default();
         for round in 0..400 {
             let number = round * 37 % 1000;
-            let start = Instant::now();
+            let (start, worked) = (Instant::now(), cpu_time());
             match round % 2 {
                 0 => put_pod(&mut node.model, number, round % 3),
                 _ => put_policy(&mut node.model, number, 80 + round % 7),
             }
             node.apply();
             times.push(start.elapsed());
+            work.push(cpu_time() - worked);
         }
-        times.sort_unstable();
+        for times in [&mut times, &mut work] {
+            times.sort_unstable();
+        }
         println!("a change: p50 {:?}, p99 {:?}", times[200], times[396]);
-        // Far above what it takes, for machines that are busy with other tests.
-        assert!(times[396] < Duration::from_secs(10), "a change takes {:?}", times[396]);
+        println!("of this thread's work: p50 {:?}, p99 {:?}", work[200], work[396]);
+        // What is done, however long others keep the machine busy meanwhile: the kernel's part included, in a build that is
+        // not optimised.
+        assert!(work[396] < Duration::from_millis(100), "a change takes {:?}", work[396]);
+        assert!(work[200] < Duration::from_millis(20), "a change takes {:?}", work[200]);
     });
+}
+
+/// How long this thread has been running, here and in the kernel.
+fn cpu_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the clock's time is written to a live value.
+    let read = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    assert_eq!(read, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
