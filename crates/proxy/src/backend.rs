@@ -36,6 +36,9 @@ pub enum BackendError {
     #[error(transparent)]
     Nftables(#[from] NftablesError),
 
+    #[error("watch packet rules: {0}")]
+    Watch(netlink::Error),
+
     #[error("route Services' addresses: {0}")]
     Route(netlink::Error),
 

@@ -10,8 +10,10 @@
 mod apply;
 mod backend;
 mod conntrack;
+mod health;
 pub mod model;
 pub mod nftables;
+mod node_places;
 pub mod objects;
 mod reachable;
 mod run;

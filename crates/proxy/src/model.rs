@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use network::{Cidr, Protocol};
 
-use crate::objects::{EndpointSlice, Service, ServicePortSpec, addresses};
+use crate::objects::{EndpointSlice, Hint, Service, ServicePortSpec, addresses};
 
 pub use table::{ServiceTable, Step};
 
@@ -102,6 +102,12 @@ pub struct Surroundings {
     /// The blocks of all pods and of all Services' own addresses, as far as they are known.
     pub pod_blocks: Vec<Cidr>,
     pub service_blocks: Vec<Cidr>,
+    /// The zone of this node; empty if it has none.
+    pub zone: String,
+    /// The addresses of this node, and those of the others. What is for another node is led to it, and not to endpoints
+    /// from here: a node says itself what its addresses are, so it could ask for anybody's.
+    pub own_addresses: BTreeSet<IpAddr>,
+    pub other_nodes: BTreeSet<IpAddr>,
 }
 
 impl Surroundings {
@@ -141,7 +147,7 @@ pub fn service_ports(service: &Service, slices: &[&EndpointSlice], around: &Surr
         .zip(places)
         .map(|((port, protocol), mut places)| {
             places.truncate(external);
-            let candidates = candidates(slices, port, &around.node_name, targets.min(max_endpoints(service)));
+            let candidates = candidates(slices, port, around, targets.min(max_endpoints(service)));
             service_port(service, port, protocol, &cluster_ips, places, &candidates)
         })
         .collect()
@@ -216,9 +222,34 @@ struct Candidate {
     ready: bool,
     /// About to end, but still answering.
     draining: bool,
+    for_node: Hinted,
+    for_zone: Hinted,
 }
 
-fn candidates(slices: &[&EndpointSlice], port: &ServicePortSpec, node_name: &str, at_most: usize) -> Vec<Candidate> {
+/// Whether an endpoint is meant for somebody, and whether that is us.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hinted {
+    Nobody,
+    Here,
+    Elsewhere,
+}
+
+impl Hinted {
+    fn at(hints: &[Hint], name: &str) -> Hinted {
+        match hints.is_empty() {
+            true => Hinted::Nobody,
+            false if hints.iter().any(|hint| hint.name == name) => Hinted::Here,
+            false => Hinted::Elsewhere,
+        }
+    }
+}
+
+fn candidates(
+    slices: &[&EndpointSlice],
+    port: &ServicePortSpec,
+    around: &Surroundings,
+    at_most: usize,
+) -> Vec<Candidate> {
     let mut candidates: Vec<Candidate> = Vec::new();
     for slice in slices {
         let is_port = |offered: &&crate::objects::EndpointPort| {
@@ -235,9 +266,11 @@ fn candidates(slices: &[&EndpointSlice], port: &ServicePortSpec, node_name: &str
             };
             candidates.push(Candidate {
                 address: SocketAddr::new(ip, number),
-                local: endpoint.node_name.as_deref() == Some(node_name),
+                local: endpoint.node_name.as_deref() == Some(&around.node_name),
                 ready: endpoint.conditions.is_ready(),
                 draining: endpoint.conditions.is_serving() && endpoint.conditions.is_terminating(),
+                for_node: Hinted::at(&endpoint.hints.for_nodes, &around.node_name),
+                for_zone: Hinted::at(&endpoint.hints.for_zones, &around.zone),
             });
         }
     }
@@ -251,15 +284,54 @@ fn candidates(slices: &[&EndpointSlice], port: &ServicePortSpec, node_name: &str
 /// The ready endpoints, or if there are none those that still answer while they end.
 fn usable(candidates: &[Candidate], ipv4: bool, local_only: bool) -> Vec<SocketAddr> {
     let fits = |candidate: &&Candidate| candidate.address.is_ipv4() == ipv4 && (candidate.local || !local_only);
-    let those = |wanted: fn(&Candidate) -> bool| -> Vec<SocketAddr> {
-        let fitting = candidates.iter().filter(fits).filter(|candidate| wanted(candidate));
-        fitting.map(|candidate| candidate.address).collect()
+    let those = |wanted: fn(&Candidate) -> bool| -> Vec<&Candidate> {
+        let fitting = candidates.iter().filter(fits);
+        fitting.filter(|candidate| wanted(candidate)).collect()
     };
     let ready = those(|candidate| candidate.ready);
-    if ready.is_empty() {
-        return those(|candidate| candidate.draining);
+    let chosen = match ready.is_empty() {
+        true => those(|candidate| candidate.draining),
+        false if local_only => ready,
+        false => nearest(ready),
+    };
+    chosen.into_iter().map(|candidate| candidate.address).collect()
+}
+
+/// Those that are meant for this node or else for its zone, if all are meant for somebody and some for us.
+fn nearest(ready: Vec<&Candidate>) -> Vec<&Candidate> {
+    for hint in [
+        |candidate: &Candidate| candidate.for_node,
+        |candidate: &Candidate| candidate.for_zone,
+    ] {
+        let all = ready.iter().all(|candidate| hint(candidate) != Hinted::Nobody);
+        if all && ready.iter().any(|candidate| hint(candidate) == Hinted::Here) {
+            let here = ready.into_iter().filter(|candidate| hint(candidate) == Hinted::Here);
+            return here.collect();
+        }
     }
     ready
+}
+
+/// The port at which load balancers ask after a Service, and how many ready endpoints it has on this node.
+pub fn health_check(service: &Service, slices: &[&EndpointSlice], node_name: &str) -> Option<(u16, usize)> {
+    let spec = &service.spec;
+    let is_local = spec.kind == "LoadBalancer" && spec.external_traffic_policy.as_deref() == Some("Local");
+    let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+    let here = endpoints.filter(|endpoint| endpoint.node_name.as_deref() == Some(node_name));
+    let ready: BTreeSet<&String> = here
+        .filter(|endpoint| endpoint.conditions.is_ready())
+        .flat_map(|endpoint| endpoint.addresses.first())
+        .collect();
+    (is_local && spec.health_check_node_port != 0).then_some((spec.health_check_node_port, ready.len()))
+}
+
+/// The addresses of a Service's load balancer that are this node's own.
+pub fn balanced_here(service: &Service, around: &Surroundings) -> BTreeSet<IpAddr> {
+    let balanced = external_addresses(service).filter(|(_, balanced)| *balanced);
+    let here = balanced
+        .map(|(ip, _)| ip)
+        .filter(|ip| around.own_addresses.contains(ip));
+    here.collect()
 }
 
 fn target(candidates: &[Candidate], ipv4: bool, local_only: bool) -> Target {
@@ -344,7 +416,9 @@ fn external_places(
             .any(|cluster_ip| cluster_ip.is_ipv4() == ip.is_ipv4())
     };
     let at = |ip: IpAddr| Place::Address(SocketAddr::new(ip, port.port));
-    let permitted = external_addresses(service).filter(|(ip, _)| of_family(ip) && around.permits(*ip));
+    let elsewhere = |ip: &IpAddr| around.other_nodes.contains(ip) && !around.own_addresses.contains(ip);
+    let permitted = external_addresses(service)
+        .filter(|(ip, balanced)| of_family(ip) && around.permits(*ip) && !(*balanced && elsewhere(ip)));
     let restricted = |(ip, balanced): (IpAddr, bool)| match balanced {
         true => (at(ip), source_ranges(service, ip.is_ipv4())),
         false => (at(ip), Vec::new()),

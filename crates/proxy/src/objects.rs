@@ -15,6 +15,8 @@ pub struct Metadata {
     /// As RFC 3339 writes it, so that older ones sort first.
     #[serde(deserialize_with = "or_default")]
     pub creation_timestamp: String,
+    pub deletion_timestamp: Option<String>,
+    #[serde(deserialize_with = "or_default")]
     pub labels: Labels,
 }
 
@@ -30,6 +32,9 @@ pub struct Labels {
     /// A Service with this label has no rules whatever else it says.
     #[serde(rename = "service.kubernetes.io/headless")]
     pub headless: Option<String>,
+    /// Of a Node.
+    #[serde(rename = "topology.kubernetes.io/zone")]
+    pub zone: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -60,6 +65,8 @@ pub struct ServiceSpec {
     pub session_affinity_config: Option<SessionAffinityConfig>,
     pub internal_traffic_policy: Option<String>,
     pub external_traffic_policy: Option<String>,
+    /// Where load balancers ask whether this node has endpoints; 0 for none.
+    pub health_check_node_port: u16,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -124,6 +131,24 @@ pub struct Endpoint {
     pub addresses: Vec<String>,
     pub conditions: EndpointConditions,
     pub node_name: Option<String>,
+    #[serde(deserialize_with = "or_default")]
+    pub hints: EndpointHints,
+}
+
+/// Who an endpoint is meant for; empty if that is not said.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EndpointHints {
+    #[serde(deserialize_with = "or_default")]
+    pub for_zones: Vec<Hint>,
+    #[serde(deserialize_with = "or_default")]
+    pub for_nodes: Vec<Hint>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Hint {
+    pub name: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -144,12 +169,26 @@ pub struct EndpointPort {
     pub protocol: String,
 }
 
-/// A Node, of which only the addresses matter.
+/// A Node, of which only the addresses matter, its zone, and whether it is about to go.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Node {
     pub metadata: Metadata,
+    pub spec: NodeSpec,
     pub status: NodeStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct NodeSpec {
+    #[serde(deserialize_with = "or_default")]
+    pub taints: Vec<Taint>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Taint {
+    pub key: String,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -169,8 +208,16 @@ pub struct NodeAddress {
 
 /// A node has one or two internal addresses; it writes the list itself.
 const MAX_NODE_ADDRESSES: usize = 8;
+/// The cluster autoscaler is about to remove nodes with this taint.
+const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 impl Node {
+    /// Whether load balancers should send nobody here any more.
+    pub fn is_leaving(&self) -> bool {
+        let tainted = self.spec.taints.iter().any(|taint| taint.key == TO_BE_DELETED);
+        tainted || self.metadata.deletion_timestamp.is_some()
+    }
+
     pub fn internal_addresses(&self) -> Vec<IpAddr> {
         let internal = self.status.addresses.iter().filter(|entry| entry.kind == "InternalIP");
         addresses(internal.map(|entry| &entry.address))

@@ -6,17 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use api::kinds;
-use client::{Backoff, Cache, Client, Informers, Key, Selection};
-use network::{Cidr, Protocol};
+use api::{ObjectMeta, kinds};
+use client::{Backoff, Cache, Client, EventRecorder, EventType, Informers, Key, ObjectReference, Selection};
+use network::route_monitor::RouteMonitor;
+use network::{Cidr, Protocol, nft};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::apply::Applied;
 use crate::backend::BackendError;
-use crate::model::{ServicePort, Surroundings, foreign_addresses, service_ports};
+use crate::health::{self, Health, HealthChecks};
+use crate::model::{ServicePort, Surroundings, balanced_here, foreign_addresses, health_check, service_ports};
 use crate::nftables::{self, Nftables, NftablesOptions};
+use crate::node_places::NodePlaces;
 use crate::objects::{EndpointSlice, Node, Service};
 use crate::reachable;
 
@@ -38,6 +41,8 @@ pub struct ProxyOptions {
     pub kubelet_port: u16,
     /// The name of the tables of packet rules; nobody else's.
     pub table: String,
+    /// Where `/healthz` and `/livez` are answered, if at all.
+    pub healthz_address: Option<SocketAddr>,
     /// Set to true once the rules hold every Service that the first list returned.
     pub ready: watch::Sender<bool>,
 }
@@ -48,11 +53,15 @@ pub const DEFAULT_TABLE: &str = "karve-proxy";
 const MASQUERADE_BIT: u32 = 0x4000;
 /// The rules are compared with the kernel's this often, in case somebody else changed them.
 const RESYNC: Duration = Duration::from_secs(600);
+/// Changes that others make come in bursts; what one began is over after this.
+const SETTLING: Duration = Duration::from_millis(20);
 /// The pauses after the kernel refused rules.
 const RETRY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
 /// Objects that are none of a proxy's business.
 const SELECTOR: &str = "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name";
 const BY_SERVICE: &str = "service";
+/// A port of this node on which somebody listened is tried again after this.
+const TRY_PORTS_AGAIN: Duration = Duration::from_secs(10);
 /// Addresses of a Service that are told at once.
 const MAX_TOLD: usize = 8;
 
@@ -67,6 +76,7 @@ impl ProxyOptions {
             api_servers: BTreeSet::new(),
             kubelet_port: 10250,
             table: DEFAULT_TABLE.to_owned(),
+            healthz_address: None,
             ready: watch::Sender::new(false),
         }
     }
@@ -81,17 +91,61 @@ pub fn remove(table: &str, service_cidrs: &[Cidr]) -> Result<(), BackendError> {
 /// Keeps the rules of this network namespace in step with the API server's Services, until the future is dropped.
 /// The rules stay: traffic goes on while no proxy runs, and the next one takes them over.
 pub async fn run(options: ProxyOptions) -> Result<(), BackendError> {
-    let mut proxy = Proxy::new(&options)?;
+    let health = Health::default();
+    tokio::select! {
+        ended = follow(&options, &health) => ended,
+        ended = keep_reachable(&options.service_cidrs) => ended,
+        ended = serve_health(options.healthz_address, health.clone()) => ended,
+    }
+}
+
+/// Several proxies on one machine cannot all have the same port; one that has none works as well.
+async fn serve_health(address: Option<SocketAddr>, health: Health) -> Result<(), BackendError> {
+    if let Some(address) = address {
+        match tokio::net::TcpListener::bind(address).await {
+            Ok(listener) => health::serve(listener, health).await,
+            Err(error) => tracing::warn!(%address, %error, "Failed to serve the proxy's /healthz"),
+        }
+    }
+    std::future::pending().await
+}
+
+/// A route that somebody removes, or that goes with a link, is made again.
+async fn keep_reachable(blocks: &[Cidr]) -> Result<(), BackendError> {
+    let monitor = RouteMonitor::open().map_err(BackendError::Watch)?;
+    loop {
+        ensure_reachable(blocks).await;
+        monitor.disturbed().await.map_err(BackendError::Watch)?;
+    }
+}
+
+async fn follow(options: &ProxyOptions, health: &Health) -> Result<(), BackendError> {
+    let mut proxy = Proxy::new(options, health)?;
     proxy.services.synced().await;
     proxy.slices.synced().await;
+    proxy.nodes.synced().await;
+    let monitor = nft::Monitor::open().map_err(BackendError::Watch)?;
+    let tables = [options.table.as_str()];
     let (mut failures, mut due) = (0, Instant::now());
     loop {
         let retry_at = (failures > 0).then(|| Instant::now() + RETRY.wait(failures - 1));
         let wake_at = retry_at.unwrap_or(due);
         tokio::select! {
             () = proxy.changed.woken.notified(), if failures == 0 => {}
+            disturbed = monitor.changed_by_others(&tables, proxy.port_id), if failures == 0 => {
+                disturbed.map_err(BackendError::Watch)?;
+                tracing::warn!(
+                    table = options.table,
+                    "Packet rules of Services were changed by another program; restoring them"
+                );
+                tokio::time::sleep(SETTLING).await;
+                monitor.drain().map_err(BackendError::Watch)?;
+                due = Instant::now();
+            }
+            () = tokio::time::sleep(TRY_PORTS_AGAIN), if proxy.places.has_refused() => proxy.try_ports_again(),
             () = tokio::time::sleep_until(wake_at) => {}
         }
+        health.queued();
         let resync = due <= Instant::now() || failures > 0;
         if resync {
             ensure_reachable(&options.service_cidrs).await;
@@ -103,7 +157,10 @@ pub async fn run(options: ProxyOptions) -> Result<(), BackendError> {
             options.ready.send_replace(true);
         }
         match done {
-            Ok(()) => failures = 0,
+            Ok(()) => {
+                failures = 0;
+                health.updated();
+            }
             Err(error) => {
                 failures += 1;
                 tracing::error!(%error, "Failed to bring packet rules up to date; retrying");
@@ -141,12 +198,18 @@ struct Proxy {
     slices: Arc<Cache<EndpointSlice>>,
     changed: Arc<Changed>,
     rules: Arc<Mutex<Applied<Nftables>>>,
+    places: NodePlaces,
+    checks: HealthChecks,
+    health: Health,
+    recorder: EventRecorder,
+    /// Tells our own changes from others'.
+    port_id: u32,
     /// Keeps the caches current.
     _informers: Informers,
 }
 
 impl Proxy {
-    fn new(options: &ProxyOptions) -> Result<Proxy, BackendError> {
+    fn new(options: &ProxyOptions, health: &Health) -> Result<Proxy, BackendError> {
         let rules = Nftables::open(&NftablesOptions {
             table: options.table.clone(),
             cluster_cidrs: options.cluster_cidrs.clone(),
@@ -158,6 +221,7 @@ impl Proxy {
             node_name: options.node_name.clone(),
             pod_blocks: options.cluster_cidrs.clone(),
             service_blocks: options.service_cidrs.clone(),
+            ..Surroundings::default()
         };
         let informers = Informers::new(options.client.clone());
         let selection = Selection {
@@ -182,8 +246,16 @@ impl Proxy {
         let nodes = informers.cache::<Node>(&kinds::node::NODE);
         let sink = changed.clone();
         nodes.on_change(move |old, new| {
-            let addresses = |node: Option<&Arc<Node>>| node.map(|node| node.internal_addresses());
-            if addresses(old) != addresses(new) {
+            let facts = |node: Option<&Arc<Node>>| {
+                node.map(|node| {
+                    (
+                        node.internal_addresses(),
+                        node.metadata.labels.zone.clone(),
+                        node.is_leaving(),
+                    )
+                })
+            };
+            if facts(old) != facts(new) {
                 sink.nodes_changed();
             }
         });
@@ -203,17 +275,29 @@ impl Proxy {
             services,
             slices,
             changed,
+            port_id: rules.port_id(),
             rules: Arc::new(Mutex::new(Applied::new(rules))),
+            places: NodePlaces::default(),
+            checks: HealthChecks::new(health.clone()),
+            health: health.clone(),
+            recorder: EventRecorder::start(options.client.clone(), "kube-proxy", &options.node_name),
             _informers: informers,
         })
     }
 
     /// Applies what has changed. The kernel's part may take a while, so it is done off the async threads.
     async fn step(&mut self, resync: bool) -> Result<(), BackendError> {
-        let keys = std::mem::take(&mut *self.changed.keys.lock());
         let nodes_changed = self.changed.nodes.swap(false, Ordering::Relaxed);
+        if nodes_changed {
+            self.look_around();
+        }
+        let keys = std::mem::take(&mut *self.changed.keys.lock());
         let protected = (resync || nodes_changed).then(|| self.protected());
-        let services: BTreeMap<Key, Vec<ServicePort>> = keys.iter().map(|key| (key.clone(), self.ports(key))).collect();
+        let mut services: BTreeMap<Key, Vec<ServicePort>> = BTreeMap::new();
+        for key in &keys {
+            services.insert(key.clone(), self.ports(key));
+            self.check_health(key).await;
+        }
         let rules = self.rules.clone();
         let work = move || apply(&mut rules.lock(), services, protected, resync);
         let applied = tokio::task::spawn_blocking(work).await;
@@ -230,13 +314,71 @@ impl Proxy {
         Ok(())
     }
 
-    fn ports(&self, key: &Key) -> Vec<ServicePort> {
+    fn ports(&mut self, key: &Key) -> Vec<ServicePort> {
         let Some(service) = self.services.get_key(key.as_str()) else {
+            self.places.hold(key, &mut [], &BTreeSet::new());
             return Vec::new();
         };
         let slices = self.slices.by(BY_SERVICE, key.as_str());
         let slices: Vec<&EndpointSlice> = slices.iter().map(AsRef::as_ref).collect();
-        service_ports(&service, &slices, &self.around)
+        let mut ports = service_ports(&service, &slices, &self.around);
+        let here = balanced_here(&service, &self.around);
+        if let Some(why) = self.places.hold(key, &mut ports, &here) {
+            let text = format!("node {} cannot serve the load balancer at {why}", self.around.node_name);
+            self.warn(&service, "LoadBalancerPortInUse", text);
+        }
+        ports
+    }
+
+    /// Answers load balancers that ask whether a Service has endpoints here.
+    async fn check_health(&mut self, key: &Key) {
+        let service = self.services.get_key(key.as_str());
+        let slices = self.slices.by(BY_SERVICE, key.as_str());
+        let slices: Vec<&EndpointSlice> = slices.iter().map(AsRef::as_ref).collect();
+        let node = &self.around.node_name;
+        let wanted = service
+            .as_ref()
+            .and_then(|service| health_check(service, &slices, node));
+        if let (Err(error), Some(service), Some((port, _))) = (self.checks.set(key, wanted).await, service, wanted) {
+            let text = format!("node {node} failed to start healthcheck \"{key}\" on port {port}: {error}");
+            self.warn(&service, "FailedToStartServiceHealthcheck", text);
+        }
+    }
+
+    fn warn(&self, service: &Service, reason: &str, message: String) {
+        tracing::warn!(service = %client::Object::key(service), reason, "{message}");
+        let metadata = ObjectMeta {
+            namespace: service.metadata.namespace.clone(),
+            name: service.metadata.name.clone(),
+            uid: service.metadata.uid.clone(),
+            resource_version: service.metadata.resource_version.clone(),
+            ..ObjectMeta::default()
+        };
+        let about = ObjectReference::new(&kinds::service::SERVICE, &metadata);
+        self.recorder.event(&about, EventType::Warning, reason, message);
+    }
+
+    fn try_ports_again(&self) {
+        self.places.refused().into_iter().for_each(|key| self.changed.add(key));
+    }
+
+    /// Takes in what the Nodes say. If that changes what Services mean here, all of them are looked at again.
+    fn look_around(&mut self) {
+        let mut around = self.around.clone();
+        let nodes = self.nodes.all();
+        let is_own = |node: &&Arc<Node>| node.metadata.name == self.around.node_name;
+        let own = nodes.iter().find(is_own);
+        self.health.set_leaving(own.is_some_and(|node| node.is_leaving()));
+        around.zone = own.map(|node| node.metadata.labels.zone.clone()).unwrap_or_default();
+        around.own_addresses = own.into_iter().flat_map(|node| node.internal_addresses()).collect();
+        let others = nodes.iter().filter(|node| !is_own(node));
+        around.other_nodes = others.flat_map(|node| node.internal_addresses()).collect();
+        if around != self.around {
+            self.around = around;
+            let all = self.services.all();
+            all.iter()
+                .for_each(|service| self.changed.add(client::Object::key(service.as_ref())));
+        }
     }
 
     /// Where the components of the cluster answer.

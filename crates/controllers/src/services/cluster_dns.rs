@@ -222,7 +222,8 @@ fn internal_address(node: &Node, ipv4: bool) -> Option<IpAddr> {
     parsed.find(|address| address.is_ipv4() == ipv4 && is_of_a_machine(address))
 }
 
-fn is_of_a_machine(address: &IpAddr) -> bool {
+/// Whether a machine of the cluster can have an address.
+pub fn is_of_a_machine(address: &IpAddr) -> bool {
     let link_local = match address {
         IpAddr::V4(address) => address.is_link_local() || address.is_broadcast(),
         IpAddr::V6(address) => address.is_unicast_link_local() || address.to_ipv4_mapped().is_some(),

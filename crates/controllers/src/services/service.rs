@@ -1,6 +1,7 @@
 //! Services and the pods they select; what the controllers of endpoints share.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use api::{ObjectMeta, Value};
@@ -21,6 +22,7 @@ const BY_LABEL: &str = "label";
 pub struct Service {
     pub metadata: ObjectMeta,
     pub spec: ServiceSpec,
+    pub status: ServiceStatus,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -34,6 +36,42 @@ pub struct ServiceSpec {
     pub ip_families: Vec<String>,
     pub ports: Vec<ServicePort>,
     pub publish_not_ready_addresses: bool,
+    pub load_balancer_class: Option<String>,
+    #[serde(rename = "loadBalancerIP")]
+    pub load_balancer_ip: String,
+    #[serde(rename = "externalIPs")]
+    pub external_ips: Vec<String>,
+    pub external_traffic_policy: String,
+    pub traffic_distribution: String,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ServiceStatus {
+    pub load_balancer: LoadBalancerStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct LoadBalancerStatus {
+    /// As they are written.
+    ingress: Vec<Value>,
+}
+
+impl LoadBalancerStatus {
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.ingress
+            .iter()
+            .filter_map(|ingress| ingress["ip"].as_str()?.parse().ok())
+    }
+
+    pub fn has(&self, address: IpAddr) -> bool {
+        self.addresses().any(|known| known == address)
+    }
+
+    pub fn is(&self, ingress: &[Value]) -> bool {
+        self.ingress == ingress
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -99,6 +137,11 @@ impl Service {
             && selector
                 .iter()
                 .all(|(key, value)| pod.metadata.labels.get(key) == Some(value))
+    }
+
+    /// Whether clients outside see only the endpoints of the node that they come to.
+    pub fn is_external_local(&self) -> bool {
+        self.spec.external_traffic_policy == "Local"
     }
 
     pub fn is_headless(&self) -> bool {

@@ -1,5 +1,6 @@
 //! `karve kube-proxy`: the service proxy alone, against any API server.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -25,6 +26,9 @@ pub struct ProxyArgs {
     /// How rules are made
     #[arg(long, default_value = "nftables", value_parser = ["nftables"])]
     proxy_mode: String,
+    /// Where /healthz and /livez are answered; port 0 for nowhere
+    #[arg(long, default_value = "0.0.0.0:10256")]
+    healthz_bind_address: SocketAddr,
     /// Remove the rules and exit
     #[arg(long)]
     cleanup: bool,
@@ -43,5 +47,6 @@ pub async fn run(args: ProxyArgs) -> Result<()> {
     let mut options = ProxyOptions::new(client, name);
     options.cluster_cidrs = args.cluster_cidr;
     options.api_servers = api_servers;
+    options.healthz_address = Some(args.healthz_bind_address).filter(|address| address.port() != 0);
     Ok(proxy::run(options).await?)
 }

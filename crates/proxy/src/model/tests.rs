@@ -8,15 +8,20 @@ fn parse<T: serde::de::DeserializeOwned>(yaml: &str) -> T {
     serde_saphyr::from_str(yaml).unwrap()
 }
 
-/// Endpoints are written `address node [not-ready] [terminating]`.
+/// Endpoints are written `address node [not-ready] [terminating] [zone=ZONE] [for=NODE]`.
 fn slice(ports: &str, endpoints: &[&str]) -> EndpointSlice {
     let endpoints: Vec<serde_json::Value> = endpoints
         .iter()
         .map(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
             let (ready, terminating) = (!words.contains(&"not-ready"), words.contains(&"terminating"));
+            let hints = |prefix: &str| -> Vec<serde_json::Value> {
+                let named = words.iter().filter_map(|word| word.strip_prefix(prefix));
+                named.map(|name| serde_json::json!({"name": name})).collect()
+            };
             serde_json::json!({"addresses": [words[0]], "nodeName": words[1], "conditions": {
-                "ready": ready && !terminating, "serving": ready, "terminating": terminating}})
+                "ready": ready && !terminating, "serving": ready, "terminating": terminating},
+                "hints": {"forZones": hints("zone="), "forNodes": hints("for=")}})
         })
         .collect();
     let ports: serde_json::Value = parse(ports);
@@ -28,6 +33,9 @@ fn around() -> Surroundings {
         node_name: "here".to_owned(),
         pod_blocks: vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/56".parse().unwrap()],
         service_blocks: vec!["10.96.0.0/16".parse().unwrap(), "fd00:96::/112".parse().unwrap()],
+        zone: "west".to_owned(),
+        own_addresses: ["192.0.2.201".parse().unwrap()].into(),
+        other_nodes: ["192.0.2.202".parse().unwrap()].into(),
     }
 }
 
@@ -42,6 +50,74 @@ fn check(service: &str, slices: &[EndpointSlice], expected: Expect) {
 }
 
 const HTTP: &str = "[{name: http, port: 8080, protocol: TCP}]";
+
+const CLUSTER: &str = "spec: {clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]}";
+
+#[test]
+fn endpoints_are_chosen_by_hints_if_all_have_some_and_one_is_for_us() {
+    let near = ["10.244.0.5 there zone=west", "10.244.0.6 there zone=east"];
+    check(
+        CLUSTER,
+        &[slice(HTTP, &near)],
+        expect![[r#"
+            default/web:http Tcp
+              10.96.0.10:80 → 10.244.0.5:8080; outsiders masqueraded"#]],
+    );
+    for [one, other] in [
+        ["zone=east", "zone=north"],
+        ["zone=west", ""],
+        ["for=there", "for=elsewhere"],
+    ] {
+        let endpoints = [format!("10.244.0.5 there {one}"), format!("10.244.0.6 there {other}")];
+        check(
+            CLUSTER,
+            &[slice(HTTP, &endpoints.each_ref().map(String::as_str))],
+            expect![[r#"
+                default/web:http Tcp
+                  10.96.0.10:80 → 10.244.0.5:8080, 10.244.0.6:8080; outsiders masqueraded"#]],
+        );
+    }
+    let same_node = [
+        "10.244.0.5 here for=here zone=west",
+        "10.244.0.6 there for=there zone=west",
+    ];
+    check(
+        CLUSTER,
+        &[slice(HTTP, &same_node)],
+        expect![[r#"
+            default/web:http Tcp
+              10.96.0.10:80 → 10.244.0.5:8080; outsiders masqueraded"#]],
+    );
+}
+
+/// A node says itself what its addresses are: what goes there must reach it, and nobody else.
+#[test]
+fn a_load_balancer_at_the_address_of_another_node_is_left_to_it() {
+    check(
+        "
+spec: {type: LoadBalancer, clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]}
+status: {loadBalancer: {ingress: [{ip: 192.0.2.201}, {ip: 192.0.2.202}, {ip: 192.0.2.203}]}}",
+        &[slice(HTTP, &["10.244.0.5 here"])],
+        expect![[r#"
+            default/web:http Tcp
+              10.96.0.10:80 → 10.244.0.5:8080; outsiders masqueraded
+              192.0.2.201:80 → 10.244.0.5:8080; masqueraded
+              192.0.2.203:80 → 10.244.0.5:8080; masqueraded"#]],
+    );
+}
+
+#[test]
+fn load_balancers_are_told_of_ready_endpoints_of_this_node_only() {
+    let slice = slice(
+        HTTP,
+        &["10.244.0.5 here", "10.244.0.6 here terminating", "10.244.0.7 there"],
+    );
+    let check = |yaml: &str| health_check(&parse(yaml), &[&slice, &slice], "here");
+    let local = "spec: {type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30123}";
+    assert_eq!(check(local), Some((30123, 1)));
+    assert_eq!(check(&local.replace("Local", "Cluster")), None);
+    assert_eq!(check("spec: {type: LoadBalancer, externalTrafficPolicy: Local}"), None);
+}
 
 #[test]
 fn ports_are_matched_by_name_and_target_ports_come_from_slices() {

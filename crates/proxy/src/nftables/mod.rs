@@ -75,6 +75,11 @@ impl Nftables {
         })
     }
 
+    /// The number by which changes of these rules say who made them.
+    pub fn port_id(&self) -> u32 {
+        self.socket.port_id()
+    }
+
     fn commit(&self, table: &Table, batch: Batch) -> Result<(), NftablesError> {
         batch.commit(&self.socket).map_err(|source| NftablesError::Change {
             table: table.name.clone(),

@@ -3,7 +3,7 @@
 
 #![allow(dead_code)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -24,6 +24,8 @@ struct State {
     objects: BTreeMap<String, BTreeMap<String, Value>>,
     watches: Vec<(String, Sender<Bytes, TransportError>)>,
     requests: Vec<String>,
+    /// Resources that nobody may read.
+    forbidden: BTreeSet<String>,
 }
 
 impl FakeApi {
@@ -40,6 +42,15 @@ impl FakeApi {
         let objects = state.objects.entry(resource.to_owned()).or_default();
         let known = objects.insert(key, object.clone());
         state.tell(resource, if known.is_some() { "MODIFIED" } else { "ADDED" }, &object);
+    }
+
+    /// Lets nobody list or watch a resource, or everybody again.
+    pub fn forbid(&self, resource: &str, forbidden: bool) {
+        let mut state = self.0.lock().unwrap();
+        match forbidden {
+            true => state.forbidden.insert(resource.to_owned()),
+            false => state.forbidden.remove(resource),
+        };
     }
 
     /// All writes, as method, path and body.
@@ -100,6 +111,15 @@ impl Transport for FakeApi {
             return Ok(state.write(&request));
         }
         let resource = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+        if state.forbidden.contains(&resource) {
+            let message =
+                format!("{resource} is forbidden: User \"system:node:here\" cannot list resource \"{resource}\"");
+            let status =
+                json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": message});
+            let mut answer = http::Response::new(body_from_bytes(Bytes::from(status.to_string())));
+            *answer.status_mut() = http::StatusCode::FORBIDDEN;
+            return Ok(answer);
+        }
         if request.uri().query().unwrap_or_default().contains("watch=true") {
             let (sender, body) = Channel::new(64);
             state.watches.push((resource, sender));

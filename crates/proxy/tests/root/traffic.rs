@@ -93,6 +93,7 @@ fn service(name: &str, spec: serde_json::Value, here: &[IpAddr], elsewhere: &[Ip
         node_name: "here".to_owned(),
         pod_blocks: options().cluster_cidrs,
         service_blocks: options().service_cidrs,
+        ..Surroundings::default()
     };
     service_ports(&service, &[&slice], &around)
 }

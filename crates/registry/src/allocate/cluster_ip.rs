@@ -6,7 +6,7 @@ use api::{Error, FieldError, Path, Resource, Value};
 use serde_json::json;
 use store::{Snapshot, Write};
 
-use super::{Claims, Services, random};
+use super::{Claims, ServiceNetwork, Services};
 
 impl Services {
     pub(super) fn claim_cluster_ip(
@@ -37,7 +37,7 @@ impl Services {
                 .ok_or_else(|| Error::internal("failed to allocate a serviceIP: range is full"))?,
             (text, old_ip) => {
                 let ip = self
-                    .requested(text)
+                    .requested(text, snapshot)
                     .map_err(|why| invalid(resource, value, text, why))?;
                 if !dry_run && old_ip != Some(ip) && snapshot.get(&self.ip_key(ip)).is_some() {
                     return Err(invalid(
@@ -73,11 +73,12 @@ impl Services {
         format!("{}/ipaddresses/{ip}", self.root)
     }
 
-    fn requested(&self, text: &str) -> Result<Ipv4Addr, String> {
+    fn requested(&self, text: &str, snapshot: &dyn Snapshot) -> Result<Ipv4Addr, String> {
         let ip: Ipv4Addr = text
             .parse()
             .map_err(|_| "must be empty, 'None', or a valid IP address".to_owned())?;
-        match self.network.contains(ip) {
+        let is_given_out = || self.networks(snapshot).iter().any(|network| network.contains(ip));
+        match self.network.contains(ip) || is_given_out() {
             true => Ok(ip),
             false => Err(format!(
                 "the provided IP ({ip}) is not in the valid range. The range of valid IPs is {}/{}",
@@ -86,15 +87,27 @@ impl Services {
         }
     }
 
-    /// A random free address; the first 16 are left for those who ask for a certain one.
+    /// A random free address of the first network that has one.
     fn free_address(&self, snapshot: &dyn Snapshot) -> Option<Ipv4Addr> {
-        let size = self.network.size();
+        let own = self.free_address_of(self.network, snapshot);
+        own.or_else(|| {
+            let networks = self.networks(snapshot);
+            networks
+                .into_iter()
+                .skip(1)
+                .find_map(|network| self.free_address_of(network, snapshot))
+        })
+    }
+
+    /// The first 16 are left for those who ask for a certain one.
+    fn free_address_of(&self, network: ServiceNetwork, snapshot: &dyn Snapshot) -> Option<Ipv4Addr> {
+        let size = network.size();
         let reserved = 16.min(size / 2);
-        let start = random(size - reserved);
+        let start = clock::below(size - reserved);
         let preferred = (0..size - reserved).map(|step| reserved + (start + step) % (size - reserved) + 1);
         preferred
             .chain(1..=reserved)
-            .map(|offset| self.network.address(offset))
+            .map(|offset| network.address(offset))
             .find(|ip| snapshot.get(&self.ip_key(*ip)).is_none())
     }
 }
@@ -121,7 +134,7 @@ fn address_object(ip: Ipv4Addr, service: &Value) -> bytes::Bytes {
         "apiVersion": "networking.k8s.io/v1", "kind": "IPAddress",
         "metadata": {
             "name": ip.to_string(),
-            "uid": uuid::Uuid::new_v4().to_string(),
+            "uid": clock::uid(),
             "creationTimestamp": schema::time::format(schema::time::now()),
             "labels": {
                 "ipaddress.kubernetes.io/ip-family": "IPv4",

@@ -49,6 +49,26 @@ impl Claims {
 }
 
 impl Services {
+    /// The networks that addresses are given out of: the server's own, and those of ServiceCIDRs that are ready.
+    fn networks(&self, snapshot: &dyn Snapshot) -> Vec<ServiceNetwork> {
+        let mut networks = vec![self.network];
+        let prefix = format!("{}/servicecidrs/", self.root);
+        for entry in snapshot.range(&prefix, &prefix) {
+            let range: Value = serde_json::from_slice(&entry.value).unwrap_or_default();
+            let conditions = range["status"].list("conditions").iter();
+            let mut ready = conditions.filter(|condition| condition.text("type") == "Ready");
+            let is_ready = ready.any(|condition| condition.text("status") == "True");
+            if !is_ready || range["metadata"].has("deletionTimestamp") {
+                continue;
+            }
+            let cidrs = range["spec"].list("cidrs").iter().filter_map(Value::as_str);
+            networks.extend(cidrs.filter_map(ServiceNetwork::parse_added));
+        }
+        networks.sort_by_key(|network| *network != self.network);
+        networks.dedup();
+        networks
+    }
+
     /// Whether anything is given out to objects of a resource.
     pub fn concerns(resource: &Resource) -> bool {
         resource.storage == "services/specs"
@@ -142,6 +162,14 @@ impl ServiceNetwork {
         })
     }
 
+    /// A network that an administrator adds, which may be of any size with addresses to give out.
+    fn parse_added(text: &str) -> Option<ServiceNetwork> {
+        let (base, length) = text.split_once('/')?;
+        let base: Ipv4Addr = base.parse().ok()?;
+        let prefix_length: u8 = length.parse().ok().filter(|length| (1..=30).contains(length))?;
+        Some(ServiceNetwork { base, prefix_length })
+    }
+
     /// How many addresses can be given out: neither the network's own nor its broadcast address.
     pub fn size(self) -> u32 {
         (1 << (32 - self.prefix_length)) - 2
@@ -156,9 +184,4 @@ impl ServiceNetwork {
         let offset = u32::from(address).wrapping_sub(u32::from(self.base));
         (1..=self.size()).contains(&offset)
     }
-}
-
-/// A random number to start a search from; collisions are found by the transaction.
-fn random(below: u32) -> u32 {
-    (uuid::Uuid::new_v4().as_u128() % u128::from(below.max(1))) as u32
 }

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use store::{Compare, Snapshot, Write};
 
-use super::{Claims, Services, random};
+use super::{Claims, Services};
 
 /// The taken ports of a range: bit N of a big-endian number is the port at offset N.
 struct PortMap {
@@ -194,7 +194,7 @@ impl PortMap {
 
     fn take_free(&mut self) -> Option<u16> {
         let size = u32::from(self.last - self.first) + 1;
-        let start = random(size);
+        let start = clock::below(size);
         let port = (0..size)
             .map(|step| self.first + ((start + step) % size) as u16)
             .find(|port| !self.has(*port))?;
@@ -311,7 +311,7 @@ mod tests {
         let port = |at: i64| json!({"port": at, "nodePort": at % 30_000 + 1});
         let ports: Vec<Value> = (0..60_000).map(port).collect();
         let mut spec = json!({"type": "NodePort", "ports": ports});
-        let begun = std::time::Instant::now();
+        let begun = tokio::time::Instant::now();
         assert_eq!(repeated(&spec).len(), 30_000);
         let mut choice = choice(1, 40_000);
         choice.fill(&mut spec, true).unwrap();

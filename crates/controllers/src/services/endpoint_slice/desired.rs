@@ -72,5 +72,27 @@ fn endpoint(view: &View, pod: &Pod, address: &str) -> Value {
     if !pod.spec.hostname.is_empty() && pod.spec.subdomain == service.metadata.name {
         endpoint["hostname"] = pod.spec.hostname.as_str().into();
     }
+    if ready && let Some(hints) = hints(&service.spec.traffic_distribution, &endpoint) {
+        endpoint["hints"] = hints;
+    }
     endpoint
+}
+
+/// Whom a ready endpoint is meant for, as `spec.trafficDistribution` asks.
+fn hints(distribution: &str, endpoint: &Value) -> Option<Value> {
+    let by_node = distribution == "PreferSameNode";
+    if !by_node && !matches!(distribution, "PreferClose" | "PreferSameZone") {
+        return None;
+    }
+    let mut hints = json!({});
+    if let Some(zone) = endpoint["zone"].as_str() {
+        hints["forZones"] = json!([{"name": zone}]);
+    }
+    if let Some(node) = endpoint["nodeName"].as_str().filter(|_| by_node) {
+        hints["forNodes"] = json!([{"name": node}]);
+    }
+    hints
+        .as_object()
+        .is_some_and(|hints| !hints.is_empty())
+        .then_some(hints)
 }

@@ -188,3 +188,20 @@ fn services_without_a_selector_are_left_to_others() {
     let service = SERVICE_YAML.replace("selector: {app: web}", "selector: {}");
     check(&service, &[], &[], expect![""]);
 }
+
+#[test]
+fn ready_endpoints_have_the_hints_that_the_traffic_distribution_asks_for() {
+    let hints = |distribution: &str, ready: &str| {
+        let service = format!("{SERVICE_YAML}  trafficDistribution: {distribution}\n");
+        let view = view(&service, &[pod("a", "10.0.0.1", ready)], &[]);
+        let groups = desired::groups(&view, "IPv4");
+        let endpoint = groups[0].endpoints.values().next().unwrap();
+        endpoint.get("hints").map(Value::to_string).unwrap_or_default()
+    };
+    assert_eq!(hints("''", "True"), "");
+    assert_eq!(hints("PreferSameZone", "True"), r#"{"forZones":[{"name":"z"}]}"#);
+    assert_eq!(hints("PreferClose", "True"), r#"{"forZones":[{"name":"z"}]}"#);
+    let node = r#"{"forNodes":[{"name":"n1"}],"forZones":[{"name":"z"}]}"#;
+    assert_eq!(hints("PreferSameNode", "True"), node);
+    assert_eq!(hints("PreferSameNode", "False"), "");
+}
