@@ -20,6 +20,7 @@ mod nodes;
 mod owner;
 mod plan;
 mod policy;
+mod resources;
 mod services;
 mod settings;
 mod status;
@@ -41,7 +42,10 @@ pub use certificates::serving_approver::APPROVER;
 pub use driver::{Attempt, Reconcile, Row, Setup};
 pub use plan::{Action, Plan};
 pub use services::cluster_dns::DNS_PORT;
-pub use settings::{KubeletServing, Settings, SigningAuthority};
+pub use settings::{
+    AddressRange, AddressRangeError, AddressSource, KubeletServing, LoadBalancer, Settings, SigningAuthority,
+    TokenSigner,
+};
 pub use storage::default_class::create_default_class;
 pub use table::table;
 
@@ -80,8 +84,8 @@ pub async fn run(options: ControllersOptions) {
         }
         let shared = Shared {
             client: match &options.accounts {
-                Some(accounts) => client.through(accounts(row.account)),
-                None => client.clone(),
+                Some(accounts) if !row.account.is_empty() => client.through(accounts(row.account)),
+                _ => client.clone(),
             },
             informers: informers.clone(),
             recorder: recorder.clone(),

@@ -1,5 +1,6 @@
 //! What a controller wants done. Plans are data: planners make them without IO, the driver carries them out.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -108,7 +109,8 @@ pub struct Adopt {
 pub struct Announce {
     pub about: ObjectReference,
     pub success: (&'static str, String),
-    pub failure: Option<(&'static str, &'static str)>,
+    /// Its reason, and what stands before the error.
+    pub failure: Option<(&'static str, Cow<'static, str>)>,
 }
 
 #[derive(Clone)]

@@ -6,6 +6,7 @@ use crate::{access, autoscaling, certificates, cleanup, nodes, policy, services,
 /// Every controller that [`crate::run`] starts. A new controller is one file and one row.
 pub fn table() -> &'static [&'static Row] {
     &[
+        &access::bootstrap_signer::ROW,
         &certificates::approver::ROW,
         &certificates::cleaner::ROW,
         &certificates::serving_approver::ROW,
@@ -37,7 +38,10 @@ pub fn table() -> &'static [&'static Row] {
         &workloads::replica_set::REPLICATION_CONTROLLER_ROW,
         &policy::resource_quota::ROW,
         &access::root_ca::ROW,
+        &services::load_balancer::ROW,
+        &services::service_cidr::ROW,
         &access::service_account::ROW,
+        &access::account_tokens::ROW,
         &workloads::stateful_set::ROW,
         &nodes::taint_eviction::ROW,
         &access::token_cleaner::ROW,

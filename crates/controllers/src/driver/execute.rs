@@ -232,7 +232,7 @@ impl Executor {
 
     fn announce(&self, announce: &Option<Announce>, result: Result<&str, &Error>) {
         let Some(announce) = announce else { return };
-        match (result, announce.failure) {
+        match (result, &announce.failure) {
             (Ok(name), _) => {
                 let text = &announce.success.1;
                 let name = if text.ends_with(' ') { name } else { "" };

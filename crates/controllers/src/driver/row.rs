@@ -14,6 +14,7 @@ use crate::settings::Settings;
 pub struct Row {
     pub name: &'static str,
     /// The service account of `kube-system` that it acts as; upstream's, whose rights every cluster's default roles hold.
+    /// Empty where it acts as the controller manager itself.
     pub account: &'static str,
     /// What its queue is called in metrics: as upstream's, where it has one.
     pub queue: &'static str,

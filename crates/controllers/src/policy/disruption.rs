@@ -13,8 +13,10 @@ use api::kinds::stateful_set::STATEFUL_SET;
 use api::selector::Selector;
 use api::{Fields, LabelSelector, ObjectMeta, Resource, Value};
 use async_trait::async_trait;
+use bytes::Bytes;
 use client::when::Moment;
-use client::{Cache, EventType, Key, ObjectReference};
+use client::{Cache, Client, EventType, Key, ObjectReference};
+use http::Request;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -23,6 +25,7 @@ use crate::conditions::{self, Condition};
 use crate::driver::{Attempt, Reconcile, Row, Setup};
 use crate::model::{Pod, with_metadata};
 use crate::plan::{Action, Event, Plan};
+use crate::resources::{Resources, no_matches};
 use crate::status;
 
 pub const ROW: Row = Row {
@@ -69,10 +72,20 @@ struct ScaledSpec {
 
 with_metadata!(Budget, Scaled);
 
+/// What is read of a scale subresource.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Scale {
+    metadata: ObjectMeta,
+    spec: ScaledSpec,
+}
+
 struct Controller {
+    client: Client,
+    resources: Resources,
     budgets: Arc<Cache<Budget>>,
     pods: Arc<Cache<Pod>>,
-    /// The kinds that pods are counted by.
+    /// The kinds that most pods are counted by. All others are asked for their scale.
     scaled: Vec<(&'static Resource, Arc<Cache<Scaled>>)>,
 }
 
@@ -108,7 +121,13 @@ fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
             budgets.map(|budget| client::Object::key(&*budget)).collect()
         });
     }
-    Box::new(Controller { budgets, pods, scaled })
+    Box::new(Controller {
+        client: setup.client(),
+        resources: Resources::default(),
+        budgets,
+        pods,
+        scaled,
+    })
 }
 
 #[async_trait]
@@ -119,14 +138,14 @@ impl Reconcile for Controller {
         };
         let mut pods = self.pods.list(&budget.metadata.namespace);
         pods.retain(|pod| budget.selects(pod));
-        let scale = self.scale(&pods);
+        let scale = self.scale(&pods).await;
         Ok(plan(&View { budget, pods, scale }, attempt.now))
     }
 }
 
 impl Controller {
     /// The sum over all controllers of the pods; pods without one count for nothing.
-    fn scale(&self, pods: &[Arc<Pod>]) -> Result<i64, String> {
+    async fn scale(&self, pods: &[Arc<Pod>]) -> Result<i64, String> {
         let mut scales: HashMap<String, i64> = HashMap::new();
         for pod in pods {
             let Some(owner) = pod.metadata.controller() else {
@@ -135,7 +154,11 @@ impl Controller {
             if scales.contains_key(&owner.uid) {
                 continue;
             }
-            let (uid, replicas) = self.scale_of(&pod.metadata.namespace, owner)?;
+            let namespace = &pod.metadata.namespace;
+            let (uid, replicas) = match self.cached_scale_of(namespace, owner) {
+                Some(known) => known,
+                None => (owner.uid.clone(), self.asked_scale_of(namespace, owner).await?),
+            };
             // Also under the owner's UID, so that the next pod of it need not be looked up.
             scales.insert(uid.clone(), replicas);
             if uid != owner.uid {
@@ -145,27 +168,69 @@ impl Controller {
         Ok(scales.values().sum())
     }
 
-    /// A ReplicaSet of a Deployment counts as much as that.
-    fn scale_of(&self, namespace: &str, owner: &api::OwnerReference) -> Result<(String, i64), String> {
-        let known = self
+    /// The scale of a built-in controller. A ReplicaSet of a Deployment counts as much as that.
+    fn cached_scale_of(&self, namespace: &str, owner: &api::OwnerReference) -> Option<(String, i64)> {
+        let (_, cache) = self
             .scaled
             .iter()
-            .find(|(kind, _)| kind.kind == owner.kind && kind.api_version() == owner.api_version);
-        let Some((_, cache)) = known else {
-            let (kind, api_version) = (&owner.kind, &owner.api_version);
-            return Err(format!("{kind}.{api_version} does not implement the scale subresource"));
-        };
+            .find(|(kind, _)| kind.kind == owner.kind && kind.api_version() == owner.api_version)?;
         let found = cache
             .get(namespace, &owner.name)
             .filter(|found| found.metadata.uid == owner.uid);
         let Some(found) = found else {
             // Its pods are about to go.
-            return Ok((owner.uid.clone(), 0));
+            return Some((owner.uid.clone(), 0));
         };
-        match found.metadata.controller() {
-            Some(above) if above.kind == DEPLOYMENT.kind => self.scale_of(namespace, above),
-            _ => Ok((owner.uid.clone(), found.spec.replicas.unwrap_or(1))),
+        let above = found
+            .metadata
+            .controller()
+            .filter(|above| above.kind == DEPLOYMENT.kind);
+        let of_deployment = above.and_then(|above| self.cached_scale_of(namespace, above));
+        of_deployment.or_else(|| Some((owner.uid.clone(), found.spec.replicas.unwrap_or(1))))
+    }
+
+    /// The scale of any other controller, such as a custom resource.
+    async fn asked_scale_of(&self, namespace: &str, owner: &api::OwnerReference) -> Result<i64, String> {
+        let (kind, api_version) = (&owner.kind, &owner.api_version);
+        let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
+        let found = self
+            .resources
+            .find(&self.client, group, kind, |one| one.namespaced)
+            .await;
+        let resource = found?.ok_or_else(|| no_matches(kind, api_version))?;
+        let scales = self.client.resource(resource).subresource("scale");
+        match scales
+            .in_namespace(namespace.to_owned())
+            .get::<Scale>(&owner.name)
+            .await
+        {
+            Ok(scale) if scale.metadata.uid == owner.uid => Ok(scale.spec.replicas.unwrap_or(0)),
+            // Another one of the same name: the pods' own is gone, and they are about to go.
+            Ok(_) => Ok(0),
+            Err(error) if error.is_not_found() => match self.has_scale(resource).await? {
+                true => Ok(0),
+                false => Err(format!(
+                    "{} does not implement the scale subresource",
+                    resource.qualified()
+                )),
+            },
+            Err(error) => Err(error.to_string()),
         }
+    }
+
+    /// Whether objects of a resource have a scale, by what the server says now: a definition may change.
+    async fn has_scale(&self, resource: &Resource) -> Result<bool, String> {
+        let path = match resource.group {
+            "" => format!("/api/{}", resource.version),
+            group => format!("/apis/{group}/{}", resource.version),
+        };
+        let request = Request::get(path)
+            .body(Bytes::new())
+            .map_err(|error| error.to_string())?;
+        let answer = self.client.fetch(request).await.map_err(|error| error.to_string())?;
+        let listed: Value = serde_json::from_slice(&answer).map_err(|error| error.to_string())?;
+        let wanted = format!("{}/scale", resource.plural);
+        Ok(listed.list("resources").iter().any(|one| one.text("name") == wanted))
     }
 }
 
@@ -354,9 +419,9 @@ metadata: {{name: c, namespace: default}}
         check(
             "{maxUnavailable: 1}",
             "{}",
-            Err("Job.batch/v1 does not implement the scale subresource".to_owned()),
+            Err("jobs.batch does not implement the scale subresource".to_owned()),
             expect![[r#"
-                patch poddisruptionbudgets default/pdb/status: {"metadata":{"resourceVersion":"4"},"status":{"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","message":"Job.batch/v1 does not implement the scale subresource","observedGeneration":1,"reason":"SyncFailed","status":"False","type":"DisruptionAllowed"}],"observedGeneration":1}}
+                patch poddisruptionbudgets default/pdb/status: {"metadata":{"resourceVersion":"4"},"status":{"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","message":"jobs.batch does not implement the scale subresource","observedGeneration":1,"reason":"SyncFailed","status":"False","type":"DisruptionAllowed"}],"observedGeneration":1}}
             "#]],
         );
     }

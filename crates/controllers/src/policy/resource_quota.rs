@@ -27,6 +27,7 @@ use serde_json::json;
 use crate::driver::{Attempt, Reconcile, Row, Setup, Shared};
 use crate::model::{Metadata, Pod, with_metadata};
 use crate::plan::{Patch, Plan};
+use crate::resources::Resources;
 
 pub const ROW: Row = Row {
     name: "resourcequota",
@@ -38,12 +39,15 @@ pub const ROW: Row = Row {
 
 /// How often everything is counted anew, whatever happened.
 const RESYNC: Duration = Duration::from_secs(300);
+/// How soon a custom resource is looked for again that nobody serves.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 struct Controller {
     client: Client,
     quotas: Arc<Cache<Quota>>,
     shared: Arc<Shared>,
     queue: Arc<WorkQueue<Key>>,
+    resources: Resources,
     /// What is watched because some quota limits it, by qualified name.
     watched: Mutex<HashMap<String, Watched>>,
 }
@@ -82,6 +86,7 @@ fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
         quotas,
         shared: setup.shared(),
         queue: setup.queue(),
+        resources: Resources::default(),
         watched: Mutex::default(),
     })
 }
@@ -99,7 +104,18 @@ impl Reconcile for Controller {
             let names = names_of(&quota, resource);
             used.extend(names.map(|name| (name.clone(), sum.get(name).cloned().unwrap_or(Quantity::ZERO))));
         }
-        Ok(plan(&quota, &used))
+        let mut is_complete = true;
+        for name in custom_counts(&quota) {
+            match self.custom_count(&quota, name).await? {
+                Some(count) => drop(used.insert(name.clone(), count)),
+                None => is_complete = false,
+            }
+        }
+        let mut plan = plan(&quota, &used);
+        if !is_complete {
+            plan.again_after(LOOK_AGAIN);
+        }
+        Ok(plan)
     }
 }
 
@@ -144,6 +160,30 @@ impl Controller {
             }
         }
         Ok(sum)
+    }
+
+    /// How many objects there are of a custom resource; none is said of one that nobody serves.
+    async fn custom_count(&self, quota: &Quota, name: &str) -> client::Result<Option<Quantity>> {
+        let is_counted = |resource: &Resource| quota::count_name(resource) == name && quota::is_measured(resource);
+        let Some(resource) = self.resources.find_where(&self.client, is_counted).await? else {
+            return Ok(None);
+        };
+        self.watch(resource);
+        if !is_in_scope(quota, resource, &Value::Null) {
+            return Ok(Some(number(0)));
+        }
+        let api = self.client.resource(resource);
+        let api = api.in_namespace(quota.metadata.namespace.clone());
+        match api.list::<IgnoredAny>(&ListOptions::default()).await {
+            Ok(list) => Ok(Some(number(list.items.len()))),
+            Err(error) if error.is_not_found() => {
+                // Its definition is gone.
+                self.resources.forget();
+                self.watched.lock().remove(&resource.qualified());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Follows a resource from the first quota on that limits it.
@@ -200,6 +240,16 @@ fn limited(quota: &Quota) -> impl Iterator<Item = &'static Resource> + '_ {
         seen.push(name);
         is_new && names_of(quota, resource).next().is_some()
     })
+}
+
+/// The counts that are of no built-in resource.
+fn custom_counts(quota: &Quota) -> Vec<&String> {
+    let names = quota.spec.entries("hard").map(|(name, _)| name);
+    let is_custom = |name: &&String| {
+        let is_built_in = |resource: &&'static Resource| quota::tracks(resource, name);
+        name.starts_with("count/") && !api::kinds::all().iter().any(is_built_in)
+    };
+    names.filter(is_custom).collect()
 }
 
 fn names_of<'a>(quota: &'a Quota, resource: &'a Resource) -> impl Iterator<Item = &'a String> + 'a {
@@ -302,5 +352,7 @@ mod tests {
         let quota = object::<Quota>("spec: {hard: {count/deployments.apps: '1', requests.cpu: '1', secrets: '3'}}");
         let names: Vec<String> = limited(&quota).map(Resource::qualified).collect();
         expect!["pods secrets deployments.apps"].assert_eq(&names.join(" "));
+        let quota = object::<Quota>("spec: {hard: {count/pods: '1', count/foos.example.com: '1', secrets: '3'}}");
+        assert_eq!(custom_counts(&quota), ["count/foos.example.com"]);
     }
 }

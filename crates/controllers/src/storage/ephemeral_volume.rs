@@ -105,7 +105,7 @@ fn create(pod: &Pod, name: &str, template: &EphemeralVolume) -> Action {
     create.announce = Some(Announce {
         about: ObjectReference::new(&POD, &pod.metadata),
         success: ("SuccessfulCreate", "Created PersistentVolumeClaim ".to_owned()),
-        failure: Some(("FailedBinding", "create PVC for ephemeral volume: ")),
+        failure: Some(("FailedBinding", "create PVC for ephemeral volume: ".into())),
     });
     Action::Create(create)
 }

@@ -10,8 +10,9 @@ use apiserver::{
     Services,
 };
 use auth::User;
+use auth::authenticate::{ServiceAccounts, SigningKey};
 use client::{Client, ListOptions, Patch, QueueMetrics, Transport};
-use controllers::{ControllersOptions, Settings};
+use controllers::{ControllersOptions, Settings, TokenSigner};
 use metrics::Page;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
@@ -25,6 +26,12 @@ pub struct Cluster {
     queues: Arc<QueueMetrics>,
     server: Arc<ApiServer>,
     controllers: JoinHandle<()>,
+}
+
+fn signer() -> TokenSigner {
+    let (key, _) = SigningKey::generate().unwrap();
+    let accounts = ServiceAccounts::new(Vec::new(), Vec::new(), Some(key), Vec::new());
+    TokenSigner::new(Arc::new(accounts))
 }
 
 impl Cluster {
@@ -54,12 +61,7 @@ impl Cluster {
             gate: GateOptions {
                 allow_anonymous: false,
                 ..GateOptions::new(
-                    auth::authenticate::ServiceAccounts::new(
-                        vec!["https://test".to_owned()],
-                        Vec::new(),
-                        None,
-                        Vec::new(),
-                    ),
+                    ServiceAccounts::new(vec!["https://test".to_owned()], Vec::new(), None, Vec::new()),
                     vec![AuthorizerSpec::Rbac],
                 )
             },
@@ -79,6 +81,7 @@ impl Cluster {
             },
             kubelets: kubelets.dialer().expect("a configuration"),
             front_proxy: apiserver::FrontProxy::without_certificate(tls.clone()),
+            encryption: Arc::new(apiserver::Encryption::none(apiserver::STORE_ROOT)),
             insecure_tls: tls,
             max_reads_in_flight: 400,
             max_writes_in_flight: 200,
@@ -100,6 +103,7 @@ impl Cluster {
             host: "test".to_owned(),
             settings: Settings {
                 root_ca: Some("PEM".to_owned()),
+                token_signer: Some(signer()),
                 cluster_cidrs: vec!["10.244.0.0/16".to_owned()],
                 cluster_dns: Some(IpAddr::V4(Ipv4Addr::new(10, 96, 0, 10))),
                 ..Settings::default()

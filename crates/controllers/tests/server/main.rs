@@ -1,5 +1,6 @@
 //! The controllers against a real API server in the same process; the tests play scheduler and kubelet.
 
+mod accounts;
 mod cluster;
 mod deployments;
 mod dns;
@@ -10,5 +11,6 @@ mod leader;
 mod namespaces;
 mod nodes;
 mod quotas;
+mod scales;
 mod sets;
 mod storage;

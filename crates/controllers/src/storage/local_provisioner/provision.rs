@@ -12,9 +12,10 @@ use super::reclaim::FINALIZER;
 use crate::model::Node;
 use crate::plan::{Action, Announce, Create, Event, Patch, Plan};
 
-/// Tells people where to look. Kubelets never follow it: each uses the directory of the volume's name under its own data
-/// directory, so that no volume can make a node serve or remove anything else.
-const DIRECTORY: &str = "/var/lib/karve/volumes";
+/// Tells people where to look on a node with the default data directory. Kubelets never follow it: each uses the
+/// directory of the volume's name under its own data directory, so that no volume can make a node serve or remove
+/// anything else.
+const DIRECTORY: &str = "/var/lib/karve/karve/volumes";
 const HOSTNAME: &str = "kubernetes.io/hostname";
 /// A directory is on one node.
 const ACCESS_MODES: &[&str] = &["ReadWriteOnce", "ReadWriteOncePod"];
@@ -115,7 +116,7 @@ fn create(claim: &Claim, class: &Class, node: &ObjectMeta) -> Action {
             "ProvisioningSucceeded",
             format!("Successfully provisioned volume {name}"),
         ),
-        failure: Some(("ProvisioningFailed", "Error saving PersistentVolume: ")),
+        failure: Some(("ProvisioningFailed", "Error saving PersistentVolume: ".into())),
     });
     Action::Create(create)
 }
@@ -213,7 +214,7 @@ spec: {{storageClassName: local, resources: {{requests: {{storage: 2Gi}}}}{modes
             "reclaimPolicy: Retain\nmountOptions: [noexec]\nallowedTopologies: [{matchLabelExpressions: [{key: zone, values: [a, b]}]}]",
             NODE,
             expect![[r#"
-                create persistentvolumes in no namespace: {"apiVersion":"v1","kind":"PersistentVolume","metadata":{"annotations":{"karve.dev/provisioned-by":"local","pv.kubernetes.io/provisioned-by":"karve.dev/local"},"finalizers":["karve.dev/local-volume-data"],"labels":{"karve.dev/node":"n1"},"name":"pvc-c-1"},"spec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"2Gi"},"claimRef":{"apiVersion":"v1","kind":"PersistentVolumeClaim","name":"data","namespace":"default","resourceVersion":"9","uid":"c-1"},"local":{"path":"/var/lib/karve/volumes/pvc-c-1"},"mountOptions":["noexec"],"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"kubernetes.io/hostname","operator":"In","values":["n1"]}]}]}},"persistentVolumeReclaimPolicy":"Retain","storageClassName":"local","volumeMode":"Filesystem"}}
+                create persistentvolumes in no namespace: {"apiVersion":"v1","kind":"PersistentVolume","metadata":{"annotations":{"karve.dev/provisioned-by":"local","pv.kubernetes.io/provisioned-by":"karve.dev/local"},"finalizers":["karve.dev/local-volume-data"],"labels":{"karve.dev/node":"n1"},"name":"pvc-c-1"},"spec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"2Gi"},"claimRef":{"apiVersion":"v1","kind":"PersistentVolumeClaim","name":"data","namespace":"default","resourceVersion":"9","uid":"c-1"},"local":{"path":"/var/lib/karve/karve/volumes/pvc-c-1"},"mountOptions":["noexec"],"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"kubernetes.io/hostname","operator":"In","values":["n1"]}]}]}},"persistentVolumeReclaimPolicy":"Retain","storageClassName":"local","volumeMode":"Filesystem"}}
             "#]],
         );
     }
