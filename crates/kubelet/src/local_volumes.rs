@@ -4,10 +4,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::ObjectMeta;
 use api::kinds::persistent_volume::PERSISTENT_VOLUME;
 use api::local_volumes::{DATA_DELETED, NODE_LABEL, node_of_provisioned_volume, wants_data_deleted};
 use bytes::Bytes;
-use client::{Cache, Object, Patch, Reflector, Selection};
+use client::{Cache, EventType, Object, ObjectReference, Patch, Reflector, Selection};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -35,18 +37,15 @@ enum RemoveError {
 
 /// A volume of this node, as far as its end concerns it.
 struct ReleasedVolume {
-    name: String,
-    resource_version: String,
+    metadata: ObjectMeta,
     is_released: bool,
 }
 
 impl Object for ReleasedVolume {
     fn decode(object: &Bytes) -> Result<ReleasedVolume, serde_json::Error> {
         let volume: Value = serde_json::from_slice(object)?;
-        let text = |field: &str| volume["metadata"][field].as_str().unwrap_or_default().to_owned();
         Ok(ReleasedVolume {
-            name: text("name"),
-            resource_version: text("resourceVersion"),
+            metadata: ObjectMeta::deserialize(&volume["metadata"])?,
             is_released: is_to_be_removed(&volume),
         })
     }
@@ -56,11 +55,11 @@ impl Object for ReleasedVolume {
     }
 
     fn name(&self) -> &str {
-        &self.name
+        &self.metadata.name
     }
 
     fn resource_version(&self) -> &str {
-        &self.resource_version
+        &self.metadata.resource_version
     }
 }
 
@@ -93,12 +92,17 @@ pub async fn remove_released(shared: Arc<Shared>) {
 async fn remove_all(shared: &Arc<Shared>, cache: &Cache<ReleasedVolume>) -> bool {
     let mut all_done = true;
     for released in cache.all().iter().filter(|volume| volume.is_released) {
-        let volume = &released.name;
+        let volume = &released.metadata.name;
         match remove(shared, volume).await {
-            Ok(()) => tracing::info!(volume, "removed the data of a released volume"),
+            Ok(()) => tracing::info!(volume, "Removed the data of a released volume"),
             Err(error) => {
                 all_done = false;
-                tracing::warn!(volume, %error, "cannot remove the data of a released volume");
+                tracing::warn!(volume, %error, "Failed to remove the data of a released volume; trying again");
+                let about = ObjectReference::new(&PERSISTENT_VOLUME, &released.metadata);
+                let message = error.to_string();
+                shared
+                    .events
+                    .event(&about, EventType::Warning, "VolumeFailedDelete", message);
             }
         }
     }

@@ -9,7 +9,6 @@ use super::World;
 use super::workload::step;
 use crate::cluster::{Karve, Kubectl};
 use crate::peers;
-use crate::signals::wait_for;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -74,19 +73,25 @@ fn carry(cluster: &mut Karve, kubectl: &Kubectl) -> Result<()> {
     step("claims and pods");
     kubectl.run_with(&["apply", "-f", "-"], MANIFEST)?;
     ready(kubectl, &["db-0", "db-1", "scratch"])?;
-    let first = Volume::of(cluster, kubectl, "data-db-0")?;
-    let second = Volume::of(cluster, kubectl, "data-db-1")?;
-    let scratch = Volume::of(cluster, kubectl, "scratch-space")?;
     for pod in ["db-0", "db-1", "scratch"] {
         write(kubectl, pod)?;
     }
+    survives_pods_and_crashes(cluster, kubectl)?;
+    ends_with_its_claim(cluster, kubectl)?;
 
+    step("reset");
+    cluster.remove()?;
+    let data_dir = cluster.data_dir();
+    ensure!(!data_dir.exists(), "{} was not removed", data_dir.display());
+    Ok(())
+}
+
+fn survives_pods_and_crashes(cluster: &mut Karve, kubectl: &Kubectl) -> Result<()> {
     step("a pod is replaced");
-    let pod_uid = kubectl.value("pod/db-0", "{.metadata.uid}")?;
+    let deleted = kubectl.value("pod/db-0", "{.metadata.uid}")?;
     kubectl.run(&["delete", "pod", "db-0", "--timeout=60s"])?;
-    let what = "another pod db-0";
     let query = ["get", "pod/db-0", "-o", "jsonpath={.metadata.uid}"];
-    kubectl.until(what, PATIENCE, &query, |uid| uid != pod_uid)?;
+    kubectl.until("another pod db-0", PATIENCE, &query, |uid| uid != deleted)?;
     ready(kubectl, &["db-0"])?;
     still_there(kubectl, "db-0")?;
 
@@ -95,36 +100,37 @@ fn carry(cluster: &mut Karve, kubectl: &Kubectl) -> Result<()> {
     cluster.up()?;
     cluster.wait_ready()?;
     kubectl.run(&["delete", "pod", "db-1", "--timeout=60s"])?;
-    wait_for("pod db-1 to be made again", PATIENCE, || ready(kubectl, &["db-1"]).ok())?;
+    ready(kubectl, &["db-1"])?;
     still_there(kubectl, "db-0")?;
-    still_there(kubectl, "db-1")?;
+    still_there(kubectl, "db-1")
+}
+
+fn ends_with_its_claim(cluster: &Karve, kubectl: &Kubectl) -> Result<()> {
+    let removed = Volume::of(cluster, kubectl, "data-db-0")?;
+    let retained = Volume::of(cluster, kubectl, "data-db-1")?;
+    let scratch = Volume::of(cluster, kubectl, "scratch-space")?;
 
     step("a claim in use is deleted");
     kubectl.run(&["delete", "pvc", "data-db-0", "--wait=false"])?;
     let deleted_at = kubectl.value("pvc/data-db-0", "{.metadata.deletionTimestamp}")?;
     ensure!(!deleted_at.is_empty(), "the claim is not being deleted");
     still_there(kubectl, "db-0")?;
-    ensure!(first.directory.exists(), "the data was removed under a running pod");
+    ensure!(removed.directory.exists(), "the data was removed under a running pod");
 
     step("what nobody claims goes");
-    let path = format!("pv/{}", second.name);
+    let object = format!("pv/{}", retained.name);
     let retain = r#"{"spec": {"persistentVolumeReclaimPolicy": "Retain"}}"#;
-    kubectl.run(&["patch", &path, "-p", retain])?;
+    kubectl.run(&["patch", &object, "-p", retain])?;
     kubectl.run(&["delete", "statefulset/db", "pod/scratch", "--timeout=60s"])?;
     kubectl.run(&["delete", "pvc", "data-db-1", "--timeout=60s"])?;
-    first.is_gone(kubectl)?;
+    removed.is_gone(kubectl)?;
     scratch.is_gone(kubectl)?;
 
     step("what is retained stays");
-    let released = ["get", &path, "-o", "jsonpath={.status.phase}"];
-    kubectl.until("a Released volume", PATIENCE, &released, |phase| phase == "Released")?;
-    let kept = std::fs::read_to_string(second.directory.join("file"))?;
+    let phase = ["get", &object, "-o", "jsonpath={.status.phase}"];
+    kubectl.until("a Released volume", PATIENCE, &phase, |phase| phase == "Released")?;
+    let kept = std::fs::read_to_string(retained.directory.join("file"))?;
     ensure!(kept == "by db-1\n", "the retained file says {kept:?}");
-
-    step("reset");
-    cluster.remove()?;
-    let data_dir = cluster.data_dir();
-    ensure!(!data_dir.exists(), "{} was not removed", data_dir.display());
     Ok(())
 }
 

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::affinity::{NodeLabels, NodeSelectorTerm};
-use crate::pod::HostPath;
+use crate::pod::{HostPath, SecretReference};
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -70,6 +70,7 @@ pub struct VolumeSpec {
     pub node_affinity: Option<NodeAffinity>,
     pub host_path: Option<HostPath>,
     pub local: Option<LocalSource>,
+    pub csi: Option<CsiPersistentSource>,
     #[serde(flatten)]
     pub other: BTreeMap<String, Value>,
 }
@@ -92,6 +93,19 @@ pub enum VolumeMode {
 pub struct LocalSource {
     pub path: String,
     pub fs_type: Option<String>,
+}
+
+/// A volume that a CSI driver mounts.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct CsiPersistentSource {
+    pub driver: String,
+    pub volume_handle: String,
+    pub fs_type: String,
+    pub volume_attributes: BTreeMap<String, String>,
+    pub node_stage_secret_ref: Option<SecretReference>,
+    pub node_publish_secret_ref: Option<SecretReference>,
+    pub node_expand_secret_ref: Option<SecretReference>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

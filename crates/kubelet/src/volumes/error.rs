@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use super::driver_error::{DriverError, DriverStep};
 use crate::objects::MissingObject;
 
 #[derive(Debug, thiserror::Error)]
@@ -29,6 +30,14 @@ pub enum VolumeError {
     },
     #[error("MountVolume.NodeAffinity check failed for volume {volume:?} : no matching NodeSelectorTerms")]
     NodeAffinity { volume: String },
+    #[error("{step} failed for volume {volume:?} : {source}")]
+    Driver {
+        step: DriverStep,
+        volume: String,
+        source: Box<DriverError>,
+    },
+    #[error("volume {0:?} is still published by its CSI driver")]
+    StillPublished(String),
     #[error(transparent)]
     Objects(#[from] crate::objects::follow::NotSynced),
     #[error("cannot unmount what is below {path}: {source}")]
@@ -39,6 +48,16 @@ pub enum VolumeError {
     Read { path: PathBuf, source: io::Error },
     #[error("the task that sets up volumes failed: {0}")]
     Task(#[from] tokio::task::JoinError),
+}
+
+impl VolumeError {
+    /// The reason of the event that tells the pod's owner.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            VolumeError::Driver { step, .. } => step.reason(),
+            _ => "FailedMount",
+        }
+    }
 }
 
 /// Why one volume could not be set up.
@@ -70,6 +89,8 @@ pub enum SetUpError {
     NoImage,
     #[error("the volume's claim has not been looked for")]
     NoClaim,
+    #[error("the volume's driver has not mounted it")]
+    NotPublished,
     #[error("invalid path: {0} must be absolute and must not contain '..'")]
     InvalidPath(String),
     #[error("path {0:?} does not exist")]

@@ -1,6 +1,7 @@
 //! How full the volumes of this node's pods are, for those who ask the kubelet.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -14,7 +15,11 @@ const KEPT: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// The volumes that are set up, by their pod's UID, and what was last found in them.
 #[derive(Default)]
-pub struct VolumeFigures(Mutex<BTreeMap<String, Entry>>);
+pub struct VolumeFigures {
+    pods: Mutex<BTreeMap<String, Entry>>,
+    /// What drivers say of the volumes that they mounted, by where; nothing until they have said it.
+    told: Mutex<BTreeMap<PathBuf, Option<VolumeStats>>>,
+}
 
 struct Entry {
     pod: Arc<Pod>,
@@ -35,7 +40,7 @@ pub struct VolumeFigure {
 impl VolumeFigures {
     /// A pod's volumes are set up, or were brought up to date.
     pub fn put(&self, pod: &Arc<Pod>, mounted: BTreeMap<String, MountedVolume>) {
-        let mut entries = self.0.lock();
+        let mut entries = self.pods.lock();
         let known = entries.get_mut(&pod.metadata.uid);
         if let Some(known) = known.filter(|known| known.mounted == mounted) {
             return known.pod = pod.clone();
@@ -49,25 +54,49 @@ impl VolumeFigures {
     }
 
     pub fn remove(&self, uid: &str) {
-        self.0.lock().remove(uid);
+        self.pods.lock().remove(uid);
+    }
+
+    /// A volume's figures are its driver's to say.
+    pub fn ask_driver_about(&self, path: &Path) {
+        self.told.lock().entry(path.to_owned()).or_default();
+    }
+
+    pub fn forget_driver_of(&self, path: &Path) {
+        self.told.lock().remove(path);
+    }
+
+    /// A driver says how full a volume is.
+    pub fn tell(&self, path: &Path, stats: VolumeStats) {
+        match self.told.lock().get_mut(path) {
+            Some(told) => *told = Some(stats),
+            None => return,
+        }
+        let is_there = |mounted: &MountedVolume| mounted.path().is_some_and(|there| there == path);
+        for entry in self.pods.lock().values_mut() {
+            if entry.mounted.values().any(is_there) {
+                entry.measured = None;
+            }
+        }
     }
 
     /// The figures of all pods, with their pods. Blocks while volumes are measured whose figures are too old.
     pub fn all(&self, now: Moment) -> Vec<(Arc<Pod>, Vec<VolumeFigure>)> {
         let is_fresh = |entry: &Entry| entry.measured.as_ref().is_some_and(|(at, _)| now.since(*at) < KEPT);
         let stale: Vec<_> = {
-            let entries = self.0.lock();
+            let entries = self.pods.lock();
             let stale = entries.values().filter(|entry| !is_fresh(entry));
             stale.map(|entry| (entry.pod.clone(), entry.mounted.clone())).collect()
         };
         // Nobody who mounts waits for a walk through files.
         for (pod, mounted) in stale {
-            let figures = measure(&pod, &mounted, now);
-            if let Some(entry) = self.0.lock().get_mut(&pod.metadata.uid) {
+            let told = self.told.lock().clone();
+            let figures = measure(&pod, &mounted, &told, now);
+            if let Some(entry) = self.pods.lock().get_mut(&pod.metadata.uid) {
                 entry.measured = Some((now, figures));
             }
         }
-        let entries = self.0.lock();
+        let entries = self.pods.lock();
         let measured = entries
             .values()
             .filter_map(|entry| Some((entry.pod.clone(), entry.measured.as_ref()?.1.clone())));
@@ -75,11 +104,19 @@ impl VolumeFigures {
     }
 }
 
-fn measure(pod: &Pod, mounted: &BTreeMap<String, MountedVolume>, now: Moment) -> Vec<VolumeFigure> {
+fn measure(
+    pod: &Pod,
+    mounted: &BTreeMap<String, MountedVolume>,
+    told: &BTreeMap<PathBuf, Option<VolumeStats>>,
+    now: Moment,
+) -> Vec<VolumeFigure> {
     let volumes = pod.spec.volumes.iter();
     let figures = volumes.filter_map(|volume| {
         let mounted = mounted.get(&volume.name)?;
-        let stats = type_of(volume)?.stats(mounted)?;
+        let stats = match mounted.path().and_then(|path| told.get(path)) {
+            Some(told) => (*told)?,
+            None => type_of(volume)?.stats(mounted)?,
+        };
         Some(VolumeFigure {
             volume: volume.name.clone(),
             claim: mounted.claim.clone(),

@@ -2,7 +2,8 @@
 //!
 //! A type of volume is one file and one row of [`TYPES`]: it says which field of a volume asks for it, what has to be
 //! known before it is set up, and how it is set up, brought up to date, measured and torn down. The worker gathers what
-//! [`needs`] names, then calls [`set_up`]; everything here blocks on the file system and talks to nobody.
+//! [`needs`] names, then calls [`set_up`]; everything here blocks on the file system and talks to nobody. What CSI drivers
+//! mount is mounted by then (`crate::csi`).
 //!
 //! What is set up stands below the pod's directory under upstream's name of its type, so that a kubelet that starts
 //! finds it again ([`reconstruct`]) without having written anything down.
@@ -10,7 +11,9 @@
 mod atomic;
 mod claim;
 mod config_map;
+mod csi;
 mod downward_api;
+mod driver_error;
 mod empty_dir;
 mod ephemeral;
 mod error;
@@ -18,7 +21,7 @@ mod figures;
 mod host_path;
 mod image;
 pub mod mounts;
-mod ownership;
+pub mod ownership;
 mod payload;
 mod persistent;
 mod projected;
@@ -40,10 +43,11 @@ use crate::objects::{Found, Kind};
 use crate::paths::Paths;
 use crate::pod::{ImageSource, Pod, TokenProjection, Volume};
 
+pub use driver_error::{DriverError, DriverStep};
 pub use error::{SetUpError, VolumeError};
 pub use figures::{VolumeFigure, VolumeFigures};
 pub use persistent::{is_set_up, provisioned};
-pub use reconstruct::{FoundVolume, pods_on_disk, remove_pod, tear_down};
+pub use reconstruct::{FoundVolume, pods_on_disk, remove_pod, tear_down, tear_down_subpaths, unmount};
 pub use stats::VolumeStats;
 
 /// The directories above a volume are for the kubelet and the runtime alone.
@@ -84,6 +88,7 @@ pub trait VolumeType: Sync {
 /// Every type, sorted by its field.
 pub static TYPES: &[&dyn VolumeType] = &[
     &config_map::ConfigMapVolume,
+    &csi::CsiVolume,
     &downward_api::DownwardApiVolume,
     &empty_dir::EmptyDirVolume,
     &ephemeral::EphemeralVolume,
@@ -119,6 +124,8 @@ pub struct SetUp<'a> {
     pub image: Option<&'a str>,
     /// What the volume's claim is bound to.
     pub claim: Option<&'a BoundVolume>,
+    /// What a CSI driver has mounted for it.
+    pub published: Option<&'a MountSource>,
     pub now: Moment,
 }
 

@@ -146,6 +146,7 @@ mod tests {
             tokens: &BTreeMap::from([("token".to_owned(), "ey.j.x".to_owned())]),
             image: None,
             claim: None,
+            published: None,
             now: Moment::default(),
         };
         let files = match request.volume {

@@ -54,11 +54,12 @@ pub fn pods_on_disk(paths: &Paths) -> Result<Vec<String>, VolumeError> {
 
 /// Unmounts what was mounted for a pod and removes its volumes.
 pub fn tear_down(paths: &Paths, uid: &str) -> Result<(), VolumeError> {
-    // Subpaths are parts of volumes, bound elsewhere; they go before what they are parts of.
-    let subpaths = paths.subpaths(uid);
-    unmount(paths, &subpaths)?;
-    remove(paths, &subpaths)?;
+    tear_down_subpaths(paths, uid)?;
     for found in found_volumes(paths, uid)? {
+        if found.directory == persistent::CSI_DIRECTORY {
+            // Its driver has to be asked first, which is not done here.
+            return Err(VolumeError::StillPublished(found.name));
+        }
         if persistent::type_of_directory(&found.directory).is_some() {
             persistent::tear_down(paths, &found)?;
         } else if let Some(known) = found.volume_type() {
@@ -69,6 +70,13 @@ pub fn tear_down(paths: &Paths, uid: &str) -> Result<(), VolumeError> {
     }
     unmount(paths, &paths.pod(uid))?;
     remove(paths, &paths.volumes(uid))
+}
+
+/// Subpaths are parts of volumes, bound elsewhere; they go before what they are parts of.
+pub fn tear_down_subpaths(paths: &Paths, uid: &str) -> Result<(), VolumeError> {
+    let subpaths = paths.subpaths(uid);
+    unmount(paths, &subpaths)?;
+    remove(paths, &subpaths)
 }
 
 /// Removes what else there is of a pod whose volumes are torn down.

@@ -24,6 +24,7 @@ fn set_up_all(root: &Path, pod: &Pod) -> BTreeMap<String, Result<MountedVolume, 
             tokens: &BTreeMap::new(),
             image: Some("sha256:1"),
             claim: None,
+            published: None,
             now: Moment::default(),
         };
         (

@@ -12,6 +12,7 @@ scenarios! {
     a_claim_is_waited_for_and_its_data_outlives_its_pods,
     an_ephemeral_claim_of_somebody_else_is_refused,
     the_data_of_a_released_volume_is_removed_and_nothing_else,
+    data_that_cannot_be_removed_is_told_of_and_tried_again,
 }
 
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
@@ -89,10 +90,6 @@ async fn an_ephemeral_claim_of_somebody_else_is_refused(node: Arc<TestNode>) {
 }
 
 async fn the_data_of_a_released_volume_is_removed_and_nothing_else(node: Arc<TestNode>) {
-    let affinity = |name: &str| {
-        let expression = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [name]});
-        json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}})
-    };
     let volumes = node.directory("volumes");
     for (name, owner, phase) in [
         ("pv-own", "n1", "Released"),
@@ -104,31 +101,62 @@ async fn the_data_of_a_released_volume_is_removed_and_nothing_else(node: Arc<Tes
         if name != "pv-fresh" {
             std::fs::create_dir_all(volumes.join(name).join("below")).expect("a directory");
         }
-        node.api.create(
-            VOLUMES,
-            json!({
-                "metadata": {
-                    "name": name, "labels": {"karve.dev/node": owner},
-                    "annotations": {"karve.dev/provisioned-by": "local", "karve.dev/delete-data": "true"},
-                },
-                "spec": {
-                    "local": {"path": volumes.join(name)}, "persistentVolumeReclaimPolicy": "Delete",
-                    "nodeAffinity": affinity(owner),
-                },
-                "status": {"phase": phase},
-            }),
-        );
+        provision(&node, name, owner, phase);
     }
-    let is_told = |name: &str| {
-        let volume = node.api.get(&format!("{VOLUMES}/{name}")).unwrap_or_default();
-        volume["metadata"]["annotations"]["karve.dev/data-deleted"] == "true"
-    };
-    let begun = Instant::now();
-    while !is_told("pv-own") || !is_told("pv-fresh") {
-        assert!(begun.elapsed() < Duration::from_secs(60), "the data is not removed");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    wait_until_deleted(&node, "pv-own").await;
+    wait_until_deleted(&node, "pv-fresh").await;
     assert!(!volumes.join("pv-own").exists());
     assert!(volumes.join("pv-other").exists() && volumes.join("pv-bound").exists());
-    assert!(!is_told("pv-other") && !is_told("pv-bound"));
+    assert!(!is_deleted(&node, "pv-other") && !is_deleted(&node, "pv-bound"));
+}
+
+async fn data_that_cannot_be_removed_is_told_of_and_tried_again(node: Arc<TestNode>) {
+    let data = node.directory("volumes/pv-busy");
+    // No sweep removes what is not named as a pod.
+    let pod = node.directory("k/pods/not a uid");
+    node.directory("k/pods/not a uid/volumes/kubernetes.io~local-volume/pv-busy");
+    provision(&node, "pv-busy", "n1", "Released");
+    let message = "VolumeFailedDelete a pod of this node still has the volume";
+    node.wait_for_event("pv-busy", message).await;
+    assert!(data.exists() && !is_deleted(&node, "pv-busy"));
+    std::fs::remove_dir_all(pod).expect("the pod lets go");
+    wait_until_deleted(&node, "pv-busy").await;
+    assert!(!data.exists());
+}
+
+/// A volume of the StorageClass `local` whose data is to be removed once it is released.
+fn provision(node: &TestNode, name: &str, owner: &str, phase: &str) {
+    let expression = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [owner]});
+    let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}});
+    let path = node.directory("volumes").join(name);
+    node.api.create(
+        VOLUMES,
+        json!({
+            "metadata": {
+                "name": name, "labels": {"karve.dev/node": owner},
+                "annotations": {"karve.dev/provisioned-by": "local", "karve.dev/delete-data": "true"},
+            },
+            "spec": {
+                "local": {"path": path}, "persistentVolumeReclaimPolicy": "Delete", "nodeAffinity": affinity,
+            },
+            "status": {"phase": phase},
+        }),
+    );
+}
+
+/// Whether the node has said that it removed the data.
+fn is_deleted(node: &TestNode, volume: &str) -> bool {
+    let volume = node.api.get(&format!("{VOLUMES}/{volume}")).unwrap_or_default();
+    volume["metadata"]["annotations"]["karve.dev/data-deleted"] == "true"
+}
+
+async fn wait_until_deleted(node: &TestNode, volume: &str) {
+    let begun = Instant::now();
+    while !is_deleted(node, volume) {
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "the data of {volume} is not removed"
+        );
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }

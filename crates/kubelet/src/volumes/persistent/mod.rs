@@ -4,6 +4,7 @@
 //! kubelet and the next, who uses the volume. The data is not the pod's: tear-down unmounts and removes that directory
 //! only once it is empty.
 
+mod csi;
 mod host_path;
 mod local;
 pub mod provisioned;
@@ -20,6 +21,8 @@ use super::{MountSource, MountedVolume, PARENT_MODE, SetUp, SetUpError, VolumeEr
 use crate::beneath::{self, Dir};
 use crate::claims::{BoundVolume, PersistentVolume};
 use crate::paths::Paths;
+
+pub use csi::CSI_DIRECTORY;
 
 /// Fields of a PersistentVolume's spec that do not say what it is.
 const OTHER_FIELDS: [&str; 4] = [
@@ -44,12 +47,26 @@ pub trait PersistentType: Sync {
         false
     }
 
+    /// A driver mounts and unmounts it, and keeps its own directories.
+    fn is_mounted_by_driver(&self) -> bool {
+        false
+    }
+
+    /// Whether a pod has the volume.
+    fn is_set_up(&self, paths: &Paths, uid: &str, volume: &PersistentVolume) -> bool {
+        has_directory(self, paths, uid, volume)
+    }
+
     /// Sets the volume up. `place` is the pod's directory for it, and `is_first` says that no other pod of this node uses it.
     fn set_up(&self, request: &PersistentSetUp<'_>, place: &Dir) -> Result<MountSource, SetUpError>;
 }
 
 /// Every type, sorted by its field.
-pub static TYPES: &[&dyn PersistentType] = &[&host_path::HostPathPersistent, &local::LocalPersistent];
+pub static TYPES: &[&dyn PersistentType] = &[
+    &csi::CsiPersistent,
+    &host_path::HostPathPersistent,
+    &local::LocalPersistent,
+];
 
 /// What a PersistentVolume is set up from.
 pub struct PersistentSetUp<'a> {
@@ -69,6 +86,13 @@ pub fn set_up(request: &SetUp<'_>) -> Result<MountedVolume, SetUpError> {
     let known = type_of(&bound.volume).ok_or_else(|| unsupported(&bound.volume))?;
     if !bound.volume.spec.mount_options.is_empty() && !known.takes_mount_options() {
         return Err(SetUpError::NoMountOptions);
+    }
+    if known.is_mounted_by_driver() {
+        return Ok(MountedVolume {
+            source: request.published.ok_or(SetUpError::NotPublished)?.clone(),
+            read_only: bound.read_only,
+            claim: Some(bound.claim.clone()),
+        });
     }
     let (paths, uid) = (request.paths, &request.pod.metadata.uid);
     let path = paths.volume(uid, known.directory(), bound.volume.name());
@@ -96,7 +120,10 @@ pub fn stats(volume: &MountedVolume) -> Option<VolumeStats> {
 
 /// The directory in which a pod has a PersistentVolume, if it has it.
 pub fn is_set_up(paths: &Paths, uid: &str, volume: &PersistentVolume) -> bool {
-    let Some(known) = type_of(volume) else { return false };
+    type_of(volume).is_some_and(|known| known.is_set_up(paths, uid, volume))
+}
+
+fn has_directory(known: &(impl PersistentType + ?Sized), paths: &Paths, uid: &str, volume: &PersistentVolume) -> bool {
     let path = paths.volume(uid, known.directory(), volume.name());
     beneath::open_dir(paths.root(), &path).is_ok()
 }

@@ -45,6 +45,7 @@ impl Scene {
             tokens: &BTreeMap::new(),
             image: None,
             claim: Some(bound),
+            published: None,
             now: Moment::default(),
         };
         volumes::set_up(&request).map_err(|error| error.to_string())
