@@ -9,14 +9,20 @@
 mod client;
 mod error;
 mod methods;
+mod observe;
 mod server;
 mod stream;
 
 pub use client::{connect, connect_with};
 pub use error::{Code, Error, Result};
 pub use methods::Runtime;
+pub use observe::{Observer, observe};
 pub use server::{StreamUrls, serve, serve_with_streams};
 pub use stream::{Duplex, EventStream, ExecStatus, PortTarget, Reader, StreamTarget, Streams, TerminalSize, Writer};
+
+/// An annotation of a container by which Karve's kubelet tells Karve's runtime at how many bytes it rotates the log, so
+/// that a container that prints faster than logs are looked at waits instead of filling the disk. Others ignore it.
+pub const LOG_MAX_BYTES: &str = "karve.dev/log-max-bytes";
 
 /// The messages of `runtime.v1`, as prost generates them from `proto/`.
 #[allow(clippy::all, missing_docs)]

@@ -61,6 +61,27 @@ impl Cgroups {
         fs::write(path.join("pids.max"), limit.to_string())
     }
 
+    /// Bounds what all pods together may use. Blocks on the file system.
+    pub fn limit_all(&self, cpu_milli: u64, memory_bytes: u64) -> io::Result<()> {
+        let cpu_milli = i64::try_from(cpu_milli).unwrap_or(i64::MAX);
+        for hierarchy in self.hierarchies.iter().filter(|own| own.kind != Kind::Beside) {
+            let path = hierarchy.make(&self.root)?;
+            let (cpu, share, memory) = match hierarchy.kind {
+                Kind::V2 => ("cpu.weight", weight(cpu_milli), "memory.max"),
+                _ => ("cpu.shares", shares(cpu_milli).to_string(), "memory.limit_in_bytes"),
+            };
+            hierarchy.set(&path, "cpu", cpu, Some(share));
+            hierarchy.set(&path, "memory", memory, Some(memory_bytes.to_string()));
+        }
+        Ok(())
+    }
+
+    /// Where a cgroup is, in the hierarchy that has the controller.
+    pub fn path_of(&self, cgroup: &str, controller: &str) -> Option<PathBuf> {
+        let hierarchy = self.hierarchies.iter().find(|hierarchy| hierarchy.has(controller))?;
+        Some(hierarchy.path(cgroup))
+    }
+
     /// How many processes a pod has, if that is known. Blocks on the file system.
     pub fn processes(&self, pod: &Pod) -> Option<u64> {
         let hierarchy = self.hierarchies.iter().find(|hierarchy| hierarchy.has("pids"))?;

@@ -11,11 +11,15 @@
 mod admission;
 mod auth;
 mod beneath;
+mod certificate_request;
 mod cgroup;
 mod claims;
+mod client_certificate;
 mod container;
+mod csi;
 mod eviction;
 mod features;
+mod figures;
 #[doc(hidden)]
 pub mod fuzzing;
 mod host_ports;
@@ -42,9 +46,11 @@ mod resize;
 mod rotation;
 mod run;
 mod server;
+mod service_account_tokens;
 mod serving_certificate;
 mod shared;
 mod spdy;
+mod static_pods;
 mod status;
 mod sweep;
 #[cfg(test)]
@@ -58,7 +64,10 @@ mod worker;
 
 pub use admission::{BadSysctl, SysctlRules};
 pub use auth::{Access, ApiAuth, Authenticator, Authorizer, User, bearer};
-pub use options::{ImageGcOptions, KubeletOptions, LogOptions, ServerOptions, ServingCertificate};
+pub use certificate_request::RequestError;
+pub use client_certificate::ClientCertificate;
+pub use node::{BadReserved, Reserved};
+pub use options::{ImageGcOptions, KubeletOptions, LogOptions, ManifestUrl, ServerOptions, ServingCertificate};
 pub use pressure::{BadThreshold, Measurements, Places, Shortage, Thresholds};
 pub use run::{Kubelet, KubeletError, run};
 pub use server::{Server, StreamServer, user_of};

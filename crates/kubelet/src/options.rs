@@ -4,13 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use client::Client;
 use cri::Runtime;
 use network::{Cidr, PodNetwork, Protocol};
+use rustls::server::ResolvesServerCert;
+use serde_json::json;
 
 use crate::admission::SysctlRules;
 use crate::auth::{Authenticator, Authorizer};
+use crate::node::Reserved;
 use crate::pressure::Thresholds;
 
 #[derive(Clone)]
@@ -52,6 +56,8 @@ pub struct KubeletOptions {
     pub sysctls: SysctlRules,
     /// Below these the node is under pressure; pods are promised none of it.
     pub eviction_hard: Thresholds,
+    /// What pods are not promised either: it is the machine's own.
+    pub reserved: Reserved,
     pub image_gc: ImageGcOptions,
     pub container_logs: LogOptions,
     /// Where the kubelet serves; `None` if it is only called in process.
@@ -60,8 +66,12 @@ pub struct KubeletOptions {
     pub port: u16,
     /// Ports of the host that other components of the node listen on, which no pod may have.
     pub reserved_ports: BTreeSet<(Protocol, u16)>,
-    /// Where pods may be given as files.
+    /// A directory, or a file, of static pods.
     pub static_pod_path: Option<PathBuf>,
+    /// How often that is read even though nothing seems to have changed.
+    pub file_check: Duration,
+    /// A URL of static pods.
+    pub manifest_url: Option<ManifestUrl>,
     /// As the node's object shows it.
     pub version: String,
 }
@@ -72,6 +82,14 @@ pub struct ImageGcOptions {
     /// 100 removes none.
     pub high_percent: u64,
     pub low_percent: u64,
+}
+
+/// Where static pods are asked for, and how often.
+#[derive(Clone, Debug)]
+pub struct ManifestUrl {
+    pub url: String,
+    pub headers: Vec<(String, String)>,
+    pub check: Duration,
 }
 
 /// How large logs grow and how many of a container are kept, the current one included.
@@ -87,6 +105,8 @@ pub struct LogOptions {
 pub enum ServingCertificate {
     /// A certificate chain and its key, PEM.
     Given { chain: Vec<u8>, key: Vec<u8> },
+    /// One that somebody else in this process replaces from time to time.
+    Renewed(Arc<dyn ResolvesServerCert>),
     /// One that the cluster signs for this node, asked for by a CertificateSigningRequest and renewed.
     Requested {
         /// Where it is kept.
@@ -133,6 +153,7 @@ impl KubeletOptions {
             pod_max_pids: None,
             sysctls: SysctlRules::safe(),
             eviction_hard: Thresholds::upstream(),
+            reserved: Reserved::default(),
             image_gc: ImageGcOptions {
                 high_percent: 85,
                 low_percent: 80,
@@ -145,8 +166,49 @@ impl KubeletOptions {
             port: 10250,
             reserved_ports: BTreeSet::new(),
             static_pod_path: None,
+            file_check: Duration::from_secs(20),
+            manifest_url: None,
             version: "v1.36.4".to_owned(),
         }
+    }
+
+    /// The options as far as a KubeletConfiguration has fields for them.
+    pub(crate) fn configuration(&self) -> serde_json::Value {
+        let seconds = |duration: Duration| crate::text::go_duration(duration);
+        let server = self.server.as_ref();
+        json!({
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": server.map_or("0.0.0.0".to_owned(), |server| server.address.ip().to_string()),
+            "port": self.port,
+            "authentication": {
+                "anonymous": {"enabled": false},
+                "webhook": {"enabled": server.is_some_and(|server| server.authenticator.is_some())},
+            },
+            "authorization": {"mode": "Webhook"},
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": self.cgroup_root,
+            "clusterDNS": self.cluster_dns,
+            "clusterDomain": self.cluster_domain,
+            "containerLogMaxFiles": self.container_logs.max_files,
+            "containerLogMaxSize": self.container_logs.max_bytes.to_string(),
+            "cpuManagerPolicy": "none",
+            "evictionHard": self.eviction_hard.amounts(),
+            "failSwapOn": false,
+            "fileCheckFrequency": seconds(self.file_check),
+            "imageGCHighThresholdPercent": self.image_gc.high_percent,
+            "imageGCLowThresholdPercent": self.image_gc.low_percent,
+            "maxPods": self.max_pods,
+            "podLogsDir": self.pod_logs_dir,
+            "podPidsLimit": self.pod_max_pids.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX)),
+            "providerID": self.provider_id,
+            "registerNode": true,
+            "registerWithTaints": self.taints,
+            "resolvConf": self.resolv_conf,
+            "serializeImagePulls": false,
+            "staticPodPath": self.static_pod_path,
+            "staticPodURL": self.manifest_url.as_ref().map(|url| &url.url),
+        })
     }
 
     /// The kubelet's own port, and those of others.

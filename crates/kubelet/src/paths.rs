@@ -61,6 +61,12 @@ impl Paths {
         self.volumes(uid).join(format!("kubernetes.io~{plugin}")).join(name)
     }
 
+    /// The links in a pod's directory that say which block volumes of a type it has.
+    pub fn volume_devices(&self, uid: &str, plugin: &str) -> PathBuf {
+        let devices = self.pod(uid).join("volumeDevices");
+        devices.join(format!("kubernetes.io~{plugin}"))
+    }
+
     /// Where one mount's subpath is bound to.
     pub fn subpath(&self, uid: &str, volume: &str, container: &str, index: usize) -> PathBuf {
         let subpaths = self.subpaths(uid);

@@ -7,7 +7,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use cri::v1;
 use flate2::Compression;
@@ -15,6 +14,7 @@ use flate2::write::GzEncoder;
 use parking_lot::Mutex;
 use rustix::fs::{RenameFlags, renameat, renameat_with};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use crate::beneath::{self, Dir};
 use crate::limits;
@@ -62,6 +62,13 @@ impl Logs {
         self.0.lock().keys().cloned().collect()
     }
 
+    /// The container writes to a new file; what it has is written since.
+    fn start_over(&self, container_id: &str) {
+        if let Some(known) = self.0.lock().get_mut(container_id) {
+            known.bytes = 0;
+        }
+    }
+
     /// Looks at all of them. Blocks on the file system.
     fn look(&self, max_bytes: u64) -> Found {
         let mut found = Found::default();
@@ -96,7 +103,10 @@ pub async fn keep(shared: Arc<Shared>, options: LogOptions) {
         let found = found.unwrap_or_default();
         for (id, log) in found.full {
             match rotate(&shared, &id, &log, options).await {
-                Ok(()) => drop(tokio::spawn(compress_old(log, compressing.clone()))),
+                Ok(()) => {
+                    shared.logs.start_over(&id);
+                    drop(tokio::spawn(compress_old(log, compressing.clone())));
+                }
                 Err(error) => tracing::warn!(%error, log = %log.display(), "a log could not be rotated"),
             }
         }

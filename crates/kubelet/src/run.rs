@@ -13,9 +13,11 @@ use crate::cgroup::Cgroups;
 use crate::container::dns::{ClusterDns, Resolver};
 use crate::container::resources;
 use crate::container::services::Service;
+use crate::csi::{self, Csi};
 use crate::features::{Known, RuntimeFeatures};
+use crate::figures::Figures;
 use crate::host_ports::HostPorts;
-use crate::node::{Machine, Node};
+use crate::node::{Machine, Node, Reserved};
 use crate::objects::follow::Follower;
 use crate::options::{KubeletOptions, ServingCertificate};
 use crate::owners::Owners;
@@ -27,6 +29,7 @@ use crate::rotation::Logs;
 use crate::server::{self, Server};
 use crate::serving_certificate::ServingRequest;
 use crate::shared::Shared;
+use crate::static_pods::{NodePods, StaticPods};
 use crate::status::Surroundings;
 use crate::user_namespaces::UserNamespaces;
 use crate::volumes::VolumeFigures;
@@ -39,8 +42,6 @@ pub enum KubeletError {
     Runtime(#[source] cri::Error),
     #[error("cannot make the kubelet's directory {path}: {source}")]
     Directory { path: String, source: std::io::Error },
-    #[error("static pods are not supported yet: start without a directory of them ({0})")]
-    StaticPods(String),
     #[error("the kubelet cannot serve: {0}")]
     Serve(#[from] server::ServeError),
 }
@@ -65,11 +66,10 @@ impl Kubelet {
             client: options.client.named("kubelet"),
             ..options
         };
-        if let Some(path) = &options.static_pod_path {
-            return Err(KubeletError::StaticPods(path.display().to_string()));
-        }
+        let figures = Arc::new(Figures::default());
         let options = KubeletOptions {
             root_dir: make_directories(&options)?,
+            runtime: cri::observe(options.runtime.clone(), figures.clone()),
             ..options
         };
         let version = options.runtime.version(v1::VersionRequest::default());
@@ -102,17 +102,20 @@ impl Kubelet {
                 &machine,
                 surroundings,
                 &events,
-                services,
-                pull_records,
+                Opened {
+                    services,
+                    pull_records,
+                    figures,
+                },
                 notify,
             );
             Pods::new(Arc::new(shared), found)
         });
         let shared = pods.shared().clone();
-        let cache = reflect_pods(&options, &pods, &mut tasks);
+        let node_pods = follow_pods(&options, &pods, &mut tasks);
         tasks.spawn(news::follow(shared.clone(), pods.clone()));
-        tasks.spawn(eviction::watch(options.clone(), pods.clone(), cache.clone()));
-        tasks.spawn(eviction::watch_local_storage(pods.clone(), cache.clone()));
+        tasks.spawn(eviction::watch(options.clone(), pods.clone(), node_pods.clone()));
+        tasks.spawn(eviction::watch_local_storage(pods.clone(), node_pods.clone()));
         tasks.spawn(images::collect(
             shared.clone(),
             options.image_gc,
@@ -122,11 +125,13 @@ impl Kubelet {
         if options.local_volumes_dir.is_some() {
             tasks.spawn(local_volumes::remove_released(shared.clone()));
         }
-        limit_processes(&shared.cgroups);
+        tasks.spawn(csi::watch(shared.clone()));
+        tasks.spawn(csi::keep_stats(shared.clone()));
+        limit_pods(&shared.cgroups, &machine, &options.reserved);
         let pressure = shared.pressure.clone();
         let node = Node::new(options.clone(), machine, &version, events, features, pressure);
         tasks.spawn(node.run());
-        let server = Arc::new(Server::new(shared, cache));
+        let server = Arc::new(Server::new(shared, node_pods, options.configuration()));
         if let Some(serving) = &options.server {
             let listening = server::listen(serving).await?;
             if let ServingCertificate::Requested { directory, authority } = &serving.certificate {
@@ -193,14 +198,28 @@ async fn open_pull_records(options: &KubeletOptions) -> Result<PullRecords, Kube
     Ok(records)
 }
 
-/// Keeps processes for the machine itself: pods cannot take all that there are.
-fn limit_processes(cgroups: &Cgroups) {
+/// Keeps processes, and what is reserved, for the machine itself: pods cannot take all that there is.
+fn limit_pods(cgroups: &Cgroups, machine: &Machine, reserved: &Reserved) {
+    if reserved.cpu_milli > 0 || reserved.memory_bytes > 0 {
+        let (cpu, memory) = (machine.cpu_milli_for_pods(reserved), machine.memory_for_pods(reserved));
+        if let Err(error) = cgroups.limit_all(cpu, memory) {
+            tracing::warn!(%error, "what is reserved cannot be kept from the pods by their cgroup");
+        }
+    }
     let Some(limit) = pressure::max_processes().map(cgroup::processes_for_pods) else {
         return tracing::warn!("the kernel does not say how many processes there can be; pods are not limited");
     };
+    let limit = limit.saturating_sub(reserved.pids).max(1);
     if let Err(error) = cgroups.limit_processes(limit) {
         tracing::warn!(%error, limit, "the processes of all pods together cannot be limited");
     }
+}
+
+/// What is there before any pod is.
+struct Opened {
+    services: Arc<Cache<Service>>,
+    pull_records: PullRecords,
+    figures: Arc<Figures>,
 }
 
 fn share(
@@ -208,10 +227,14 @@ fn share(
     machine: &Machine,
     around: Surroundings,
     events: &EventRecorder,
-    services: Arc<Cache<Service>>,
-    pull_records: PullRecords,
+    opened: Opened,
     notify: crate::objects::follow::Notify,
 ) -> Shared {
+    let Opened {
+        services,
+        pull_records,
+        figures,
+    } = opened;
     let (starts, pulls, status_writes) = Shared::semaphores();
     let resolver = std::fs::read_to_string(&options.resolv_conf).unwrap_or_default();
     Shared {
@@ -231,7 +254,7 @@ fn share(
         node_name: options.node_name.clone(),
         around,
         machine: resources::Machine::detect(i64::try_from(machine.memory_bytes).unwrap_or(i64::MAX)),
-        allocatable: RwLock::new(machine.allocatable(options.max_pods, &options.eviction_hard)),
+        allocatable: RwLock::new(machine.allocatable(options.max_pods, &options.eviction_hard, &options.reserved)),
         held: Mutex::default(),
         host_ports: HostPorts::new(options.reserved_ports()),
         pull_records,
@@ -241,7 +264,10 @@ fn share(
             options.max_pods as usize,
         ),
         logs: Logs::default(),
+        container_logs: options.container_logs,
         volumes: VolumeFigures::default(),
+        figures,
+        csi: Csi::default(),
         pressure: Arc::default(),
         starts,
         pulls,
@@ -264,22 +290,36 @@ fn reflect_services(options: &KubeletOptions, tasks: &mut JoinSet<()>) -> Arc<Ca
     services
 }
 
-/// Follows the pods bound to this node; each change reaches the pod's worker at once.
-fn reflect_pods(options: &KubeletOptions, pods: &Arc<Pods>, tasks: &mut JoinSet<()>) -> Arc<Cache<PodObject>> {
+/// Follows static pods and the pods bound to this node; each change reaches the pod's worker at once.
+fn follow_pods(options: &KubeletOptions, pods: &Arc<Pods>, tasks: &mut JoinSet<()>) -> NodePods {
     let cache: Arc<Cache<PodObject>> = Arc::new(Cache::default());
-    let subscriber = pods.clone();
-    cache.on_change(move |old, new| subscriber.changed(old, new));
+    let statics = StaticPods::new(options);
+    statics.load(options, pods, &cache);
+    let (subscriber, mirrors) = (pods.clone(), statics.clone());
+    cache.on_change(move |old, new| {
+        let is_mirror = |object: &&Arc<PodObject>| object.pod.is_mirror();
+        if old.or(new).is_some_and(|object| is_mirror(&object)) {
+            return mirrors.nudge();
+        }
+        subscriber.changed(old, new);
+    });
     let selection = Selection {
         field_selector: format!("spec.nodeName={}", options.node_name),
         ..Selection::default()
     };
     let api = options.client.resource(&api::kinds::pod::POD);
     tasks.spawn(Reflector::new(api, selection, cache.clone()).run());
-    let (listed, pods) = (cache.clone(), pods.clone());
+    tasks.spawn(statics.clone().run(options.clone(), pods.clone(), cache.clone()));
+    let node_pods = NodePods::new(cache.clone(), statics.clone());
+    let (known, pods) = (node_pods.clone(), pods.clone());
     tasks.spawn(async move {
-        listed.synced().await;
+        cache.synced().await;
+        statics.nudge();
         pods.remove_orphans();
-        sweep::run(listed, pods).await;
+        tokio::join!(
+            csi::keep_unstaged(pods.shared().clone()),
+            sweep::run(known, pods.clone())
+        );
     });
-    cache
+    node_pods
 }

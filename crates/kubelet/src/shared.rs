@@ -15,9 +15,12 @@ use crate::container::fields::Facts;
 use crate::container::resources::Machine;
 use crate::container::sandbox::SandboxContext;
 use crate::container::services::Service;
+use crate::csi::Csi;
+use crate::figures::Figures;
 use crate::host_ports::HostPorts;
 use crate::limits;
 use crate::objects::follow::Follower;
+use crate::options::LogOptions;
 use crate::owners::Owners;
 use crate::paths::Paths;
 use crate::pod::resources::Compute;
@@ -52,7 +55,11 @@ pub struct Shared {
     pub sysctls: SysctlRules,
     pub user_namespaces: UserNamespaces,
     pub logs: Logs,
+    pub container_logs: LogOptions,
     pub volumes: VolumeFigures,
+    /// What is counted of the kubelet's own work.
+    pub figures: Arc<Figures>,
+    pub csi: Csi,
     /// What the node is running out of, as it last saw.
     pub pressure: Arc<RwLock<BTreeSet<Pressure>>>,
     pub starts: Semaphore,

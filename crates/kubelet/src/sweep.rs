@@ -9,14 +9,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use client::Cache;
 use rustix::fs::FileType;
 
 use crate::cgroup::Cgroups;
 use crate::paths::Paths;
 use crate::pods::Pods;
-use crate::worker::PodObject;
-use crate::{beneath, volumes};
+use crate::static_pods::NodePods;
+use crate::volumes::VolumeError;
+use crate::{beneath, csi, volumes};
 
 /// How often it is looked for what is left.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ const INTERVAL: Duration = Duration::from_secs(60);
 const UID_LENGTH: usize = 63;
 
 /// Sweeps at once and then now and then. To be called when all pods have been listed.
-pub async fn run(cache: Arc<Cache<PodObject>>, pods: Arc<Pods>) {
+pub async fn run(cache: NodePods, pods: Arc<Pods>) {
     loop {
         let (cache, pods) = (cache.clone(), pods.clone());
         // It ends early only when the process does.
@@ -34,7 +34,9 @@ pub async fn run(cache: Arc<Cache<PodObject>>, pods: Arc<Pods>) {
                 pods.knows(uid) || in_api()
             };
             let shared = pods.shared();
-            sweep(&shared.paths, &shared.cgroups, &is_known);
+            let here = tokio::runtime::Handle::current();
+            let tear_down = |uid: &str| here.block_on(csi::tear_down(shared, uid));
+            sweep(&shared.paths, &shared.cgroups, &is_known, &tear_down);
         })
         .await;
         tokio::time::sleep(INTERVAL).await;
@@ -43,7 +45,12 @@ pub async fn run(cache: Arc<Cache<PodObject>>, pods: Arc<Pods>) {
 
 /// Removes what is left of pods that are not known. Directories are listed before it is asked who is known, and workers
 /// are known before they make one. Blocks on the file system.
-fn sweep(paths: &Paths, cgroups: &Cgroups, is_known: &dyn Fn(&str) -> bool) {
+fn sweep(
+    paths: &Paths,
+    cgroups: &Cgroups,
+    is_known: &dyn Fn(&str) -> bool,
+    tear_down: &dyn Fn(&str) -> Result<(), VolumeError>,
+) {
     let mut left = match volumes::pods_on_disk(paths) {
         Ok(on_disk) => on_disk,
         Err(error) => return tracing::warn!(%error, "Failed to look for what is left of pods"),
@@ -51,7 +58,7 @@ fn sweep(paths: &Paths, cgroups: &Cgroups, is_known: &dyn Fn(&str) -> bool) {
     left.retain(|uid| is_uid(uid) && !is_known(uid));
     // What was mounted first, for all of them: Secrets must not stay because something else cannot be removed. A pod whose
     // volumes could not be torn down keeps its directory, for it may still have data mounted below it that is not its own.
-    left.retain(|uid| match volumes::tear_down(paths, uid) {
+    left.retain(|uid| match tear_down(uid) {
         Ok(()) => true,
         Err(error) => {
             tracing::warn!(
@@ -125,7 +132,9 @@ mod tests {
             fs::create_dir_all(logs.join(format!("default_web_{uid}")).join("web")).unwrap();
         }
         fs::create_dir_all(logs.join("default_web_another-gone-1")).unwrap();
-        sweep(&paths, &cgroups, &|uid| uid == "known-1");
+        sweep(&paths, &cgroups, &|uid| uid == "known-1", &|uid| {
+            volumes::tear_down(&paths, uid)
+        });
         assert_eq!(
             left(&paths.pods()),
             ["known-1", "not a uid"],
@@ -139,7 +148,7 @@ mod tests {
                 "default_web_not a uid"
             ]
         );
-        sweep(&paths, &cgroups, &|_| false);
+        sweep(&paths, &cgroups, &|_| false, &|uid| volumes::tear_down(&paths, uid));
         assert_eq!(left(&paths.pods()), ["not a uid"]);
     }
 
@@ -153,7 +162,12 @@ mod tests {
         fs::create_dir_all(root.join("pods")).unwrap();
         std::os::unix::fs::symlink(&outside, root.join("pods/gone-1")).unwrap();
         let paths = Paths::new(&root, &logs);
-        sweep(&paths, &Cgroups::detect("/karve-test-sweep", None), &|_| false);
+        sweep(
+            &paths,
+            &Cgroups::detect("/karve-test-sweep", None),
+            &|_| false,
+            &|uid| volumes::tear_down(&paths, uid),
+        );
         assert!(outside.join("file").exists());
     }
 
@@ -167,7 +181,12 @@ mod tests {
         fs::create_dir_all(&data).unwrap();
         fs::create_dir_all(logs.join("default_web_gone-1")).unwrap();
         fs::create_dir_all(paths.volume("gone-2", "secret", "token")).unwrap();
-        sweep(&paths, &Cgroups::detect("/karve-test-sweep", None), &|_| false);
+        sweep(
+            &paths,
+            &Cgroups::detect("/karve-test-sweep", None),
+            &|_| false,
+            &|uid| volumes::tear_down(&paths, uid),
+        );
         assert_eq!(left(&paths.pods()), ["gone-1"], "the other one is removed all the same");
         assert!(data.exists());
         assert_eq!(left(&logs), ["default_web_gone-1"]);

@@ -1,13 +1,19 @@
 //! `karve kubelet`: the node agent alone, against any API server.
 
+pub mod config;
+mod registration;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
 use client::{Client, Config};
-use kubelet::{ApiAuth, ImageGcOptions, KubeletOptions, ServerOptions, ServingCertificate, Thresholds};
+use kubelet::{
+    ApiAuth, ImageGcOptions, KubeletOptions, ManifestUrl, Reserved, ServerOptions, ServingCertificate, Thresholds,
+};
 
 use super::{apiserver, authority_of, host_name, marks};
 use crate::layout::Layout;
@@ -91,9 +97,92 @@ pub struct KubeletArgs {
     pods: PodArgs,
     #[command(flatten)]
     logs: ContainerLogArgs,
-    /// A directory of pods that run without an API server
+    #[command(flatten)]
+    static_pods: StaticPodArgs,
+    #[command(flatten)]
+    registration: RegistrationArgs,
+    /// The resolver configuration that pods inherit
+    #[arg(long, default_value = "/etc/resolv.conf")]
+    resolv_conf: PathBuf,
+    /// A KubeletConfiguration file (kubelet.config.k8s.io/v1beta1); flags count more
+    #[arg(long)]
+    config: Option<PathBuf>,
+    /// A directory of files that change what --config says; those whose names end in .conf, in the order of their names
+    #[arg(long)]
+    config_dir: Option<PathBuf>,
+}
+
+/// Where static pods come from.
+#[derive(Args, Clone, Debug)]
+struct StaticPodArgs {
+    /// A directory, or a file, of pods that run without an API server
     #[arg(long)]
     pod_manifest_path: Option<PathBuf>,
+    /// How often that directory is read even though nothing seems to have changed
+    #[arg(long, default_value = "20s", value_parser = duration)]
+    file_check_frequency: Duration,
+    /// A URL of such pods
+    #[arg(long)]
+    manifest_url: Option<String>,
+    /// A header of requests for that URL, as name:value. Can be given several times
+    #[arg(long, value_parser = header, value_delimiter = ',')]
+    manifest_url_header: Vec<(String, String)>,
+    /// How often that URL is asked
+    #[arg(long, default_value = "20s", value_parser = duration)]
+    http_check_frequency: Duration,
+}
+
+impl StaticPodArgs {
+    fn apply(self, options: &mut KubeletOptions) {
+        options.static_pod_path = self.pod_manifest_path;
+        options.file_check = self.file_check_frequency;
+        let (headers, check) = (self.manifest_url_header, self.http_check_frequency);
+        let url = |url| ManifestUrl { url, headers, check };
+        options.manifest_url = self.manifest_url.map(url);
+    }
+}
+
+/// What the node's object says when the node registers, and what pods get of the machine.
+#[derive(Args, Clone, Debug)]
+struct RegistrationArgs {
+    /// Labels of the node, as key=value
+    #[arg(long, value_delimiter = ',')]
+    node_labels: Vec<String>,
+    /// Taints the node registers with, as key=value:effect
+    #[arg(long, value_delimiter = ',')]
+    register_with_taints: Vec<String>,
+    /// What the machine is to its cloud provider
+    #[arg(long, default_value = "")]
+    provider_id: String,
+    /// What is kept for the machine, of cpu, memory, ephemeral-storage and pid, as cpu=200m,memory=500Mi
+    #[arg(long, default_value = "")]
+    system_reserved: Reserved,
+    /// What is kept for the node's own components, likewise
+    #[arg(long, default_value = "")]
+    kube_reserved: Reserved,
+}
+
+impl RegistrationArgs {
+    fn apply(self, options: &mut KubeletOptions) -> Result<()> {
+        options.labels = registration::labels(&self.node_labels)?;
+        options.taints = registration::taints(&self.register_with_taints)?;
+        options.provider_id = self.provider_id;
+        options.reserved = self.system_reserved.plus(&self.kube_reserved);
+        Ok(())
+    }
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let nanos = schema::parse_duration(text).map_err(|error| error.to_string())?;
+    let nanos = u64::try_from(nanos).ok().filter(|nanos| *nanos > 0);
+    nanos
+        .map(Duration::from_nanos)
+        .ok_or_else(|| "must be positive".to_owned())
+}
+
+fn header(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once(':').ok_or("must be name:value")?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
 }
 
 pub async fn run(layout: &Layout, args: KubeletArgs) -> Result<()> {
@@ -129,7 +218,9 @@ pub async fn run(layout: &Layout, args: KubeletArgs) -> Result<()> {
     options.container_logs = args.logs.options()?;
     args.pods.apply(&mut options)?;
     options.port = args.port;
-    options.static_pod_path = args.pod_manifest_path;
+    options.resolv_conf = args.resolv_conf;
+    args.static_pods.apply(&mut options);
+    args.registration.apply(&mut options)?;
     options.server = Some(ServerOptions {
         address: SocketAddr::new(args.address, args.port),
         certificate,

@@ -45,11 +45,15 @@ pub struct ContainerContext {
     pub host_ids: Option<HostIds>,
     /// Where the node keeps its seccomp profiles.
     pub seccomp_root: PathBuf,
+    /// The bytes at which the log is rotated.
+    pub log_max_bytes: u64,
 }
 
 pub fn config(pod: &Pod, container: &Container, context: &ContainerContext) -> Result<v1::ContainerConfig, String> {
     let environment = &context.environment;
     let expand = |texts: &[String]| texts.iter().map(|text| environment.expand(text)).collect();
+    let mut annotations = labels::container_annotations(pod, container, context.attempt);
+    annotations.insert(cri::LOG_MAX_BYTES.to_owned(), context.log_max_bytes.to_string());
     Ok(v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata {
             name: container.name.clone(),
@@ -67,7 +71,7 @@ pub fn config(pod: &Pod, container: &Container, context: &ContainerContext) -> R
         mounts: mounts(container, context)?,
         devices: devices(container, context)?,
         labels: labels::container_labels(pod, container),
-        annotations: labels::container_annotations(pod, container, context.attempt),
+        annotations,
         log_path: Paths::relative_log(&container.name, context.attempt),
         stdin: container.stdin,
         stdin_once: container.stdin_once,
@@ -218,6 +222,20 @@ fn variable(key: &str, value: &str) -> v1::KeyValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// It is the node's word: what a pod's own annotations say of it does not reach the runtime.
+    #[test]
+    fn the_runtime_is_told_when_logs_are_rotated() {
+        let mut pod = Pod::default();
+        let said = (cri::LOG_MAX_BYTES.to_owned(), "99999999".to_owned());
+        pod.metadata.annotations.extend([said]);
+        let context = ContainerContext {
+            log_max_bytes: 4096,
+            ..ContainerContext::default()
+        };
+        let config = config(&pod, &Container::default(), &context).unwrap();
+        assert_eq!(config.annotations[cri::LOG_MAX_BYTES], "4096");
+    }
 
     #[test]
     fn a_block_volume_is_given_as_a_device() {

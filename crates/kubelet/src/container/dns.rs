@@ -108,6 +108,9 @@ fn distinct(items: Vec<String>, limit: usize) -> Vec<String> {
 
 /// The name by which DNS knows the pod, if it has one.
 pub fn domain_name(pod: &Pod, cluster_domain: &str) -> Option<String> {
+    if pod.spec.hostname_override.is_some() {
+        return None;
+    }
     let subdomain = Some(&pod.spec.subdomain).filter(|subdomain| !subdomain.is_empty())?;
     let namespace = &pod.metadata.namespace;
     Some(format!(

@@ -1,5 +1,6 @@
 //! A container's environment.
 
+use super::env_file::EnvFiles;
 use super::expand::expand;
 use super::fields::{self, Facts};
 use crate::objects::{Data, Found, Kind};
@@ -39,6 +40,7 @@ pub fn compute(
     container: &Container,
     services: Vec<(String, String)>,
     found: &Found,
+    files: &EnvFiles,
     facts: &Facts,
 ) -> Result<Environment, String> {
     let mut environment = Environment(Vec::new());
@@ -64,7 +66,10 @@ pub fn compute(
     for variable in &container.env {
         let value = match &variable.value_from {
             None => Some(environment.expand(&variable.value)),
-            Some(source) => from_source(pod, container, variable, source, found, facts)?,
+            Some(source) => match &source.file_key_ref {
+                Some(reference) => files.value(reference)?,
+                None => from_source(pod, container, variable, source, found, facts)?,
+            },
         };
         if let Some(value) = value {
             environment.set(&variable.name, value);
@@ -174,7 +179,14 @@ mod tests {
         ))
         .unwrap();
         let services = vec![("DB_SERVICE_HOST".to_owned(), "10.96.0.7".to_owned())];
-        let text = match compute(&pod, &pod.spec.containers[0], services, &found(), &Facts::default()) {
+        let text = match compute(
+            &pod,
+            &pod.spec.containers[0],
+            services,
+            &found(),
+            &EnvFiles::default(),
+            &Facts::default(),
+        ) {
             Ok(environment) => environment
                 .iter()
                 .map(|(name, value)| format!("{name}={value}\n"))

@@ -3,6 +3,7 @@
 pub mod config;
 pub mod dns;
 pub mod env;
+pub mod env_file;
 pub mod expand;
 pub mod fields;
 pub mod labels;

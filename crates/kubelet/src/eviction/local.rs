@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use client::Cache;
+use tokio::time::Instant;
 
 use crate::beneath::{self, Dir, Enough};
 use crate::limits;
@@ -17,9 +17,10 @@ use crate::pod::quantity::Milli;
 use crate::pod::{Container, ContainerKind, EmptyDir, Pod};
 use crate::pods::Pods;
 use crate::shared::Shared;
+use crate::static_pods::NodePods;
 use crate::usage;
 use crate::volumes;
-use crate::worker::{Message, PodObject};
+use crate::worker::Message;
 
 const STORAGE: &str = "ephemeral-storage";
 /// Of the time that measuring took, so many times as long it rests.
@@ -39,7 +40,7 @@ struct LocalUsage {
 }
 
 /// Looks for as long as it is not dropped.
-pub async fn watch(pods: Arc<Pods>, cache: Arc<Cache<PodObject>>) {
+pub async fn watch(pods: Arc<Pods>, cache: NodePods) {
     loop {
         let begun = Instant::now();
         for object in cache.all() {

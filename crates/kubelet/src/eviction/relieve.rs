@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use client::Cache;
-
 use super::rank::{self, Candidate};
 use crate::beneath::{self, Dir, Enough};
 use crate::options::KubeletOptions;
@@ -12,8 +10,9 @@ use crate::pod::Pod;
 use crate::pods::Pods;
 use crate::pressure::{Measurements, Places, Pressure, Shortage, Signal};
 use crate::shared::Shared;
+use crate::static_pods::NodePods;
 use crate::usage::{self, PodUsage};
-use crate::worker::{Message, PodObject};
+use crate::worker::Message;
 use crate::{images, limits};
 
 /// What is looked at of one pod to compare it with others; beyond this it counts as much as was seen.
@@ -23,7 +22,7 @@ const MOST: Enough = Enough {
 };
 
 /// Looks every ten seconds, for as long as it is not dropped.
-pub async fn watch(options: KubeletOptions, pods: Arc<Pods>, cache: Arc<Cache<PodObject>>) {
+pub async fn watch(options: KubeletOptions, pods: Arc<Pods>, cache: NodePods) {
     let mut look = tokio::time::interval(limits::EVICTION_CHECK);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -41,7 +40,7 @@ async fn most_urgent(options: &KubeletOptions) -> Option<Shortage> {
     shortages.into_iter().min_by_key(|shortage| shortage.signal)
 }
 
-async fn relieve(options: &KubeletOptions, pods: &Pods, cache: &Cache<PodObject>, shortage: Shortage) {
+async fn relieve(options: &KubeletOptions, pods: &Pods, cache: &NodePods, shortage: Shortage) {
     let shared = pods.shared();
     tracing::warn!(%shortage, "the node runs out of something");
     if shortage.signal.pressure() == Pressure::Disk {
@@ -77,6 +76,7 @@ async fn relieve(options: &KubeletOptions, pods: &Pods, cache: &Cache<PodObject>
         })
         .collect();
     if let Some((uid, message)) = rank::victim(&shortage, &candidates) {
+        shared.figures.evicted(shortage.signal.name());
         pods.send(&uid, Message::Evict(message)).await;
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use super::reserved::Reserved;
 use crate::pressure::{Measurements, Signal, Thresholds};
 
 #[derive(Clone, Debug, Default)]
@@ -44,15 +45,40 @@ impl Machine {
         ])
     }
 
-    /// What pods may ask for: all but what the thresholds keep free.
-    pub fn allocatable(&self, max_pods: u32, thresholds: &Thresholds) -> BTreeMap<String, String> {
+    /// What pods may ask for: all but what is reserved and what the thresholds keep free.
+    pub fn allocatable(&self, max_pods: u32, thresholds: &Thresholds, reserved: &Reserved) -> BTreeMap<String, String> {
         let mut allocatable = self.capacity(max_pods);
-        let free = |signal, capacity: u64| capacity.saturating_sub(thresholds.reserve(signal, capacity));
-        let memory = free(Signal::MemoryAvailable, self.memory_bytes) / 1024;
-        let disk = free(Signal::NodefsAvailable, self.disk_bytes);
+        let free = |signal, capacity: u64, reserved: u64| {
+            let kept = thresholds.reserve(signal, capacity);
+            capacity.saturating_sub(kept).saturating_sub(reserved)
+        };
+        let memory = free(Signal::MemoryAvailable, self.memory_bytes, reserved.memory_bytes) / 1024;
+        let disk = free(
+            Signal::NodefsAvailable,
+            self.disk_bytes,
+            reserved.ephemeral_storage_bytes,
+        );
+        let cpu = self.cpu_milli_for_pods(reserved);
+        let cpu = match cpu % 1000 {
+            0 => (cpu / 1000).to_string(),
+            _ => format!("{cpu}m"),
+        };
+        allocatable.insert("cpu".to_owned(), cpu);
         allocatable.insert("memory".to_owned(), format!("{memory}Ki"));
         allocatable.insert("ephemeral-storage".to_owned(), disk.to_string());
         allocatable
+    }
+}
+
+impl Machine {
+    /// Processors for pods, in thousandths.
+    pub fn cpu_milli_for_pods(&self, reserved: &Reserved) -> u64 {
+        (self.cpus as u64 * 1000).saturating_sub(reserved.cpu_milli)
+    }
+
+    /// Memory that pods may use before the kernel ends some of them.
+    pub fn memory_for_pods(&self, reserved: &Reserved) -> u64 {
+        self.memory_bytes.saturating_sub(reserved.memory_bytes)
     }
 }
 
@@ -87,8 +113,9 @@ mod tests {
             disk_bytes: 1000 << 30,
             ..Machine::default()
         };
-        let of = |text: &str| machine.allocatable(110, &text.parse().unwrap());
-        let upstream = machine.allocatable(110, &Thresholds::upstream());
+        let none = Reserved::default();
+        let of = |text: &str| machine.allocatable(110, &text.parse().unwrap(), &none);
+        let upstream = machine.allocatable(110, &Thresholds::upstream(), &none);
         assert_eq!(upstream["memory"], format!("{}Ki", (1 << 20) - 100 * 1024));
         assert_eq!(upstream["ephemeral-storage"], (900u64 << 30).to_string());
         assert_eq!(
@@ -96,5 +123,22 @@ mod tests {
             (999u64 << 30).to_string()
         );
         assert_eq!(of("")["memory"], machine.capacity(110)["memory"]);
+    }
+
+    #[test]
+    fn what_is_reserved_is_promised_to_nobody() {
+        let machine = Machine {
+            cpus: 4,
+            memory_bytes: 8 << 30,
+            disk_bytes: 10 << 30,
+            ..Machine::default()
+        };
+        let of = |text: &str| machine.allocatable(110, &"".parse().unwrap(), &text.parse().unwrap());
+        let some = of("cpu=500m,memory=1Gi,ephemeral-storage=1Gi");
+        assert_eq!((some["cpu"].as_str(), some["pods"].as_str()), ("3500m", "110"));
+        assert_eq!(some["memory"], format!("{}Ki", 7 << 20));
+        assert_eq!(some["ephemeral-storage"], (9u64 << 30).to_string());
+        assert_eq!(of("cpu=1")["cpu"], "3");
+        assert_eq!(of("cpu=99")["cpu"], "0");
     }
 }

@@ -3,6 +3,7 @@
 mod lease;
 mod machine;
 mod object;
+mod reserved;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use crate::pressure::{Measurements, Places, Pressure, Shortage};
 use object::{Facts, KnownCondition};
 
 pub use machine::Machine;
+pub use reserved::{BadReserved, Reserved};
 
 /// How often to look whether the runtime is ready while the node is not.
 const UNREADY_CHECK: Duration = Duration::from_millis(20);
@@ -87,6 +89,7 @@ impl Node {
             max_pods: options.max_pods,
             version: options.version.clone(),
             thresholds: options.eviction_hard.clone(),
+            reserved: options.reserved,
             runtime_version: format!("{}://{}", runtime.runtime_name, runtime.runtime_version),
             machine,
             ..Facts::default()

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::machine::Machine;
+use super::reserved::Reserved;
 use crate::features::{HandlerFeatures, Known};
 use crate::limits;
 use crate::moment::Moment;
@@ -24,6 +25,7 @@ pub struct Facts {
     pub machine: Machine,
     /// What is kept free.
     pub thresholds: Thresholds,
+    pub reserved: Reserved,
     /// What has run out.
     pub shortages: Vec<Shortage>,
     /// The pressure that the node is under, or was a moment ago.
@@ -85,7 +87,9 @@ pub fn status(facts: &Facts, known: &[KnownCondition], now: Moment) -> Value {
     json!({
         "addresses": addresses,
         "capacity": facts.machine.capacity(facts.max_pods),
-        "allocatable": facts.machine.allocatable(facts.max_pods, &facts.thresholds),
+        "allocatable": facts
+            .machine
+            .allocatable(facts.max_pods, &facts.thresholds, &facts.reserved),
         "conditions": conditions(facts, known, now),
         "daemonEndpoints": {"kubeletEndpoint": {"Port": facts.port}},
         "nodeInfo": {

@@ -5,6 +5,9 @@
 
 mod ending;
 mod progress;
+mod restart;
+#[cfg(test)]
+mod restart_tests;
 mod running;
 #[cfg(test)]
 mod tests;
@@ -15,7 +18,7 @@ use std::time::Duration;
 use crate::moment::Moment;
 use crate::observed::{Instance, Observed, State};
 use crate::pod::resources::{Compute, pod_compute};
-use crate::pod::{Container, ContainerKind, Pod, RestartPolicy};
+use crate::pod::{Container, ContainerKind, Pod};
 use crate::resize;
 pub use progress::*;
 
@@ -91,6 +94,8 @@ pub enum KillReason {
     UnknownState,
     /// Its sandbox is gone.
     SandboxLost,
+    /// Another container ended in a way that has all of them started again.
+    RestartAll,
 }
 
 /// How a pod has ended.
@@ -158,7 +163,7 @@ impl<'a> PodView<'a> {
         }
         let mut outcome = Outcome::Succeeded;
         for container in &self.pod.spec.containers {
-            let exit = self.observed.latest(&container.name)?.exit()?;
+            let exit = self.latest(&container.name)?.exit()?;
             if self.restarts(ContainerKind::App, container, exit.code) {
                 return None;
             }
@@ -172,19 +177,10 @@ impl<'a> PodView<'a> {
     fn has_failed_init(self) -> bool {
         self.pod.spec.init_containers.iter().any(|container| {
             let kind = container.init_kind();
-            let exit = self.observed.latest(&container.name).and_then(Instance::exit);
+            let exit = self.latest(&container.name).and_then(Instance::exit);
             kind == ContainerKind::Init
                 && exit.is_some_and(|exit| exit.code != 0 && !self.restarts(kind, container, exit.code))
         })
-    }
-
-    /// Whether a container that ended with this code is started again.
-    pub fn restarts(self, kind: ContainerKind, container: &Container, exit_code: i32) -> bool {
-        match self.pod.restart_policy_of(kind, container) {
-            RestartPolicy::Always => true,
-            RestartPolicy::OnFailure => exit_code != 0,
-            RestartPolicy::Never => false,
-        }
     }
 
     /// Running instances whose resources differ from what their containers were granted, and what they have.
@@ -219,7 +215,7 @@ impl<'a> PodView<'a> {
     /// Initialisation is over once any of the app containers was made in the current sandbox.
     pub fn is_initialized(self) -> bool {
         let mut containers = self.pod.spec.containers.iter();
-        containers.any(|container| self.observed.current(&container.name).is_some())
+        containers.any(|container| self.current(&container.name).is_some())
     }
 
     /// Whether a running instance counts as started: its hook has returned and its startup probe has succeeded.

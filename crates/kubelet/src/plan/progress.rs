@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::restart::Reset;
 use crate::limits;
 use crate::moment::Moment;
 use crate::pod::resources::Compute;
@@ -19,6 +20,8 @@ pub struct Progress {
     /// When its end began; the grace period counts from here.
     pub ending_since: Option<Moment>,
     pub volumes: Volumes,
+    /// All containers are started again.
+    pub reset: Option<Reset>,
     /// Why the pod does not get the resources it asks for now.
     pub resize_pending: Option<Pending>,
     /// What the pod's cgroup was limited to, if this kubelet did so.

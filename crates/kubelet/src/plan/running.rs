@@ -20,11 +20,21 @@ pub(super) fn plan(view: PodView<'_>, now: Moment, plan: &mut Plan) {
     for container in &view.pod.spec.ephemeral_containers {
         advance(view, ContainerKind::Ephemeral, container, now, plan);
     }
+    if end_stale(view, plan) {
+        return;
+    }
     if initialize(view, now, plan) {
         start_in_order(view, now, plan);
     }
     resize(view, plan);
     prune(view, plan);
+}
+
+/// Ends what a rule wants to be started again, without a grace period. True until everything has ended.
+fn end_stale(view: PodView<'_>, plan: &mut Plan) -> bool {
+    view.stale()
+        .for_each(|instance| plan.kill(instance, Duration::ZERO, KillReason::RestartAll));
+    view.progress.reset.as_ref().is_some_and(|reset| !reset.settled)
 }
 
 /// Containers that stay get their new resources as they run; others are started again with them.
@@ -110,7 +120,7 @@ fn initialize(view: PodView<'_>, now: Moment, plan: &mut Plan) -> bool {
             }
             continue;
         }
-        let instance = view.observed.current(&container.name);
+        let instance = view.current(&container.name);
         let succeeded = instance.and_then(Instance::exit).is_some_and(|exit| exit.code == 0);
         if kind == ContainerKind::Init && succeeded {
             continue;
@@ -149,7 +159,14 @@ fn advance(view: PodView<'_>, kind: ContainerKind, container: &Container, now: M
         return;
     }
     let latest = view.observed.latest(&container.name);
-    let Some(instance) = view.observed.current(&container.name) else {
+    let Some(instance) = view.current(&container.name) else {
+        if let Some(stale) = latest.filter(|latest| view.is_stale(latest)) {
+            match view.crash_wait(stale, now) {
+                Some(until) => plan.wake(until),
+                None => start(view, container, now, plan),
+            }
+            return;
+        }
         // An instance in an earlier sandbox counts only if it has ended for good.
         let ended = latest.and_then(Instance::exit);
         if ended.is_none_or(|exit| kind == ContainerKind::Init || view.restarts(kind, container, exit.code)) {
@@ -220,7 +237,9 @@ fn prune(view: PodView<'_>, plan: &mut Plan) {
         let newer = view.observed.containers[..index]
             .iter()
             .filter(|newer| newer.name == instance.name);
-        if instance.is_alive() || newer.count() < 2 {
+        let reset = view.progress.reset.as_ref();
+        let is_source = reset.is_some_and(|reset| reset.source == instance.id);
+        if instance.is_alive() || is_source || newer.count() < 2 {
             kept.insert(instance.sandbox_id.as_str());
         } else {
             plan.push(Action::RemoveContainer {

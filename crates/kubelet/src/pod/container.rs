@@ -32,6 +32,8 @@ pub struct Container {
     pub image_pull_policy: PullPolicy,
     pub security_context: SecurityContext,
     pub restart_policy: Option<RestartPolicy>,
+    /// The first that matches decides before the policy does.
+    pub restart_policy_rules: Vec<RestartRule>,
     pub stdin: bool,
     pub stdin_once: bool,
     pub tty: bool,
@@ -57,6 +59,28 @@ pub struct Resources {
     pub limits: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub requests: BTreeMap<String, String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RestartRule {
+    pub action: RestartAction,
+    pub exit_codes: Option<ExitCodes>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub enum RestartAction {
+    #[default]
+    Restart,
+    RestartAllContainers,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct ExitCodes {
+    /// `In` or `NotIn`.
+    pub operator: String,
+    pub values: Vec<i32>,
 }
 
 /// What a change of one resource means for a running container.
@@ -98,7 +122,7 @@ pub struct EnvSource {
     pub resource_field_ref: Option<ResourceFieldRef>,
     pub config_map_key_ref: Option<KeyRef>,
     pub secret_key_ref: Option<KeyRef>,
-    pub file_key_ref: Option<serde_json::Value>,
+    pub file_key_ref: Option<FileKeyRef>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -119,6 +143,16 @@ pub struct ResourceFieldRef {
 #[serde(default)]
 pub struct KeyRef {
     pub name: String,
+    pub key: String,
+    pub optional: bool,
+}
+
+/// A variable of a file in a volume of the pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct FileKeyRef {
+    pub volume_name: String,
+    pub path: String,
     pub key: String,
     pub optional: bool,
 }
@@ -302,6 +336,21 @@ impl Container {
             Some(RestartPolicy::Always) => ContainerKind::Sidecar,
             _ => ContainerKind::Init,
         }
+    }
+
+    /// What the first rule that matches an exit code says.
+    pub fn restart_rule(&self, exit_code: i32) -> Option<RestartAction> {
+        let matches = |rule: &&RestartRule| {
+            rule.exit_codes.as_ref().is_some_and(|codes| {
+                let listed = codes.values.contains(&exit_code);
+                match codes.operator.as_str() {
+                    "In" => listed,
+                    "NotIn" => !listed,
+                    _ => false,
+                }
+            })
+        };
+        self.restart_policy_rules.iter().find(matches).map(|rule| rule.action)
     }
 
     /// The number behind a port's name; the error is for the user.

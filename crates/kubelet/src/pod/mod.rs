@@ -18,6 +18,13 @@ pub use security::*;
 pub use state::*;
 pub use volume::*;
 
+/// Which source a pod came from: `file`, `http` or `api`.
+pub const CONFIG_SOURCE: &str = "kubernetes.io/config.source";
+/// What a static pod's manifest is known by.
+pub const CONFIG_HASH: &str = "kubernetes.io/config.hash";
+/// In an object of the API that stands for a static pod: the hash of what it shows.
+pub const MIRROR: &str = "kubernetes.io/config.mirror";
+
 /// Pods of this priority and above keep the node or the cluster alive.
 const CRITICAL_PRIORITY: i32 = 2_000_000_000;
 /// The grace period of a pod that names none.
@@ -29,6 +36,17 @@ pub struct Pod {
     pub metadata: Metadata,
     pub spec: PodSpec,
     pub status: KnownStatus,
+    /// Who this node has the pod from. Never read from an object: whoever writes one could claim anything.
+    #[serde(skip)]
+    pub origin: Origin,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    #[default]
+    Api,
+    /// A file or a URL that the node was told to read. Its object in the API, if there is one, has another UID.
+    Static { mirror_uid: Option<String> },
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -70,6 +88,7 @@ pub struct PodSpec {
     pub security_context: PodSecurityContext,
     pub image_pull_secrets: Vec<LocalReference>,
     pub hostname: String,
+    pub hostname_override: Option<String>,
     pub subdomain: String,
     #[serde(rename = "setHostnameAsFQDN")]
     pub set_hostname_as_fqdn: bool,
@@ -306,8 +325,24 @@ impl Pod {
 
     /// The node or the cluster does not work without it, or it is the node's own.
     pub fn is_critical(&self) -> bool {
-        let source = self.metadata.annotations.get("kubernetes.io/config.source");
-        self.spec.priority >= CRITICAL_PRIORITY || source.is_some_and(|source| source != "api")
+        self.spec.priority >= CRITICAL_PRIORITY || self.is_static()
+    }
+
+    pub fn is_static(&self) -> bool {
+        self.origin != Origin::Api
+    }
+
+    /// The object only shows a static pod and is not to be run.
+    pub fn is_mirror(&self) -> bool {
+        self.origin == Origin::Api && self.metadata.annotations.contains_key(MIRROR)
+    }
+
+    /// The UID of the object in the API that shows how the pod is; none if there is no such object.
+    pub fn api_uid(&self) -> Option<&str> {
+        match &self.origin {
+            Origin::Api => Some(&self.metadata.uid),
+            Origin::Static { mirror_uid } => mirror_uid.as_deref(),
+        }
     }
 
     pub fn is_deleting(&self) -> bool {
@@ -343,11 +378,21 @@ impl Pod {
         }
     }
 
+    /// Whether some container's end can have all of them started again.
+    pub fn restarts_all(&self) -> bool {
+        let mut containers = self.all_containers();
+        containers.any(|(_, container)| {
+            let mut rules = container.restart_policy_rules.iter();
+            rules.any(|rule| rule.action == RestartAction::RestartAllContainers)
+        })
+    }
+
     /// The name the pod has for itself, as `hostname` prints it; the kernel allows 63 bytes.
     pub fn hostname(&self) -> String {
-        let name = match self.spec.hostname.as_str() {
-            "" => &self.metadata.name,
-            hostname => hostname,
+        let name = match (&self.spec.hostname_override, self.spec.hostname.as_str()) {
+            (Some(name), _) => name,
+            (None, "") => &self.metadata.name,
+            (None, hostname) => hostname,
         };
         let cut = name.len().min(63);
         name[..cut].trim_end_matches(['-', '.']).to_owned()

@@ -19,6 +19,7 @@ pub struct Volume {
     pub image: Option<ImageSource>,
     pub persistent_volume_claim: Option<ClaimSource>,
     pub ephemeral: Option<EphemeralSource>,
+    pub csi: Option<CsiSource>,
     #[serde(flatten)]
     pub other: std::collections::BTreeMap<String, serde_json::Value>,
 }
@@ -36,6 +37,7 @@ impl Volume {
             self.image.is_some(),
             self.persistent_volume_claim.is_some(),
             self.ephemeral.is_some(),
+            self.csi.is_some(),
         ];
         !known.contains(&true) && self.other.is_empty()
     }
@@ -53,6 +55,26 @@ pub struct ClaimSource {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct EphemeralSource {}
+
+/// A volume that a CSI driver makes for the pod.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct CsiSource {
+    pub driver: String,
+    pub read_only: bool,
+    pub fs_type: String,
+    pub volume_attributes: std::collections::BTreeMap<String, String>,
+    /// In the pod's namespace.
+    pub node_publish_secret_ref: Option<SecretReference>,
+}
+
+/// A Secret; one without a namespace is in that of whoever refers to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct SecretReference {
+    pub name: String,
+    pub namespace: String,
+}
 
 /// The files of an image, read only.
 #[derive(Clone, Debug, Default, Deserialize)]

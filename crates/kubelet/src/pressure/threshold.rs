@@ -64,6 +64,14 @@ impl Thresholds {
         text.parse().unwrap_or_default()
     }
 
+    /// The thresholds as they were written, by signal.
+    pub fn amounts(&self) -> BTreeMap<&'static str, String> {
+        let amounts = self.0.iter();
+        amounts
+            .map(|(signal, amount)| (signal.name(), amount.to_string()))
+            .collect()
+    }
+
     /// What is kept free of a resource of this capacity.
     pub fn reserve(&self, signal: Signal, capacity: u64) -> u64 {
         self.0.get(&signal).map_or(0, |amount| amount.of(capacity))

@@ -123,7 +123,15 @@ impl Tally {
 }
 
 /// Asks until a startup probe has decided, or else for as long as it is not dropped.
-pub async fn watch(kind: ProbeKind, probe: Probe, target: Target, mut report: impl AsyncFnMut(Report)) {
+///
+/// Every answer is `seen`; what follows from them is reported.
+pub async fn watch(
+    kind: ProbeKind,
+    probe: Probe,
+    target: Target,
+    seen: impl Fn(&Answer),
+    mut report: impl AsyncFnMut(Report),
+) {
     let period = Duration::from_secs(probe.period_seconds.max(1) as u64);
     tokio::time::sleep(Duration::from_secs(probe.initial_delay_seconds.max(0) as u64)).await;
     let mut tally = Tally::new(kind);
@@ -131,6 +139,7 @@ pub async fn watch(kind: ProbeKind, probe: Probe, target: Target, mut report: im
     let mut counted = tokio::time::Instant::now();
     loop {
         let answer = ask(&probe.handler, &target, timeout(&probe)).await;
+        seen(&answer);
         let counts = tokio::time::Instant::now() >= counted;
         if counts || answer.is_success() {
             if let Answer::Failure(why) | Answer::Error(why) = &answer {

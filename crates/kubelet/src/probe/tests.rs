@@ -151,6 +151,7 @@ async fn ready_after(delay: Duration) -> (Duration, usize) {
         ProbeKind::Readiness,
         probe,
         target(address.port()),
+        |_| {},
         async move |report| {
             let _ = sender.send(report).await;
         },

@@ -3,11 +3,15 @@
 //! [`Server`] holds the answers and knows nothing of connections: it is a [`client::Transport`], so that an API server
 //! in the same process calls it as it would call any node. `serve` puts it behind TLS and asks who is calling.
 
+mod cadvisor;
 mod certificate;
 pub(crate) mod channels;
 mod exec;
 mod forward;
 mod logs;
+mod own;
+mod page;
+mod pod_details;
 mod query;
 mod remote;
 mod serve;
@@ -19,12 +23,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use client::{Body, Cache, Transport, TransportError, Upgrade, body_from_bytes};
+use client::{Body, Transport, TransportError, Upgrade, body_from_bytes};
 use http::{Method, Request, Response, StatusCode, header};
 
 use crate::pod::Pod;
 use crate::shared::Shared;
-use crate::worker::PodObject;
+use crate::static_pods::NodePods;
 use query::Query;
 
 pub use certificate::{ServingCertificates, certificates};
@@ -33,8 +37,10 @@ pub use streaming::StreamServer;
 
 pub struct Server {
     shared: Arc<Shared>,
-    pods: Arc<Cache<PodObject>>,
+    pods: NodePods,
     cpu: stats::NodeCpu,
+    /// How the kubelet is configured, as a KubeletConfiguration.
+    configuration: serde_json::Value,
 }
 
 /// A request that was not granted: a status code and what to tell the client.
@@ -72,11 +78,12 @@ impl Refusal {
 type Answer = Result<Response<Body>, Refusal>;
 
 impl Server {
-    pub fn new(shared: Arc<Shared>, pods: Arc<Cache<PodObject>>) -> Server {
+    pub fn new(shared: Arc<Shared>, pods: NodePods, configuration: serde_json::Value) -> Server {
         Server {
             shared,
             pods,
             cpu: stats::NodeCpu::default(),
+            configuration,
         }
     }
 
@@ -108,7 +115,17 @@ impl Server {
                 StatusCode::OK,
                 stats::resource_metrics(&self.shared, &self.cpu).await?,
             )),
-            ["metrics"] => Ok(text(StatusCode::OK, stats::metrics(&self.shared, &self.pods).await)),
+            ["metrics"] => Ok(text(StatusCode::OK, own::page(&self.shared, &self.pods).await)),
+            ["metrics", "cadvisor"] => Ok(text(StatusCode::OK, cadvisor::page(&self.shared, &self.pods).await?)),
+            ["metrics", "probes"] => {
+                let mut page = String::new();
+                self.shared.figures.write_probes(&mut page);
+                Ok(text(StatusCode::OK, page))
+            }
+            ["configz"] => {
+                let answer = serde_json::json!({"kubeletconfig": self.configuration});
+                Ok(json(answer.to_string().into_bytes()))
+            }
             ["debug", "marks"] => Ok(json(stats::marks(&query))),
             ["exec" | "attach" | "portForward", ..] => Err(Refusal::bad_request("Upgrade request required")),
             _ => Err(Refusal::not_found("404 page not found")),

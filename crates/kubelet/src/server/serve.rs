@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::CertificateDer;
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use serving::{
     Activity, AnyError, Connection, ConnectionLimits, Connections, HANDSHAKE_TIMEOUT, HEADER_TIMEOUT, client_id,
@@ -44,10 +44,15 @@ pub struct Listening {
 
 pub async fn listen(options: &ServerOptions) -> Result<Listening, ServeError> {
     let shown: Arc<ServingCertificates> = Arc::default();
-    if let ServingCertificate::Given { chain, key } = &options.certificate {
-        shown.set_current(chain, key).map_err(ServeError::Certificate)?;
-    }
-    let tls = Arc::new(tls_config(options, shown.clone()).map_err(ServeError::Certificate)?);
+    let resolver: Arc<dyn ResolvesServerCert> = match &options.certificate {
+        ServingCertificate::Renewed(resolver) => resolver.clone(),
+        ServingCertificate::Given { chain, key } => {
+            shown.set_current(chain, key).map_err(ServeError::Certificate)?;
+            shown.clone()
+        }
+        ServingCertificate::Requested { .. } => shown.clone(),
+    };
+    let tls = Arc::new(tls_config(options, resolver).map_err(ServeError::Certificate)?);
     let listener = TcpListener::bind(options.address)
         .await
         .map_err(|source| ServeError::Listen {
@@ -186,7 +191,7 @@ pub fn hand_over(opened: Opened, request: Request<Incoming>, place: Arc<Connecti
     response
 }
 
-fn tls_config(options: &ServerOptions, shown: Arc<ServingCertificates>) -> Result<ServerConfig, String> {
+fn tls_config(options: &ServerOptions, shown: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()

@@ -1,22 +1,20 @@
 //! Numbers about the node and its pods: the summary, metrics, and the marks of the flow.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::Arc;
 
-use client::Cache;
 use cri::v1;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use super::{Refusal, query::Query};
+use super::page::{Metric, Page};
+use super::{Refusal, pod_details, query::Query};
 use crate::moment::Moment;
 use crate::pod::Pod;
 use crate::pressure::{Level, Measurements, Places, Signal};
 use crate::shared::Shared;
 use crate::usage::{self, ContainerUsage, PodUsage};
 use crate::volumes::VolumeFigure;
-use crate::worker::PodObject;
 
 /// The processors' work at the last look, to tell how fast it goes.
 #[derive(Default)]
@@ -45,6 +43,9 @@ struct Look {
     cpu: Option<(u64, Option<u64>)>,
     /// By the pod's UID.
     volumes: BTreeMap<String, Vec<Value>>,
+    networks: BTreeMap<String, Value>,
+    /// By the pod's UID and the container's name.
+    logs: BTreeMap<(String, String), Value>,
 }
 
 async fn look(shared: &Shared, cpu: &NodeCpu) -> Result<Look, Refusal> {
@@ -71,6 +72,8 @@ async fn look(shared: &Shared, cpu: &NodeCpu) -> Result<Look, Refusal> {
         node: Measurements::take(&places),
         cpu: cpu.look(now),
         volumes: BTreeMap::new(),
+        networks: BTreeMap::new(),
+        logs: BTreeMap::new(),
     })
 }
 
@@ -81,6 +84,8 @@ pub async fn summary(shared: &Arc<Shared>, cpu: &NodeCpu) -> Result<Vec<u8>, Ref
         let volumes = figures.iter().map(|figure| volume_summary(&pod, figure)).collect();
         look.volumes.insert(pod.metadata.uid.clone(), volumes);
     }
+    look.networks = pod_details::networks(&*shared.runtime).await;
+    look.logs = pod_details::logs(shared, look.pods.values().cloned().collect(), &look.node, look.now).await;
     let pods: Vec<Value> = look.pods.values().map(|pod| pod_summary(pod, &look)).collect();
     let summary = json!({ "node": node_summary(&shared.node_name, &look), "pods": pods });
     Ok(summary.to_string().into_bytes())
@@ -139,7 +144,13 @@ fn pod_summary(pod: &PodUsage, look: &Look) -> Value {
     let containers: Vec<Value> = pod
         .containers
         .iter()
-        .map(|container| container_summary(container, created(&container.name)))
+        .map(|container| {
+            let mut summary = container_summary(container, created(&container.name));
+            if let Some(logs) = look.logs.get(&(pod.uid.clone(), container.name.clone())) {
+                summary["logs"] = logs.clone();
+            }
+            summary
+        })
         .collect();
     let mut summary = json!({
         "podRef": { "name": pod.name, "namespace": pod.namespace, "uid": pod.uid },
@@ -165,11 +176,14 @@ fn pod_summary(pod: &PodUsage, look: &Look) -> Value {
     if let Some(volumes) = look.volumes.get(&pod.uid).filter(|volumes| !volumes.is_empty()) {
         summary["volume"] = json!(volumes);
     }
+    if let Some(network) = look.networks.get(&pod.uid) {
+        summary["network"] = network.clone();
+    }
     summary
 }
 
 /// Measuring volumes blocks.
-async fn volume_figures(shared: &Arc<Shared>, now: Moment) -> Vec<(Arc<Pod>, Vec<VolumeFigure>)> {
+pub async fn volume_figures(shared: &Arc<Shared>, now: Moment) -> Vec<(Arc<Pod>, Vec<VolumeFigure>)> {
     let shared = shared.clone();
     let measured = tokio::task::spawn_blocking(move || shared.volumes.all(now));
     measured.await.unwrap_or_default()
@@ -268,9 +282,6 @@ pub async fn resource_metrics(shared: &Shared, cpu: &NodeCpu) -> Result<String, 
     Ok(page.text())
 }
 
-/// A metric's name, type and meaning.
-type Metric = (&'static str, &'static str, &'static str);
-
 const CONTAINER_CPU: Metric = (
     "container_cpu_usage_seconds_total",
     "counter",
@@ -343,33 +354,8 @@ const VOLUME_USED: Metric = (
     "Number of used bytes in the volume",
 );
 
-/// Metrics in Prometheus' text format, all samples of one together.
-#[derive(Default)]
-struct Page(BTreeMap<Metric, String>);
-
-impl Page {
-    fn add(&mut self, metric: Metric, labels: &str, value: &str, at: Option<Moment>) {
-        let samples = self.0.entry(metric).or_default();
-        let labels = if labels.is_empty() {
-            String::new()
-        } else {
-            format!("{{{labels}}}")
-        };
-        let at = at.map(|at| format!(" {}", at.0)).unwrap_or_default();
-        let _ = writeln!(samples, "{}{labels} {value}{at}", metric.0);
-    }
-
-    fn text(&self) -> String {
-        let mut text = String::new();
-        for ((name, kind, meaning), samples) in &self.0 {
-            let _ = write!(text, "# HELP {name} {meaning}\n# TYPE {name} {kind}\n{samples}");
-        }
-        text
-    }
-}
-
 /// The figures of volumes that claims lead to, each claim once.
-fn claim_metrics(figures: &[(Arc<Pod>, Vec<VolumeFigure>)]) -> String {
+pub fn claim_metrics(figures: &[(Arc<Pod>, Vec<VolumeFigure>)]) -> String {
     let mut claims = BTreeMap::new();
     for (pod, figures) in figures {
         for figure in figures {
@@ -395,27 +381,6 @@ fn claim_metrics(figures: &[(Arc<Pod>, Vec<VolumeFigure>)]) -> String {
     page.text()
 }
 
-/// A few numbers in Prometheus' text format.
-pub async fn metrics(shared: &Arc<Shared>, pods: &Arc<Cache<PodObject>>) -> String {
-    let figures = volume_figures(shared, Moment::now()).await;
-    let mut text = node_metrics(shared, pods);
-    text.push_str(&claim_metrics(&figures));
-    text
-}
-
-fn node_metrics(shared: &Shared, pods: &Arc<Cache<PodObject>>) -> String {
-    format!(
-        "# HELP kubelet_node_name The node's name. The count is always 1.\n\
-         # TYPE kubelet_node_name gauge\n\
-         kubelet_node_name{{node={:?}}} 1\n\
-         # HELP kubelet_running_pods Number of pods that are bound to this node.\n\
-         # TYPE kubelet_running_pods gauge\n\
-         kubelet_running_pods {}\n",
-        shared.node_name,
-        pods.len()
-    )
-}
-
 /// The stages that objects passed in this process; `object` and `uid` narrow them down.
 pub fn marks(query: &Query) -> Vec<u8> {
     let (object, uid) = (query.get("object"), query.get("uid"));
@@ -427,24 +392,6 @@ pub fn marks(query: &Query) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn samples_of_one_metric_stand_together() {
-        let mut page = Page::default();
-        page.add(POD_MEMORY, "pod=\"a\"", "1", Some(Moment(5)));
-        page.add(NODE_MEMORY, "", "3", None);
-        page.add(POD_MEMORY, "pod=\"b\"", "2", None);
-        expect_test::expect![[r#"
-            # HELP node_memory_working_set_bytes Memory that the node works with, in bytes
-            # TYPE node_memory_working_set_bytes gauge
-            node_memory_working_set_bytes 3
-            # HELP pod_memory_working_set_bytes Memory that the pod works with, in bytes
-            # TYPE pod_memory_working_set_bytes gauge
-            pod_memory_working_set_bytes{pod="a"} 1 5
-            pod_memory_working_set_bytes{pod="b"} 2
-        "#]]
-        .assert_eq(&page.text());
-    }
 
     #[test]
     fn the_node_is_as_busy_as_between_two_looks() {

@@ -42,7 +42,11 @@ pub(super) fn compute(view: PodView<'_>, status: &PodStatus, known: &[KnownCondi
         containers,
         Finding::yes("PodScheduled"),
     ];
-    let all = findings.into_iter().chain(resizes(view)).chain(disrupted(view));
+    let all = findings
+        .into_iter()
+        .chain(restarting(view, status))
+        .chain(resizes(view))
+        .chain(disrupted(view));
     all.map(|finding| dated(view, finding, known, now)).collect()
 }
 
@@ -61,6 +65,24 @@ fn dated(view: PodView<'_>, finding: Finding, known: &[KnownCondition], now: Mom
         reason: finding.reason.to_owned(),
         message: finding.message,
     }
+}
+
+/// Whether a rule has all containers started again; only of pods that have such a rule.
+fn restarting(view: PodView<'_>, status: &PodStatus) -> Option<Finding> {
+    const KIND: &str = "AllContainersRestarting";
+    if !view.pod.restarts_all() {
+        return None;
+    }
+    Some(match status.phase {
+        Phase::Succeeded => Finding::no(KIND, "PodCompleted", ""),
+        Phase::Failed => Finding::no(KIND, "PodFailed", ""),
+        _ if !view.is_ending() && view.is_restarting_all() => Finding {
+            reason: "RestartAllContainersStarted",
+            message: "container exited with restart policy rule".to_owned(),
+            ..Finding::yes(KIND)
+        },
+        _ => Finding::no(KIND, "", ""),
+    })
 }
 
 /// Tells controllers that the pod did not fail by itself.

@@ -12,6 +12,7 @@ use super::start::{self, Start};
 use super::{Done, Message, Worker, image, volumes};
 use crate::beneath;
 use crate::container::sandbox;
+use crate::csi;
 use crate::inspect;
 use crate::moment::Moment;
 use crate::observed::Sandbox;
@@ -82,8 +83,7 @@ impl Worker {
     fn unmount(&mut self) {
         let (shared, uid) = (self.shared.clone(), self.pod.metadata.uid.clone());
         self.spawn(Task::Volumes, Busy::default(), async move {
-            let torn_down = blocking(move || Ok(crate::volumes::tear_down(&shared.paths, &uid)?));
-            Done::Unmounted(torn_down.await)
+            Done::Unmounted(csi::tear_down(&shared, &uid).await.map_err(TaskError::from))
         });
     }
 
@@ -254,7 +254,7 @@ impl Worker {
         self.cancel(Task::Delete);
         let (shared, pod) = (self.shared.clone(), self.pod.clone());
         self.spawn(Task::Cleanup, Busy::default(), async move {
-            Done::Cleaned(blocking(move || clean_up(&shared, &pod)).await)
+            Done::Cleaned(clean_up(&shared, &pod).await)
         });
     }
 
@@ -317,10 +317,16 @@ fn prepare(shared: &Shared, pod: &Pod) -> Result<(), TaskError> {
     shared.cgroups.create(pod).map_err(TaskError::MakeCgroup)
 }
 
-/// Removes what is left of a pod. Blocks on the file system.
-fn clean_up(shared: &Shared, pod: &Pod) -> Result<(), TaskError> {
+/// Removes what is left of a pod.
+async fn clean_up(shared: &Arc<Shared>, pod: &Arc<Pod>) -> Result<(), TaskError> {
+    csi::tear_down(shared, &pod.metadata.uid).await?;
+    let (shared, pod) = (shared.clone(), pod.clone());
+    blocking(move || remove_pod(&shared, &pod)).await
+}
+
+/// Removes what is left of a pod whose volumes are torn down. Blocks on the file system.
+fn remove_pod(shared: &Shared, pod: &Pod) -> Result<(), TaskError> {
     let uid = &pod.metadata.uid;
-    crate::volumes::tear_down(&shared.paths, uid)?;
     let paths = &shared.paths;
     let remove = |root: &Path, directory: PathBuf| {
         beneath::remove_below(root, &directory).map_err(TaskError::remove(&directory))

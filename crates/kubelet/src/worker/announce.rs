@@ -7,7 +7,7 @@ use super::{Worker, report};
 use crate::limits;
 use crate::moment::Moment;
 use crate::plan::{Image, Stop};
-use crate::status;
+use crate::status::{self, Phase};
 
 /// What has been said already, so that it is said once.
 #[derive(Default)]
@@ -15,6 +15,7 @@ pub struct Announced {
     /// What was last told about each container that waits.
     pub waiting: HashMap<String, Moment>,
     pub ready: bool,
+    pub running: bool,
 }
 
 impl Worker {
@@ -33,13 +34,22 @@ impl Worker {
             trace::mark("kubelet/ready", self.pod.mark_name(), self.pod.metadata.uid.clone());
         }
         self.announced.ready = ready;
+        if status.phase == Phase::Running && !self.announced.running {
+            self.announced.running = true;
+            // A pod that ran before this kubelet did was not started by it.
+            if self.pod.status.phase != "Running" {
+                self.shared.figures.pod_running(now.since(self.first_seen));
+            }
+        }
         let changing = !self.view().is_ending() && self.progress.changes_containers();
         let (patch, wake_at) = self.reporter.next(&self.pod, &status, changing, now);
         if let Some(patch) = patch {
             self.reporter.begin(now);
             let (shared, pod, sender) = (self.shared.clone(), self.pod.clone(), self.tasks.sender());
             tokio::spawn(async move {
+                let begun = tokio::time::Instant::now();
                 let result = report::write(&shared, &pod, patch).await;
+                shared.figures.status_written(begun.elapsed());
                 let _ = sender.send(Message::StatusWritten(result)).await;
             });
         }
@@ -93,7 +103,10 @@ impl Worker {
                 self.shared.normal(&self.pod, "", "DeadlineExceeded", message);
             }
             Stop::Evicted { message } => self.shared.warning(&self.pod, "", "Evicted", message.clone()),
-            Stop::Rejected { reason, message } => self.shared.warning(&self.pod, "", reason, message.clone()),
+            Stop::Rejected { reason, message } => {
+                self.shared.figures.rejected(reason);
+                self.shared.warning(&self.pod, "", reason, message.clone());
+            }
         }
     }
 }

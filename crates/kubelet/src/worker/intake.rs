@@ -130,6 +130,13 @@ impl Worker {
                 compute,
             });
         }
+        if let (Some(exit), Some((kind, _))) = (instance.exit(), self.pod.container(&instance.name)) {
+            let known = self.observed.instance(&instance.id);
+            // What had ended when this kubelet started was counted by the one before it.
+            if known.map_or(starting, |known| known.exit().is_none()) {
+                self.shared.figures.container_ended(kind, exit.code, &exit.reason);
+            }
+        }
         self.observed.put_container(instance);
     }
 

@@ -1,9 +1,10 @@
 //! Ending one container: its preStop hook, then its signal, within its grace period.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cri::v1;
+use tokio::time::Instant;
 
 use super::hook;
 use crate::limits;
@@ -65,6 +66,7 @@ async fn pre_stop(shared: &Arc<Shared>, pod: &Pod, container: &Container, kill: 
 fn message(kill: &Kill) -> String {
     let name = &kill.container;
     match kill.reason {
+        KillReason::RestartAll => format!("Container {name} will be restarted, because all containers of the pod are"),
         KillReason::Ending | KillReason::SandboxLost => format!("Stopping container {name}"),
         KillReason::Liveness => format!("Container {name} failed liveness probe, will be restarted"),
         KillReason::Startup => format!("Container {name} failed startup probe, will be restarted"),

@@ -110,6 +110,9 @@ impl Worker {
     async fn run(mut self, observed: Observed) {
         let metadata = &self.pod.metadata;
         trace::mark("kubelet/observed", self.pod.mark_name(), metadata.uid.clone());
+        if observed.is_empty() {
+            self.shared.figures.pod_started();
+        }
         for sandbox in observed.sandboxes {
             self.take_sandbox(sandbox);
         }
@@ -129,6 +132,7 @@ impl Worker {
         self.shared.release(&self.pod.metadata.uid);
         self.shared.volumes.remove(&self.pod.metadata.uid);
         self.shared.host_ports.release(&self.pod.metadata.uid);
+        self.shared.figures.forget(&self.pod.metadata.uid);
     }
 
     /// Plans, acts and reports; returns when to do so again at the latest.
@@ -160,6 +164,7 @@ impl Worker {
         self.admit();
         self.hold_ports();
         self.require_features();
+        self.progress.reset = self.view().reset(now);
         loop {
             let plan = plan::plan(self.view(), now);
             match plan.actions.first() {
@@ -168,8 +173,9 @@ impl Worker {
                     self.announce_stop(stop);
                 }
                 _ => {
-                    if self.view().is_ending() {
-                        self.progress.ending_since.get_or_insert(now);
+                    if self.view().is_ending() && self.progress.ending_since.is_none() {
+                        self.progress.ending_since = Some(now);
+                        self.shared.csi.endings.add(&self.pod.metadata.uid);
                     }
                     return plan;
                 }

@@ -21,8 +21,8 @@ impl Worker {
                 self.volumes.refresh_at = Some(self.next_refresh(now));
             }
             Done::Mounted(Err(error)) => {
-                let error = error.to_string();
-                self.shared.warning(&self.pod, "", "FailedMount", error.clone());
+                let (reason, error) = (error.reason(), error.to_string());
+                self.shared.warning(&self.pod, "", reason, error.clone());
                 if self.progress.volumes == Volumes::Mounted {
                     // They are there, only out of date.
                     self.volumes.refresh_at = Some(now.plus(limits::RETRY_MAX));
@@ -51,6 +51,7 @@ impl Worker {
             }
             Done::Image(container, result) => self.image_done(container, result, now),
             Done::Started(container, result) => {
+                self.count_start(&container, result.as_ref().err().map(|error| error.reason));
                 let progress = self.progress.container_mut(&container);
                 progress.image = Image::Unknown;
                 progress.failure = result
@@ -69,6 +70,15 @@ impl Worker {
             Done::Plain(result) | Done::Unmounted(result) => self.settle(task, result, now),
             Done::Cleaned(Ok(())) => self.finished = true,
             Done::Cleaned(result) => self.settle(task, result, now),
+        }
+    }
+
+    fn count_start(&self, container: &str, failed: Option<&str>) {
+        let figures = &self.shared.figures;
+        match (self.pod.container(container), failed) {
+            (Some((kind, _)), None) => figures.container_started(kind),
+            (Some((kind, _)), Some(reason)) => figures.container_failed(kind, reason),
+            (None, _) => {}
         }
     }
 

@@ -10,7 +10,7 @@ use super::Message;
 use crate::observed::Instance;
 use crate::plan::{PodView, Progress, Unhealthy, Verdicts};
 use crate::pod::{Container, ContainerKind, Pod};
-use crate::probe::{self, ProbeKind, Report, Target};
+use crate::probe::{self, Answer, ProbeKind, Report, Target};
 use crate::shared::Shared;
 
 #[derive(Default)]
@@ -43,7 +43,9 @@ impl Probes {
                 address: address.to_owned(),
             };
             let (sender, container, container_id) = (sender.clone(), name.clone(), id.to_owned());
-            let watching = probe::watch(kind, probe.clone(), target, async move |report| {
+            let (counting, pod, counted) = (shared.clone(), view.pod.clone(), name.clone());
+            let seen = move |answer: &Answer| counting.figures.probed(&pod, &counted, kind, answer);
+            let watching = probe::watch(kind, probe.clone(), target, seen, async move |report| {
                 let message = Message::Probe {
                     container: container.clone(),
                     container_id: container_id.clone(),

@@ -109,12 +109,16 @@ impl Reporter {
         serde_json::to_vec(status).unwrap_or_default().hash(&mut hasher);
         self.base.revision.hash(&mut hasher);
         let compared = Some(hasher.finish());
+        let Some(uid) = pod.api_uid() else {
+            (self.compared, self.pending) = (None, false);
+            return (None, None);
+        };
         if self.compared == compared && !self.pending {
             return (None, None);
         }
         self.compared = compared;
         let current = serde_json::from_slice(&self.base.status).unwrap_or(Value::Null);
-        let patch = patch::patch(&pod.metadata.uid, &current, status);
+        let patch = patch::patch(uid, &current, status);
         self.pending = patch.is_some();
         self.held_since = self.held_since.or(Some(now)).filter(|_| self.pending && changing);
         if patch.is_none() || self.writing {
@@ -191,6 +195,7 @@ fn known(condition: &crate::status::Condition) -> KnownCondition {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pod::Origin;
     use crate::testing::NOW;
 
     /// The pauses after which each status is due, in milliseconds; `step` passes between them.
@@ -240,6 +245,23 @@ mod tests {
             [1000, 600, 200, 0, 1000]
         );
         assert_eq!(pauses(&pod, 400, true, &[Running, Failed]), [1000, 0]);
+    }
+
+    #[test]
+    fn a_static_pod_is_told_of_by_its_mirror_pod_alone() {
+        let status = PodStatus {
+            phase: Phase::Running,
+            ..PodStatus::default()
+        };
+        let mut pod = Pod::default();
+        pod.metadata.uid = "hash".to_owned();
+        pod.origin = Origin::Static { mirror_uid: None };
+        let mut reporter = Reporter::new(&pod, NOW);
+        assert_eq!(reporter.next(&pod, &status, false, NOW), (None, None));
+        let mirror_uid = Some("mirror".to_owned());
+        pod.origin = Origin::Static { mirror_uid };
+        let (patch, _) = reporter.next(&pod, &status, false, NOW);
+        assert_eq!(patch.unwrap()["metadata"]["uid"], "mirror");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::volumes::Mounted;
 use super::{Message, hook};
 use crate::beneath;
 use crate::container::config::{self, ContainerContext};
+use crate::container::env_file::EnvFiles;
 use crate::container::{dns, env, sandbox, services};
 use crate::inspect;
 use crate::objects;
@@ -141,6 +142,17 @@ fn unseen(container: &Container, start: &Start, id: &str) -> Instance {
     }
 }
 
+/// What the container's variables refer to in files of the pod.
+async fn env_files(shared: &Arc<Shared>, pod: &Arc<Pod>, container: &Container) -> Result<EnvFiles, String> {
+    let sources = container.env.iter().filter_map(|variable| variable.value_from.as_ref());
+    if sources.into_iter().all(|source| source.file_key_ref.is_none()) {
+        return Ok(EnvFiles::default());
+    }
+    let (shared, pod, container) = (shared.clone(), pod.clone(), container.clone());
+    let read = tokio::task::spawn_blocking(move || EnvFiles::read(&shared.paths, &pod, &container));
+    read.await.map_err(|error| error.to_string())
+}
+
 async fn context(
     shared: &Arc<Shared>,
     pod: &Arc<Pod>,
@@ -150,12 +162,16 @@ async fn context(
     let names = objects::environment_objects(container);
     let found = shared.objects.find(&pod.metadata.namespace, names).await;
     let found = found.map_err(|error| error.to_string())?;
-    shared.services.synced().await;
+    // Without an API server there are no Services, and static pods run all the same.
+    if !pod.is_static() {
+        shared.services.synced().await;
+    }
     let all = shared.services.all();
     let links = pod.spec.enable_service_links.unwrap_or(true);
     let services = services::variables(all.iter().map(|service| &**service), &pod.metadata.namespace, links);
     let facts = shared.facts(start.pod_ips.clone());
-    let environment = env::compute(pod, container, services, &found, &facts)?;
+    let files = env_files(shared, pod, container).await?;
+    let environment = env::compute(pod, container, services, &found, &files, &facts)?;
     let mut context = ContainerContext {
         attempt: start.attempt,
         image_ref: start.image.reference.clone(),
@@ -166,6 +182,7 @@ async fn context(
         target_id: start.target_id.clone(),
         host_ids: shared.host_ids(pod),
         seccomp_root: shared.paths.seccomp(),
+        log_max_bytes: shared.container_logs.max_bytes,
         ..ContainerContext::default()
     };
     add_volumes(&mut context, &start.volumes);

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use client::Client;
 use parking_lot::Mutex;
-use serde::Deserialize;
-use serde_json::json;
 
 use super::image::{self, NoImage};
 use crate::claims::{self, BoundVolume, ClaimError, PersistentVolume};
+use crate::csi;
 use crate::moment::Moment;
 use crate::objects::{self, Kind};
 use crate::pod::{Container, ImageSource, Pod, TokenProjection, Volume};
+use crate::service_account_tokens;
 use crate::shared::Shared;
 use crate::volumes::{self, MountSource, MountedVolume, SetUp, VolumeError};
 
@@ -87,6 +87,7 @@ pub async fn set_up(
     let found = shared.objects.find(&pod.metadata.namespace, names.collect()).await?;
     let issued = issue(shared, pod, tokens).await?;
     let claims = claims(shared, pod, &before).await?;
+    let published = csi::set_up(shared, pod, &claims, &before).await?;
     let facts = shared.facts(pod_ips);
     let (shared, pod) = (shared.clone(), pod.clone());
     let done = tokio::task::spawn_blocking(move || {
@@ -106,6 +107,7 @@ pub async fn set_up(
                 tokens: issued.get(&volume.name).unwrap_or(&no_tokens),
                 image: images.get(&volume.name).map(String::as_str),
                 claim: claims.get(&volume.name),
+                published: published.get(&volume.name),
                 now: Moment::now(),
             };
             mounted.insert(volume.name.clone(), volumes::set_up(&request)?);
@@ -213,39 +215,10 @@ async fn issue(
 }
 
 async fn request(client: &Client, pod: &Pod, source: &TokenProjection) -> Result<Token, client::Error> {
-    #[derive(Deserialize)]
-    struct Answer {
-        status: Issued,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Issued {
-        token: String,
-        expiration_timestamp: Moment,
-    }
-    let account = match pod.spec.service_account_name.as_str() {
-        "" => "default",
-        account => account,
-    };
-    let metadata = &pod.metadata;
-    let audiences: Vec<&str> = Some(source.audience.as_str())
-        .filter(|audience| !audience.is_empty())
-        .into_iter()
-        .collect();
+    let audience = Some(source.audience.as_str()).filter(|audience| !audience.is_empty());
     let seconds = source.expiration_seconds.unwrap_or(DEFAULT_TOKEN_SECONDS);
-    let body = json!({
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {
-            "audiences": audiences,
-            "expirationSeconds": seconds,
-            "boundObjectRef": {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid},
-        },
-    });
-    let accounts = client.resource(&api::kinds::service_account::SERVICE_ACCOUNT);
-    let api = accounts.in_namespace(metadata.namespace.clone()).subresource("token");
     let now = Moment::now();
-    let issued = api.create_for::<Answer>(account, &body).await?.status;
+    let issued = service_account_tokens::request(client, pod, audience, seconds).await?;
     let lifetime = issued.expiration_timestamp.since(now);
     Ok(Token {
         text: issued.token,

@@ -5,12 +5,15 @@
 mod api;
 mod claims;
 mod containerd;
+mod csi;
+mod csi_driver;
 mod hostile;
 mod images;
 mod node;
 mod sandbox_loss;
 mod scenarios;
 mod server;
+mod statics;
 mod streams;
 
 use std::sync::Arc;
@@ -28,7 +31,12 @@ async fn pods_live_as_they_should_on_containerd() {
     let node = Arc::new(node);
     let only = std::env::var("SCENARIO").unwrap_or_default();
     let mut running = JoinSet::new();
-    let all = SCENARIOS.iter().chain(hostile::SCENARIOS).chain(claims::SCENARIOS);
+    let all = SCENARIOS
+        .iter()
+        .chain(hostile::SCENARIOS)
+        .chain(claims::SCENARIOS)
+        .chain(statics::SCENARIOS)
+        .chain(csi::SCENARIOS);
     for (name, scenario) in all.filter(|(name, _)| name.contains(&only)) {
         let node = node.clone();
         let begun = Instant::now();

@@ -65,6 +65,8 @@ impl TestNode {
             root_dir: root.join("k"),
             pod_logs_dir: root.join("logs"),
             local_volumes_dir: Some(root.join("volumes")),
+            static_pod_path: Some(self.manifests()),
+            file_check: Duration::from_secs(1),
             cgroup_root: self.cgroup_root(),
             pod_max_pids: Some(POD_MAX_PIDS),
             container_logs: LogOptions {
@@ -80,6 +82,11 @@ impl TestNode {
             cluster_dns: vec!["10.96.0.10".parse().expect("an address")],
             ..KubeletOptions::new(self.api.client(), runtime, "n1")
         }
+    }
+
+    /// The directory of static pods, which nobody has made yet.
+    pub fn manifests(&self) -> PathBuf {
+        self.containerd.root().join("manifests")
     }
 
     fn cgroup_root(&self) -> String {
