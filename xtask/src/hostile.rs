@@ -15,10 +15,6 @@ use crate::{dist, process};
 /// the same way on every kernel, and the machine is emulated, which makes it some ten times slower.
 const IN_MACHINE: &[&str] = &["containers"];
 
-/// What gets through today, so that CI leaves it out and says so: nothing holds a container back that prints faster than the
-/// kubelet looks at its log.
-const KNOWN_OPEN: &[&str] = &["containers/log-flood"];
-
 /// When attacks are given up that take some minutes on an idle machine.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(15 * 60);
 
@@ -59,9 +55,7 @@ pub fn run_here() -> Result<()> {
         return skip("attacks on a cluster: they need root");
     }
     let (karve, hostile) = dist::release_and("hostile")?;
-    let mut arguments = vec!["run".to_owned()];
-    arguments.extend(without_known_open());
-    here(&karve, &hostile, &arguments)
+    here(&karve, &hostile, &["run".to_owned()])
 }
 
 /// The step of CI in the virtual machine.
@@ -74,12 +68,7 @@ pub fn run_in_machine() -> Result<()> {
     let (karve, hostile) = dist::release_and("hostile")?;
     let mut arguments = vec!["run".to_owned()];
     arguments.extend(IN_MACHINE.iter().map(|name| (*name).to_owned()));
-    arguments.extend(without_known_open());
     in_machine(&MachineArgs::given_up_after(GIVEN_UP_AFTER), karve, hostile, arguments)
-}
-
-fn without_known_open() -> impl Iterator<Item = String> {
-    KNOWN_OPEN.iter().map(|name| format!("--except={name}"))
 }
 
 fn here(karve: &Path, hostile: &Path, arguments: &[String]) -> Result<()> {

@@ -85,10 +85,6 @@ const NOT_RUN: &[(&str, &str)] = &[
         "cargo xtask authorization",
     ),
     (
-        "the attack containers/log-flood, which gets through today",
-        "cargo xtask hostile containers/log-flood",
-    ),
-    (
         "attacks in a virtual machine that need no kernel of Debian, and the kernel of Debian 13",
         "cargo xtask hostile --vm --debian 13",
     ),

@@ -79,6 +79,9 @@ pub struct ContainerSpec {
     pub cgroup: Cgroup,
     /// Where the CRI log goes; without one the output is only seen by those attached.
     pub log_path: Option<PathBuf>,
+    /// The bytes at which somebody rotates the log.
+    #[serde(default)]
+    pub log_max_bytes: Option<u64>,
     /// Where the supervisor records how the container ended.
     pub exit_path: PathBuf,
     /// Keep a standard input open for those who attach.

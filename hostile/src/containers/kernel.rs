@@ -80,7 +80,10 @@ fn kernel_files(world: &World) -> Result<Verdict> {
         let before = fs::read_to_string(path).ok();
         let done = pod.act(&["write", path, value])?;
         attempts.push(match done.ok {
-            true => Verdict::Succeeded(format!("{path} was written; it was {before:?}")),
+            true => Verdict::Succeeded(format!(
+                "{path} was written; it was {before:?}{}",
+                put_back(path, before.as_deref())
+            )),
             false => Verdict::Blocked(format!("{path}: {}", done.error)),
         });
     }
@@ -93,6 +96,20 @@ fn kernel_files(world: &World) -> Result<Verdict> {
         });
     }
     judge(&attempts)
+}
+
+/// Undoes an attack that got through, for the machine is others' too. Says so where it cannot.
+fn put_back(path: &str, before: Option<&str>) -> String {
+    let Some(before) = before else {
+        return String::new();
+    };
+    // Of several choices the one in brackets is in force.
+    let chosen = before.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    let value = chosen.map_or(before, |(value, _)| value);
+    match fs::write(path, value) {
+        Ok(()) => String::new(),
+        Err(error) => format!(" and could not be put back: {error}"),
+    }
 }
 
 fn system_calls(world: &World) -> Result<Verdict> {

@@ -97,10 +97,22 @@ fn identity(binary: &Path) -> io::Result<String> {
     ))
 }
 
+/// Makes the layer, or leaves nothing of it: on a full disk half a layer would take the space that everything else needs.
 fn make_layer(binary: &Path, dir: &Path) -> io::Result<()> {
     let partial = dir.with_extension("partial");
     tree::remove(&partial)?;
-    fs::create_dir(&partial)?;
+    let made = fill_layer(binary, &partial)
+        .and_then(|()| tree::remove(dir))
+        .and_then(|()| fs::rename(&partial, dir));
+    if made.is_err() {
+        // What stays is removed with the next attempt.
+        let _ = tree::remove(&partial);
+    }
+    made
+}
+
+fn fill_layer(binary: &Path, partial: &Path) -> io::Result<()> {
+    fs::create_dir(partial)?;
     for (name, mode) in DIRECTORIES {
         fs::create_dir(partial.join(name))?;
         fs::set_permissions(partial.join(name), fs::Permissions::from_mode(*mode))?;
@@ -113,9 +125,7 @@ fn make_layer(binary: &Path, dir: &Path) -> io::Result<()> {
     if fs::hard_link(binary, &place).is_err() {
         fs::copy(binary, &place)?;
     }
-    add_libraries(binary, &partial)?;
-    tree::remove(dir)?;
-    fs::rename(partial, dir)
+    add_libraries(binary, partial)
 }
 
 /// Adds what a binary needs that is not linked statically, as those of developers are: its loader, and the libraries
@@ -172,4 +182,17 @@ fn loader(binary: &Path) -> io::Result<Option<String>> {
     } else {
         None
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_that_cannot_be_made_leaves_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("builtin-1");
+        make_layer(Path::new("/nonexistent/karve"), &dir).unwrap_err();
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0);
+    }
 }

@@ -64,6 +64,12 @@ pub enum ImageError {
     Io { path: PathBuf, source: io::Error },
 }
 
+impl ImageError {
+    pub fn is_storage_full(&self) -> bool {
+        matches!(self, ImageError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull)
+    }
+}
+
 pub struct ImageStore {
     dir: PathBuf,
     layers: OwnedFd,

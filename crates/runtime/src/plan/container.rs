@@ -83,10 +83,16 @@ pub fn container(input: &ContainerInput<'_>) -> Result<ContainerSpec, PlanError>
             limits: limits(&resources)?,
         },
         log_path: (!config.log_path.is_empty()).then_some(log_path),
+        log_max_bytes: log_max_bytes(config),
         exit_path: input.dir.join("exit.json"),
         stdin: config.stdin,
         stdin_once: config.stdin_once,
     })
+}
+
+fn log_max_bytes(config: &v1::ContainerConfig) -> Option<u64> {
+    let said = config.annotations.get(cri::LOG_MAX_BYTES)?;
+    said.parse().ok().filter(|bytes| *bytes > 0)
 }
 
 /// A further process in a container: its command, with everything else as the first process has it.

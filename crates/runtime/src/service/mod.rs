@@ -24,7 +24,6 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use network::PodNetwork;
 use parking_lot::{Mutex, RwLock};
@@ -107,6 +106,17 @@ pub struct Embedded {
     _lock: File,
 }
 
+/// A full disk is no reason to leave the pods that are there without a runtime, be it to stop them; only the image is missing.
+fn install_builtin(images: &ImageStore, binary: &Path) -> Result<(), OpenError> {
+    match images.install_builtin(binary) {
+        Err(error) if error.is_storage_full() => {
+            tracing::warn!(%error, image = crate::BUILTIN_IMAGE, "Failed to install the built-in image; free space and restart to use it");
+            Ok(())
+        }
+        installed => Ok(installed?),
+    }
+}
+
 /// Opens the runtime: takes up the pods that are still running, and records the end of those that are not.
 pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
     for dir in [&options.root_dir, &options.state_dir] {
@@ -120,7 +130,7 @@ pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
     let program = Arc::new(Program::open(&options.supervisor_exe, &options.state_dir).map_err(no_program)?);
     let launcher = Launcher::Process(program.clone());
     let images = ImageStore::open(&images::images_dir(&options.root_dir), launcher)?;
-    images.install_builtin(&options.supervisor_exe)?;
+    install_builtin(&images, &options.supervisor_exe)?;
     let nursery = Nursery::start(program, &options.state_dir).map_err(no_program)?;
     let layout = Layout::detect().map_err(OpenError::Cgroups)?;
     let runtime = Arc::new_cyclic(|itself| Embedded {
@@ -302,8 +312,7 @@ fn kernel_version() -> (u32, u32) {
 }
 
 fn now_ns() -> i64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
+    i64::try_from(clock::since_epoch().as_nanos()).unwrap_or(i64::MAX)
 }
 
 /// Adds what was being done to an IO error.

@@ -1,11 +1,11 @@
 //! Taking up what an earlier Karve left: running pods go on, ended ones keep their status.
 
-use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cri::v1;
+use network::SandboxNetwork;
 use serde::de::DeserializeOwned;
 
 use super::container::{Container, Phase, RECORD};
@@ -41,20 +41,17 @@ impl Embedded {
         self.drop_strays();
         self.reserve_names();
         self.stop_orphans().await;
-        let live: BTreeSet<_> = self
+        let live: Vec<SandboxNetwork> = self
             .sandboxes
             .read()
             .values()
-            .filter_map(|sandbox| self.live_id(sandbox))
+            .filter(|sandbox| sandbox.running().is_some())
+            .map(|sandbox| sandbox.network())
             .collect();
         if let Err(error) = self.network.reconcile(&live).await {
             tracing::warn!(%error, "reconciling the pod network");
         }
         Ok(())
-    }
-
-    fn live_id(&self, sandbox: &Sandbox) -> Option<String> {
-        sandbox.running().map(|_| sandbox.record.id.clone())
     }
 
     async fn recover_sandbox(&self, record: SandboxRecord, config: v1::PodSandboxConfig) {

@@ -62,7 +62,7 @@ impl Sandbox {
         running.ok_or_else(|| cri::Error::precondition(format!("sandbox {} is not ready", self.record.id)))
     }
 
-    fn network(&self) -> SandboxNetwork {
+    pub fn network(&self) -> SandboxNetwork {
         let pid = self.running().map_or(0, |running| running.pause_pid);
         sandbox_network(&self.record.id, &self.config, pid)
     }

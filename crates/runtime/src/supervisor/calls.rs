@@ -95,7 +95,8 @@ impl Supervisor {
                 format!("container {} was started already", spec.id),
             ));
         }
-        let log = spec.log_path.as_deref().map(Log::open).transpose();
+        let log = spec.log_path.as_deref();
+        let log = log.map(|path| Log::open(path, spec.log_max_bytes)).transpose();
         let log = log.map_err(|error| internal("opening the container's log", &error))?;
         self.layout
             .create(&spec.cgroup.path, &spec.cgroup.limits)
@@ -219,7 +220,7 @@ impl Supervisor {
         self.running(id)?;
         if let Some(container) = self.containers.get_mut(id) {
             container
-                .reopen_log()
+                .reopen_log(&self.poll)
                 .map_err(|error| internal("reopening the log", &error))?;
         }
         Ok(Some(Answer::Done))

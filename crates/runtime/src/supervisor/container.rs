@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -21,6 +22,9 @@ const READ_BYTES: usize = 32 << 10;
 const MAX_READS: usize = 8;
 /// How often one stream is read after its container has ended; a pipe never holds more.
 const MAX_DRAIN_READS: usize = 64;
+/// How long a container's output waits for its full log to be rotated. A kubelet that takes longer is not there, and the
+/// container must go on without it.
+const ROTATION_PATIENCE: Duration = Duration::from_secs(5);
 
 pub struct Container {
     pub spec: ContainerSpec,
@@ -29,11 +33,22 @@ pub struct Container {
     /// Why the program could not be executed.
     pub failure: String,
     log: Option<Log>,
+    rotation: Rotation,
     outputs: Vec<Output>,
     input: Option<Input>,
     /// The master side, where the container has a terminal.
     pub terminal: Option<OwnedFd>,
     attached: BTreeMap<Token, Attachment>,
+}
+
+/// Whether somebody rotates the log when it is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rotation {
+    Expected,
+    /// It is full, and nothing more is read of the container's output until this moment.
+    AwaitedUntil(Instant),
+    /// Nobody came.
+    Missing,
 }
 
 /// What a read of an output found.
@@ -110,6 +125,7 @@ impl Container {
             state: ContainerState::Starting,
             failure: String::new(),
             log,
+            rotation: Rotation::Expected,
             outputs: Vec::new(),
             input: None,
             terminal: None,
@@ -169,7 +185,7 @@ impl Container {
     pub fn ready(&mut self, token: Token, now: Timestamp, poll: &Poll) {
         if let Some(index) = self.outputs.iter().position(|output| output.token == token) {
             for _ in 0..MAX_READS {
-                if self.pump_output(index, now, poll) != Pumped::Piece {
+                if self.waits_until().is_some() || self.pump_output(index, now, poll) != Pumped::Piece {
                     break;
                 }
             }
@@ -200,7 +216,39 @@ impl Container {
         for attachment in self.attached.values_mut() {
             attachment.deliver(output.stream, piece, poll);
         }
+        self.wait_if_full(poll);
         Pumped::Piece
+    }
+
+    /// Stops reading output for which the log has no room. The container then waits for its own writes.
+    fn wait_if_full(&mut self, poll: &Poll) {
+        let is_full = self.log.as_ref().is_some_and(Log::is_full);
+        if is_full && self.rotation == Rotation::Expected {
+            self.rotation = Rotation::AwaitedUntil(Instant::now() + ROTATION_PATIENCE);
+            self.await_outputs(EventFlags::empty(), poll);
+        }
+    }
+
+    fn await_outputs(&self, interest: EventFlags, poll: &Poll) {
+        for output in &self.outputs {
+            poll.change(&output.fd, output.token, interest);
+        }
+    }
+
+    /// Until when its output waits for the log to be rotated, if it does.
+    pub fn waits_until(&self) -> Option<Instant> {
+        match self.rotation {
+            Rotation::AwaitedUntil(moment) => Some(moment),
+            Rotation::Expected | Rotation::Missing => None,
+        }
+    }
+
+    /// Goes on without a rotation that did not come in time.
+    pub fn stop_waiting(&mut self, now: Instant, poll: &Poll) {
+        if self.waits_until().is_some_and(|until| until <= now) {
+            self.rotation = Rotation::Missing;
+            self.await_outputs(EventFlags::IN, poll);
+        }
     }
 
     fn end_output(&mut self, index: usize, now: Timestamp, poll: &Poll) {
@@ -225,13 +273,17 @@ impl Container {
         self.close_input(poll);
         self.terminal = None;
         self.log = None;
+        self.rotation = Rotation::Missing;
         for (_, attachment) in std::mem::take(&mut self.attached) {
             attachment.close(poll);
         }
     }
 
-    pub fn reopen_log(&mut self) -> io::Result<()> {
-        self.log.as_mut().map_or(Ok(()), Log::reopen)
+    pub fn reopen_log(&mut self, poll: &Poll) -> io::Result<()> {
+        self.log.as_mut().map_or(Ok(()), Log::reopen)?;
+        self.rotation = Rotation::Expected;
+        self.await_outputs(EventFlags::IN, poll);
+        Ok(())
     }
 
     /// Connects someone to the streams they asked for, in the order of `fds`.

@@ -28,11 +28,13 @@ pub struct Log {
     file: File,
     /// What the file may still take.
     room: u64,
+    /// The bytes at which somebody rotates the file.
+    rotated_at: Option<u64>,
 }
 
 impl Log {
     /// Opens the log for appending, so that a restarted supervisor or a rotated file loses nothing.
-    pub fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(path: &Path, rotated_at: Option<u64>) -> io::Result<Self> {
         if let Some(dir) = path.parent() {
             std::fs::create_dir_all(dir)?;
         }
@@ -41,7 +43,13 @@ impl Log {
             path: path.to_owned(),
             file,
             room,
+            rotated_at,
         })
+    }
+
+    /// Whether it is time to rotate the file.
+    pub fn is_full(&self) -> bool {
+        self.rotated_at.is_some_and(|bytes| MAX_FILE_BYTES - self.room >= bytes)
     }
 
     pub fn reopen(&mut self) -> io::Result<()> {
@@ -253,7 +261,7 @@ mod tests {
     fn a_log_has_a_bound_until_it_is_rotated() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("pod/container/0.log");
-        let mut log = Log::open(&path).unwrap();
+        let mut log = Log::open(&path, None).unwrap();
         log.room = 10;
         log.write(b"12345678").unwrap();
         assert!(log.write(b"9abcdef").is_err());
@@ -280,11 +288,30 @@ mod tests {
         let (mode, fifo) = (Mode::from_raw_mode(0o666), pod.join("fifo/0.log"));
         rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, mode, 0).unwrap();
         for container in ["fifo", "linked", "linked-file"] {
-            assert!(Log::open(&pod.join(container).join("0.log")).is_err(), "{container}");
+            assert!(
+                Log::open(&pod.join(container).join("0.log"), None).is_err(),
+                "{container}"
+            );
         }
         assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 1);
         assert_eq!(std::fs::read(elsewhere.join("file")).unwrap(), b"x");
-        assert!(Log::open(&pod.join("good/0.log")).is_ok());
+        assert!(Log::open(&pod.join("good/0.log"), None).is_ok());
+    }
+
+    #[test]
+    fn a_log_is_full_until_it_is_rotated() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pod/container/0.log");
+        let mut log = Log::open(&path, Some(10)).unwrap();
+        log.write(b"123456789").unwrap();
+        assert!(!log.is_full());
+        log.write(b"0").unwrap();
+        assert!(log.is_full());
+        assert!(Log::open(&path, Some(10)).unwrap().is_full(), "what is there counts");
+        assert!(!Log::open(&path, None).unwrap().is_full(), "nobody rotates it");
+        std::fs::rename(&path, dir.path().join("pod/container/0.log.1")).unwrap();
+        log.reopen().unwrap();
+        assert!(!log.is_full());
     }
 
     #[test]

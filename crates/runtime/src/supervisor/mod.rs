@@ -33,7 +33,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use rustix::event::epoll::EventFlags;
 
@@ -189,7 +189,8 @@ impl Supervisor {
 
     fn run(mut self) -> io::Result<()> {
         while !self.is_done() {
-            for (token, flags) in self.poll.wait()? {
+            let until = self.containers.values().filter_map(Container::waits_until).min();
+            for (token, flags) in self.poll.wait(until)? {
                 if token == self.signals_token {
                     self.reap();
                 } else if token == self.listener_token {
@@ -201,6 +202,10 @@ impl Supervisor {
                 } else if let Some(container) = self.containers.values_mut().find(|c| c.owns(token)) {
                     container.ready(token, now(), &self.poll);
                 }
+            }
+            let moment = Instant::now();
+            for container in self.containers.values_mut() {
+                container.stop_waiting(moment, &self.poll);
             }
         }
         fs::remove_file(self.dir.join(SOCKET_NAME))?;
@@ -499,8 +504,7 @@ fn record(path: &Path, exit: &Exit) -> io::Result<()> {
 }
 
 fn now_ns() -> i64 {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since_epoch.as_nanos()).unwrap_or(i64::MAX)
+    i64::try_from(clock::since_epoch().as_nanos()).unwrap_or(i64::MAX)
 }
 
 fn now() -> Timestamp {

@@ -2,7 +2,9 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
 
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 
@@ -52,10 +54,13 @@ impl Poll {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// Waits until something is ready.
-    pub fn wait(&self) -> io::Result<Vec<(Token, EventFlags)>> {
+    /// Waits until something is ready, or until a moment.
+    pub fn wait(&self, until: Option<Instant>) -> io::Result<Vec<(Token, EventFlags)>> {
         let mut events = Vec::with_capacity(BATCH);
-        match epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), None) {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let room = rustix::buffer::spare_capacity(&mut events);
+        match epoll::wait(&self.epoll, room, left.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }

@@ -66,8 +66,9 @@ impl PodNetwork for NoNetwork {
         Ok(())
     }
 
-    async fn reconcile(&self, live: &BTreeSet<String>) -> Result<(), NetworkError> {
-        self.connected.lock().retain(|id| live.contains(id));
+    async fn reconcile(&self, live: &[SandboxNetwork]) -> Result<(), NetworkError> {
+        let is_live = |id: &String| live.iter().any(|sandbox| sandbox.id == *id);
+        self.connected.lock().retain(is_live);
         Ok(())
     }
 

@@ -305,6 +305,61 @@ async fn the_log_can_be_rotated_under_a_running_container() {
     bed.finish().await;
 }
 
+/// The bytes at which a log is rotated, in a script that prints many times as much and then says that it is done.
+const LOG_MAX_BYTES: u64 = 100_000;
+const PRINTS_MUCH: &str = "i=0; while [ $i -lt 30000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done; \
+                           touch /dev/shm/done; exec sleep 1000";
+
+fn rotated_log(config: &mut v1::ContainerConfig) {
+    let bytes = LOG_MAX_BYTES.to_string();
+    config.annotations.insert(cri::LOG_MAX_BYTES.to_owned(), bytes);
+}
+
+#[tokio::test]
+async fn a_container_waits_until_its_full_log_is_rotated() {
+    if !able() {
+        return;
+    }
+    let bed = Bed::new().await;
+    let sandbox = bed.sandbox().await;
+    let container = bed.run_with(&sandbox, PRINTS_MUCH, rotated_log).await;
+    let size = || std::fs::metadata(bed.log_path()).map_or(0, |found| found.len());
+    let mut sizes = Vec::new();
+    for number in 0..5 {
+        wait_for("a full log", || size() >= LOG_MAX_BYTES).await;
+        sizes.push(size());
+        std::fs::rename(bed.log_path(), bed.log_path().with_extension(number.to_string())).unwrap();
+        let request = v1::ReopenContainerLogRequest {
+            container_id: container.clone(),
+        };
+        bed.reopen_container_log(request).await.unwrap();
+    }
+    // On a machine that is busy for seconds the container goes on, so not every one of them is held to it.
+    assert!(sizes.iter().any(|size| *size < 3 * LOG_MAX_BYTES), "{sizes:?}");
+    bed.finish().await;
+}
+
+#[tokio::test]
+async fn a_container_goes_on_when_nobody_rotates_its_log() {
+    if !able() {
+        return;
+    }
+    let bed = Bed::new().await;
+    let sandbox = bed.sandbox().await;
+    let container = bed.run_with(&sandbox, PRINTS_MUCH, rotated_log).await;
+    let mut is_done = false;
+    for _ in 0..300 {
+        is_done = bed.exec(&container, "test -e /dev/shm/done").await.exit_code == 0;
+        if is_done {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    assert!(is_done, "the container waits for ever");
+    wait_for("all lines", || bed.log().lines().count() == 30_000).await;
+    bed.finish().await;
+}
+
 #[tokio::test]
 async fn the_built_in_image_pauses() {
     if !able() {
