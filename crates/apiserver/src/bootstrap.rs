@@ -23,6 +23,13 @@ pub struct ClusterFacts {
     pub allocates_node_cidrs: bool,
 }
 
+impl ClusterFacts {
+    /// Whether scheduler and controllers are in this process: only there is an approver that it knows of.
+    pub fn runs_all_components(&self) -> bool {
+        self.serving_approver.is_some()
+    }
+}
+
 /// A node in the same process as the server, about which the server need not take anybody's word.
 #[derive(Clone, Debug)]
 pub struct LocalNode {
@@ -46,6 +53,7 @@ pub fn seeds(registry: &Registry, facts: &ClusterFacts) -> Vec<Seed> {
         ))
     }));
     seeds.extend(mark_writers());
+    seeds.extend(metrics_readers());
     seeds.extend(kubelet_client());
     seeds.extend(facts.serving_approver.into_iter().flat_map(serving_approver));
     seeds.extend(priority_classes());
@@ -118,6 +126,24 @@ fn mark_writers() -> Vec<Seed> {
     let rows = [("clusterroles", role), ("clusterrolebindings", binding)];
     let seed = |(plural, value)| Some(Seed::new(kinds::find(group, "v1", plural)?, value));
     rows.into_iter().filter_map(seed).collect()
+}
+
+/// Whoever may view may see what is used, by the role that metrics-server brings along.
+fn metrics_readers() -> Option<Seed> {
+    let aggregated = |role: &str| format!("rbac.authorization.k8s.io/aggregate-to-{role}");
+    let role = json!({
+        "metadata": {
+            "name": "system:aggregated-metrics-reader",
+            "labels": { aggregated("admin"): "true", aggregated("edit"): "true", aggregated("view"): "true" },
+        },
+        "rules": [{
+            "apiGroups": ["metrics.k8s.io"], "resources": ["pods", "nodes"], "verbs": ["get", "list", "watch"],
+        }],
+    });
+    Some(Seed::new(
+        kinds::find("rbac.authorization.k8s.io", "v1", "clusterroles")?,
+        role,
+    ))
 }
 
 fn priority_classes() -> Vec<Seed> {

@@ -4,7 +4,7 @@
 //! the help of the crate `registry`; `watching` is how changes reach clients. `start` wires them to a store.
 //!
 //! Modules stand in layers. What reads and writes bytes (`body`, `request`, `negotiate`, `respond`, …) knows nothing of
-//! the server. Its parts with a state of their own (`gate`, `fairness`, `aggregation`, `metrics`, `kubelets`) know the
+//! the server. Its parts with a state of their own (`gate`, `fairness`, `aggregation`, `metrics`, `kubelets`, `usage`) know the
 //! registry and not each other's user, [`ApiServer`], which holds them all (`state`). What answers requests is given the
 //! whole server; `pipeline` and `start` are on top.
 //!
@@ -19,7 +19,9 @@ mod body;
 mod body_budget;
 mod bootstrap;
 mod call;
+mod component_status;
 mod connect;
+mod deadline;
 mod decode;
 mod device_admin;
 mod dial;
@@ -40,12 +42,14 @@ mod node_blocks;
 mod nonresource;
 mod openapi;
 mod options;
+mod patch_identity;
 mod patch_type;
 mod patching;
 mod peer;
 pub mod pipeline;
 mod request;
 mod resolve;
+mod resource_metrics;
 mod respond;
 mod reviews;
 mod server;
@@ -55,9 +59,12 @@ mod state;
 mod subresource;
 mod table;
 mod transport;
+mod usage;
 mod verbs;
 mod version;
+mod watch_socket;
 mod watching;
+mod websocket;
 
 pub use aggregation::FrontProxy;
 pub use auth::authorize::configuration::{AuthorizerSpec, WebhookSpec};
@@ -68,7 +75,7 @@ pub use gate::{
     Issuers, IssuersError, IssuersSource, KubeconfigWebhook, TokenWebhook,
 };
 pub use kubelets::{KubeletDialer, KubeletTls, KubeletTrust};
-pub use registry::{EtcdCodec, STORE_ROOT, ServiceNetwork, Services};
+pub use registry::{EncryptedEtcdCodec, Encryption, EtcdCodec, STORE_ROOT, ServiceNetwork, Services};
 pub use server::{ServingTls, serve, serve_within};
 pub use start::{AdmissionOptions, Options};
 pub use state::ApiServer;

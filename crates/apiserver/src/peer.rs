@@ -22,7 +22,8 @@ pub enum Peer {
 #[derive(Clone, Debug)]
 pub struct ClientCertificate {
     pub user: Arc<User>,
-    /// Seconds since 1970.
+    /// When it begins to be valid and when it ends, in seconds since 1970.
+    pub issued: i64,
     pub expires: i64,
 }
 

@@ -8,7 +8,7 @@ use ::metrics::Page;
 use api::Error;
 use audit::Auditor;
 use parking_lot::Mutex;
-use registry::{Registry, STORE_ROOT, Services, follow_definitions};
+use registry::{Encryption, Registry, Services, follow_definitions};
 use rustls::ClientConfig;
 use store::Store;
 
@@ -21,10 +21,13 @@ use crate::kubelets::KubeletDialer;
 use crate::metrics::{Metrics, Timed};
 use crate::node_blocks::NodeBlocks;
 use crate::openapi::Documents;
-use crate::{ApiServer, aggregator, bootstrap, fairness, gate};
+use crate::usage::UsageTable;
+use crate::{ApiServer, aggregator, bootstrap, fairness, gate, resource_metrics};
 
 pub struct Options {
     pub store: Arc<dyn Store>,
+    /// What the store encrypts by; backups are encrypted alike.
+    pub encryption: Arc<Encryption>,
     pub admission: AdmissionOptions,
     pub gate: GateOptions,
     pub services: Services,
@@ -65,18 +68,14 @@ impl ApiServer {
         }
         let metrics: Arc<Metrics> = Arc::default();
         let chain = chain.wrapped(|plugin| Timed::around(plugin, &metrics));
-        let mut registry = Registry::new(
-            options.store,
-            STORE_ROOT,
-            chain,
-            options.services,
-            metrics.store.clone(),
-        );
+        let root = options.services.root.clone();
+        let mut registry = Registry::new(options.store, &root, chain, options.services, metrics.store.clone());
         registry.destinations.server = Some(SocketAddr::new(options.facts.advertise, options.facts.secure_port));
         let mut pages = options.pages;
         pages.extend(options.auditor.iter().map(|auditor| auditor.figures() as Arc<dyn Page>));
         let server = Arc::new(ApiServer {
             registry: Arc::new(registry),
+            encryption: options.encryption,
             gate: Arc::new(gate),
             fairness: Arc::new(Fairness::new(
                 options.max_reads_in_flight + options.max_writes_in_flight,
@@ -91,6 +90,7 @@ impl ApiServer {
             facts: options.facts,
             ready: AtomicBool::new(false),
             stalls: Arc::default(),
+            usage: UsageTable::default(),
             tasks: Mutex::default(),
         });
         let fed = server.registry.clone();
@@ -101,6 +101,7 @@ impl ApiServer {
         server.gate.open(&server.registry)?;
         server.spawn(gate::follow(server.registry.clone(), server.gate.clone()));
         server.spawn(server.gate.follow_authorization_file());
+        server.spawn(gate::keep_deleted_nodes(server.registry.clone(), server.gate.clone()));
         if let Some(issuers) = server.gate.issuers() {
             server.spawn(issuers.run());
         }
@@ -110,6 +111,7 @@ impl ApiServer {
         let changed = move || aggregating.aggregation.customs_changed();
         server.spawn(follow_definitions(server.registry.clone(), changed).await?);
         server.spawn(aggregator::follow(server.clone()).await?);
+        server.spawn(resource_metrics::follow(server.clone()));
         server.ready.store(true, Ordering::Release);
         Ok(server)
     }

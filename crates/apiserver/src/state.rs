@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use ::metrics::Page;
 use audit::Auditor;
 use parking_lot::Mutex;
-use registry::Registry;
+use registry::{Encryption, Registry};
 use rustls::ClientConfig;
 use tokio::task::JoinHandle;
 
@@ -19,10 +19,12 @@ use crate::kubelets::KubeletDialer;
 use crate::metrics::Metrics;
 use crate::openapi::Documents;
 use crate::stall::Stalls;
+use crate::usage::UsageTable;
 
 /// A running API server; see [`ApiServer::start`].
 pub struct ApiServer {
     pub(crate) registry: Arc<Registry>,
+    pub(crate) encryption: Arc<Encryption>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) fairness: Arc<Fairness>,
     pub(crate) aggregation: Aggregation,
@@ -35,6 +37,7 @@ pub struct ApiServer {
     pub(crate) facts: ClusterFacts,
     pub(crate) ready: AtomicBool,
     pub(crate) stalls: Arc<Stalls>,
+    pub(crate) usage: UsageTable,
     pub(crate) tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 

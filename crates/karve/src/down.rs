@@ -58,7 +58,7 @@ pub async fn reset(layout: &Layout) -> Result<()> {
             point.display()
         );
     }
-    for entry in ["kubeconfig", "karve.log", "run.json"] {
+    for entry in ["join.json", "kubeconfig", "karve.log", "run.json"] {
         remove_if_there(fs::remove_file(layout.root.join(entry)))?;
     }
     for entry in ["store", "node", "volumes", "pki"] {
@@ -114,6 +114,7 @@ mod tests {
         for made in ["pki", "store", "node/kubelet", "volumes/pvc-1"] {
             fs::create_dir_all(layout.root.join(made)).unwrap();
         }
+        fs::write(layout.root.join("join.json"), "{}").unwrap();
         fs::write(layout.root.join("notes"), "mine").unwrap();
         assert!(reset(&layout).await.is_err(), "without an authority it is no cluster");
         assert!(layout.volumes().join("pvc-1").exists());

@@ -4,6 +4,8 @@
 
 mod backup;
 mod builtin;
+mod certs;
+mod cluster_info;
 mod component;
 mod control;
 mod down;
@@ -16,15 +18,19 @@ mod log;
 mod memory;
 mod node;
 mod pki;
+mod pod_network;
 mod readiness;
+mod renewal;
 mod routes;
 mod run_file;
 mod say;
+mod start_report;
 mod stop;
 mod supervise;
 mod tls;
 mod token;
 mod up;
+mod why;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -59,13 +65,17 @@ enum Command {
     Up(Box<up::UpArgs>),
     /// Make this machine a node of a cluster that runs elsewhere
     ///
-    /// Example: karve join node-2.join
-    Join(join::JoinArgs),
+    /// Example: karve join https://10.0.0.1:6443 --token abcdef.0123456789abcdef --ca-hash sha256:…
+    Join(Box<join::JoinArgs>),
     /// Let other machines join
     ///
-    /// Example: karve token create node-2 > node-2.join
+    /// Example: karve token create
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Show certificates and when they expire, or have them made anew
+    ///
+    /// Example: karve certs
+    Certs(certs::CertsArgs),
     /// Stop a cluster and everything that runs on its node; its objects stay
     ///
     /// Example: karve down
@@ -78,6 +88,10 @@ enum Command {
     ///
     /// Example: karve trace deployment/web
     Trace(TraceArgs),
+    /// Say in plain words why an object is not as wished, and what to do next
+    ///
+    /// Example: karve why pod/web-0 -n shop
+    Why(why::WhyArgs),
     /// List and import images
     ///
     /// Example: karve image ls
@@ -182,12 +196,17 @@ fn main() -> ExitCode {
     if COMPONENTS.iter().any(|component| program == *component) {
         arguments.insert(1, program);
     }
+    if let Err(error) = component::kubelet::config::expand(&mut arguments) {
+        say::remark(format_args!("karve: {error}"));
+        return ExitCode::FAILURE;
+    }
     let karve = Karve::parse_from(arguments);
     log::init(karve.log);
     match run(karve) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             say::remark(format_args!("karve: {error:#}"));
+            start_report::tell(&format!("{error:#}"));
             ExitCode::FAILURE
         }
     }
@@ -219,11 +238,13 @@ fn raise_open_files() {
 async fn dispatch(layout: Layout, command: Command) -> Result<()> {
     match command {
         Command::Up(args) => up::run(layout, *args).await,
-        Command::Join(args) => join::run(&layout, args).await,
+        Command::Join(args) => join::run(&layout, *args).await,
         Command::Token(command) => token::run(&layout, &command).await,
+        Command::Certs(args) => certs::run(&layout, &args).await,
         Command::Down => down::down(&layout).await,
         Command::Reset => down::reset(&layout).await,
         Command::Trace(args) => trace(&layout, &args).await,
+        Command::Why(args) => why::run(&layout, &args).await,
         Command::Image(command) => image::run(&layout, &command).await,
         Command::Backup(args) => backup::save(&layout, &args).await,
         Command::Restore(args) => backup::restore(&layout, &args),

@@ -1,7 +1,7 @@
 //! This machine as a node: runtime, pod network, kubelet and proxy, and how all of it is removed again.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +16,7 @@ use kubelet::{
     Shortage, SysctlRules, Thresholds,
 };
 use network::bridge::{self, Bridge, BridgeOptions};
+use network::cni::{self, CniOptions};
 use network::host_gateway::{self, ClusterBlocks};
 use network::{Cidr, PodNetwork, Protocol};
 use policy::{Enforcer, PolicedNetwork, PolicyOptions};
@@ -27,6 +28,7 @@ use tokio::task::JoinHandle;
 
 use crate::component::host_name;
 use crate::layout::{Layout, create_private_dir};
+use crate::pod_network::{BRIDGE_DIR, CNI_DIR, CniArgs, CniDirs};
 use crate::supervise::supervise;
 use crate::{control, leftovers, routes};
 
@@ -52,6 +54,9 @@ pub struct NodeArgs {
     /// The port of the kubelet's server
     #[arg(long, default_value_t = 10250)]
     pub kubelet_port: u16,
+    /// The port at which the proxy answers /healthz and /livez; 0 for none
+    #[arg(long, default_value_t = 10256)]
+    pub proxy_healthz_port: u16,
     /// Pods this node takes at most
     #[arg(long, default_value_t = 110)]
     pub max_pods: u32,
@@ -80,6 +85,8 @@ pub struct NodeArgs {
     /// The bridge of the pod network [default: made from the cluster's name]
     #[arg(long)]
     pub bridge: Option<String>,
+    #[command(flatten)]
+    pub cni: CniArgs,
 }
 
 /// What all nodes of a cluster have to agree on.
@@ -180,6 +187,9 @@ pub struct NodeFootprint {
     /// Ports of the machine that the node's own components listen on: no pod's to have.
     #[serde(default)]
     pub reserved_ports: BTreeSet<(Protocol, u16)>,
+    /// The plugins that connect pods, if it is not the built-in network.
+    #[serde(default)]
+    pub cni: Option<CniDirs>,
 }
 
 /// What the components of a node need beside their flags.
@@ -199,7 +209,8 @@ pub struct NodeSetup {
 /// The runtime of a node; the embedded one can do more than the CRI says.
 #[derive(Clone)]
 pub enum NodeRuntime {
-    Embedded(Arc<Embedded>, PodPolicies),
+    /// Plugins' pods have nobody here who enforces policies.
+    Embedded(Arc<Embedded>, Option<PodPolicies>),
     Remote(Arc<dyn Runtime>),
 }
 
@@ -232,7 +243,9 @@ impl NodeArgs {
     fn own_ports(&self, network: &ClusterNetwork) -> BTreeSet<(Protocol, u16)> {
         let dns = [Protocol::Tcp, Protocol::Udp].map(|protocol| (protocol, self.dns_port));
         let dns = dns.into_iter().filter(|_| network.builtin_dns);
-        dns.chain([(Protocol::Tcp, self.kubelet_port)]).collect()
+        let own = [self.kubelet_port, self.proxy_healthz_port];
+        let own = own.into_iter().filter(|port| *port != 0);
+        dns.chain(own.map(|port| (Protocol::Tcp, port))).collect()
     }
 }
 
@@ -255,6 +268,10 @@ impl NodeFootprint {
             bridge: args.bridge.clone().unwrap_or(runtime.bridge),
             registry_mirrors: args.registry_mirror.clone(),
             reserved_ports: args.own_ports(network),
+            cni: args
+                .cni
+                .dirs(&runtime.root_dir)
+                .filter(|_| args.container_runtime_endpoint.is_none()),
             ..runtime
         }
     }
@@ -281,11 +298,12 @@ impl NodeFootprint {
             service_cidr: service_cidr.to_string(),
             registry_mirrors: Vec::new(),
             reserved_ports: BTreeSet::new(),
+            cni: None,
         }
     }
 
     fn bridge_options(&self) -> Result<BridgeOptions> {
-        let mut options = BridgeOptions::new(self.root_dir.join("network"));
+        let mut options = BridgeOptions::new(self.root_dir.join(BRIDGE_DIR));
         options.bridge.clone_from(&self.bridge);
         options.pod_cidrs = match self.pod_cidr.as_str() {
             "" => Vec::new(),
@@ -305,12 +323,7 @@ impl NodeFootprint {
         }
         create_private_dir(&self.root_dir)?;
         create_private_dir(&self.state_dir)?;
-        let bridge = bridge::open(self.bridge_options()?).context("cannot set up the pod network")?;
-        let enforcer = Enforcer::new();
-        let mut network: Arc<dyn PodNetwork> = Arc::new(bridge.clone());
-        if policies == Policies::Enforced {
-            network = Arc::new(PolicedNetwork::new(network, enforcer.clone()));
-        }
+        let (network, pod_policies) = self.open_network(policies)?;
         let options = runtime::Options {
             root_dir: self.root_dir.join("runtime"),
             state_dir: self.state_dir.join("runtime"),
@@ -322,7 +335,25 @@ impl NodeFootprint {
         let opened = runtime::open(options)
             .await
             .context("cannot open the container runtime")?;
-        Ok(NodeRuntime::Embedded(opened, PodPolicies { bridge, enforcer }))
+        Ok(NodeRuntime::Embedded(opened, pod_policies))
+    }
+
+    fn open_network(&self, policies: Policies) -> Result<(Arc<dyn PodNetwork>, Option<PodPolicies>)> {
+        if let Some(dirs) = &self.cni {
+            let mut options = CniOptions::new(self.root_dir.join(CNI_DIR));
+            options.config_dir.clone_from(&dirs.conf_dir);
+            options.bin_dirs.clone_from(&dirs.bin_dirs);
+            create_private_dir(&options.data_dir)?;
+            tracing::info!(directory = %dirs.conf_dir.display(), "CNI plugins connect pods; NetworkPolicies are theirs to enforce");
+            return Ok((Arc::new(cni::open(options)), None));
+        }
+        let bridge = bridge::open(self.bridge_options()?).context("cannot set up the pod network")?;
+        let enforcer = Enforcer::new();
+        let mut network: Arc<dyn PodNetwork> = Arc::new(bridge.clone());
+        if policies == Policies::Enforced {
+            network = Arc::new(PolicedNetwork::new(network, enforcer.clone()));
+        }
+        Ok((network, Some(PodPolicies { bridge, enforcer })))
     }
 
     /// Stops every pod and removes every link, rule and cgroup of this node. Fine when there is nothing left.
@@ -351,7 +382,7 @@ impl NodeFootprint {
             policy::remove(&self.policy_table).context("cannot remove the rules of NetworkPolicies")?;
         }
         host_gateway::remove(&[parse(&self.cluster_cidr)?]).context("cannot remove the routes to other nodes")?;
-        if self.runtime_endpoint.is_none() {
+        if self.runtime_endpoint.is_none() && self.cni.is_none() {
             bridge::remove(&self.bridge_options()?).context("cannot remove the pod network")?;
         }
         leftovers::unmount_below(&self.root_dir)?;
@@ -380,21 +411,21 @@ impl NodeSetup {
         let mut tasks = Vec::new();
         if let NodeRuntime::Embedded(embedded, policies) = runtime {
             tasks.push(control::serve(&self.footprint.state_dir, embedded.clone())?);
-            tasks.push(self.enforce_policies(policies, &clients));
+            tasks.extend(
+                policies
+                    .iter()
+                    .flat_map(|policies| self.keep_network(policies, &clients)),
+            );
         }
         let kubelet = self.kubelet(clients.kubelet, runtime.cri())?;
         tasks.push(supervise("kubelet", move || {
             let options = kubelet.clone();
             async move { Ok(::kubelet::run(options).await?) }
         }));
-        let (client, node) = (clients.proxy.clone(), self.footprint.node_name.clone());
-        let cluster = ClusterBlocks {
-            pods: self.network.cluster_cidr,
-            services: self.network.service_cidr,
-        };
-        tasks.push(supervise("routes", move || {
-            routes::follow(client.clone(), node.clone(), cluster)
-        }));
+        // Plugins lead to the pods of other nodes by ways of their own.
+        if self.footprint.cni.is_none() {
+            tasks.push(self.follow_routes(clients.proxy.clone()));
+        }
         let proxy = self.proxy(clients.proxy);
         tasks.push(supervise("proxy", move || {
             let options = proxy.clone();
@@ -413,6 +444,25 @@ impl NodeSetup {
             }));
         }
         Ok(tasks)
+    }
+
+    fn follow_routes(&self, client: Client) -> JoinHandle<()> {
+        let node = self.footprint.node_name.clone();
+        let cluster = ClusterBlocks {
+            pods: self.network.cluster_cidr,
+            services: self.network.service_cidr,
+        };
+        supervise("routes", move || routes::follow(client.clone(), node.clone(), cluster))
+    }
+
+    /// The tasks of the built-in network.
+    fn keep_network(&self, policies: &PodPolicies, clients: &NodeClients) -> [JoinHandle<()>; 2] {
+        let bridge = policies.bridge.clone();
+        let kept = supervise("pod network", move || {
+            let bridge = bridge.clone();
+            async move { Ok(bridge.keep().await?) }
+        });
+        [self.enforce_policies(policies, clients), kept]
     }
 
     /// Another runtime has another network, and that enforces policies or does not.
@@ -496,6 +546,8 @@ impl NodeSetup {
         options.reserved_ports.clone_from(&self.footprint.reserved_ports);
         options.kubelet_port = self.args.kubelet_port;
         options.api_servers.clone_from(&self.api_servers);
+        let healthz = self.args.proxy_healthz_port;
+        options.healthz_address = (healthz != 0).then(|| (Ipv4Addr::UNSPECIFIED, healthz).into());
         options
     }
 }

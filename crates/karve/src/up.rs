@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ::apiserver::{ApiServer, InProcess, LocalNode};
-use ::controllers::{Accounts, KubeletServing, Settings, SigningAuthority};
+use ::controllers::{Accounts, AddressRange, AddressSource, KubeletServing, LoadBalancer, Settings, SigningAuthority};
 use ::scheduler::SchedulerMetrics;
 use anyhow::{Context, Result, bail, ensure};
 use api::kinds::node::NODE;
@@ -17,20 +17,24 @@ use auth::User;
 use clap::Args;
 use client::when::Moment;
 use client::{Client, QueueMetrics, Transport};
+use kubelet::ServingCertificate;
 use metrics::Page;
 use network::{Cidr, Protocol};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::cluster_info::ClusterInfo;
 use crate::component::apiserver::{self, ApiServerArgs, Running, Surroundings};
 use crate::component::{self, controllers, scheduler};
 use crate::layout::Layout;
 use crate::node::{self, ClusterNetwork, NodeArgs, NodeClients, NodeFootprint, NodeRuntime, NodeSetup, Policies};
 use crate::readiness::{POLL, is_node_ready, wait_for_node};
+use crate::renewal::{self, Renewed};
 use crate::run_file::{JoinFacts, RunFile};
+use crate::start_report::StartReport;
 use crate::supervise::supervise;
-use crate::{say, stop};
+use crate::{say, stop, token};
 
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Where in the Services' network the name server is, as everywhere.
@@ -65,6 +69,10 @@ struct NetworkArgs {
     /// The domain of the cluster
     #[arg(long, default_value = "cluster.local")]
     cluster_domain: String,
+    /// Where Services of type LoadBalancer get their addresses: `nodes` for those of all ready nodes, `off` if another
+    /// controller gives them, or a pool that the network leads to the nodes, such as 192.0.2.0/28,192.0.2.40-192.0.2.49
+    #[arg(long, default_value = "nodes", value_name = "nodes|off|POOL")]
+    service_load_balancer: String,
 }
 
 /// When this command was given, by the clock that durations are measured with and by that of the cluster's objects.
@@ -115,14 +123,18 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
         args.block(),
         args.network.cluster_cidr
     );
+    // Other machines join by such tokens.
+    let mut server_args = args.server.clone();
+    server_args.authentication.enable_bootstrap_token_auth = true;
     let figures = Figures::default();
     let surroundings = Surroundings {
         pages: figures.pages(),
         local_node: (!args.no_node).then(|| args.local_node()),
         serving_approver: Some(::controllers::APPROVER),
         allocates_node_cidrs: true,
+        ends_access_of_deleted_nodes: true,
     };
-    let (running, listener, kubeconfig) = apiserver::start(&layout, &args.server, surroundings).await?;
+    let (running, listener, kubeconfig) = apiserver::start(&layout, &server_args, surroundings).await?;
     let server = running.server.clone();
     let stop = stop::on_signal();
     let network = args.network.of(&running, &args.server)?;
@@ -148,7 +160,15 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
     // to clean up must be there.
     kubeconfig.await??;
     run_file.write(&layout)?;
-    let mut components = start_control_plane(&running, &network, figures);
+    let load_balancer = args.network.load_balancer(&running)?;
+    let info = ClusterInfo {
+        name: layout.name.clone(),
+        server: running.advertised_url(),
+        authority_pem: running.authority.certificate_pem.clone(),
+        network: network.clone(),
+    };
+    let mut components = start_control_plane(&running, info, load_balancer, figures)?;
+    components.tasks.push(tokio::spawn(running.keep_certificates(&layout)));
     if let Some(footprint) = footprint {
         start_node(&running, node, network, footprint, &mut components).await?;
     }
@@ -178,6 +198,22 @@ impl UpArgs {
 }
 
 impl NetworkArgs {
+    fn load_balancer(&self, running: &Running) -> Result<Option<LoadBalancer>> {
+        let source = match self.service_load_balancer.as_str() {
+            "off" => return Ok(None),
+            "nodes" => AddressSource::Nodes,
+            pool => {
+                let ranges: Result<Vec<AddressRange>, _> = pool.split(',').map(str::parse).collect();
+                AddressSource::Pool(ranges.context("--service-load-balancer")?)
+            }
+        };
+        Ok(Some(LoadBalancer {
+            source,
+            node_ports: running.node_ports.clone(),
+            reserved_ports: [("TCP".to_owned(), running.secure_port)].into(),
+        }))
+    }
+
     fn of(&self, running: &Running, server: &ApiServerArgs) -> Result<ClusterNetwork> {
         let builtin_dns = self.cluster_dns.is_empty();
         Ok(ClusterNetwork {
@@ -199,7 +235,13 @@ fn first_block(cluster: Cidr) -> Cidr {
     Cidr::containing(cluster.address(), cluster.prefix().max(length))
 }
 
-fn start_control_plane(running: &Running, network: &ClusterNetwork, figures: Figures) -> Components {
+fn start_control_plane(
+    running: &Running,
+    info: ClusterInfo,
+    load_balancer: Option<LoadBalancer>,
+    figures: Figures,
+) -> Result<Components> {
+    let network = &info.network;
     let cluster_cidr = network.cluster_cidr;
     let cluster_dns = network.builtin_address();
     let root_ca = running.authority.certificate_pem.clone();
@@ -207,6 +249,7 @@ fn start_control_plane(running: &Running, network: &ClusterNetwork, figures: Fig
         certificate_pem: root_ca.clone(),
         key_pem: running.authority.key_pem.clone(),
     };
+    let token_signer = controllers::token_signer(&running.token_key_pem)?;
     let kubelet_serving = KubeletServing {
         destinations: running.destinations(),
     };
@@ -218,8 +261,10 @@ fn start_control_plane(running: &Running, network: &ClusterNetwork, figures: Fig
             root_ca: Some(root_ca.clone()),
             cluster_cidrs: vec![cluster_cidr.to_string()],
             signing: Some(signing.clone()),
+            token_signer: Some(token_signer.clone()),
             kubelet_serving: Some(kubelet_serving.clone()),
             cluster_dns,
+            load_balancer: load_balancer.clone(),
             ..Settings::default()
         };
         let queues = figures.queues.clone();
@@ -240,16 +285,25 @@ fn start_control_plane(running: &Running, network: &ClusterNetwork, figures: Fig
     let admin = in_process(running, "system:apiserver", &["system:masters"]);
     let publisher = admin.clone();
     let dns = supervise("cluster dns", move || publish_dns(publisher.clone(), cluster_dns));
+    let granter = admin.clone();
+    let rights = supervise("rights of nodes", move || tell_nodes(granter.clone(), info.clone()));
     let storage = supervise("default storage class", move || create_default_class(admin.clone()));
-    Components {
-        tasks: vec![controllers, scheduler, dns, storage],
+    Ok(Components {
+        tasks: vec![controllers, scheduler, dns, rights, storage],
         runtime: None,
-    }
+    })
 }
 
 /// The kubelets of the cluster keep the volumes of this class.
 async fn create_default_class(admin: Client) -> Result<()> {
     Ok(::controllers::create_default_class(&admin).await?)
+}
+
+/// What nodes may read, and what machines are told that want to become nodes. Nodes that joined with the token of an
+/// earlier version have to read NetworkPolicies too: without them they start no pods.
+async fn tell_nodes(admin: Client, info: ClusterInfo) -> Result<()> {
+    token::grant(&admin).await?;
+    info.publish(&admin).await
 }
 
 /// Only the server says where the cluster's DNS is.
@@ -271,10 +325,12 @@ async fn start_node(
     let node_ip: IpAddr = args.node_ip.unwrap_or(running.advertise);
     let name = footprint.node_name.clone();
     let runtime = footprint.open_runtime(Policies::Enforced).await?;
+    let (authority, node) = (running.authority.clone(), name.clone());
+    let serving = Renewed::new("kubelet", move || authority.kubelet_server(&node, node_ip))?;
     let setup = NodeSetup {
         args,
         // Signed here, without a request that somebody would have to approve: the node is ready sooner.
-        serving: running.authority.kubelet_server(&name, node_ip)?.serving(),
+        serving: ServingCertificate::Renewed(serving.clone()),
         chooses_block: true,
         client_authority_pem: running.authority.certificate_pem.clone(),
         network,
@@ -290,6 +346,8 @@ async fn start_node(
         admin: Some(in_process(running, "system:apiserver", &["system:masters"])),
     };
     components.tasks.extend(setup.start(&runtime, clients)?);
+    let renewing = renewal::keep(vec![serving], || Ok(()));
+    components.tasks.push(tokio::spawn(renewing));
     components.runtime = Some(runtime);
     Ok(())
 }
@@ -363,15 +421,20 @@ async fn detach(layout: &Layout, args: &UpArgs) -> Result<()> {
         .stdout(log.try_clone()?)
         .stderr(log)
         .process_group(0);
+    let report = StartReport::new().context("cannot start in the background")?;
+    report.hand_to(&mut command);
     let begun = Begun::now();
     let mut child = command.spawn().context("cannot start in the background")?;
     let deadline = begun.instant + READY_TIMEOUT;
     while Instant::now() < deadline {
         if let Some(status) = child.try_wait()? {
-            bail!(
-                "the cluster did not start ({status}); see {}",
-                layout.log_file().display()
-            );
+            match report.read() {
+                Some(why) => bail!("the cluster did not start: {why}"),
+                None => bail!(
+                    "the cluster did not start ({status}); see {}",
+                    layout.log_file().display()
+                ),
+            }
         }
         if is_up(layout, child.id(), begun).await {
             say::result(format_args!(

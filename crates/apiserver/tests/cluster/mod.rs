@@ -89,6 +89,7 @@ impl Cluster {
             },
             kubelets: kubelets.dialer().expect("a configuration"),
             front_proxy: apiserver::FrontProxy::without_certificate(tls.clone()),
+            encryption: Arc::new(apiserver::Encryption::none(apiserver::STORE_ROOT)),
             insecure_tls: tls,
             max_reads_in_flight: 100,
             max_writes_in_flight: 100,

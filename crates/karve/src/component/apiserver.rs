@@ -1,14 +1,15 @@
 //! `karve kube-apiserver`: upstream's flags, and how they become a server.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use apiserver::{
-    AdmissionOptions, ApiServer, ClusterFacts, FrontProxies, FrontProxy, FrontProxyOptions, GateOptions,
-    KUBELET_CLIENT, KubeletDialer, KubeletTls, KubeletTrust, LocalNode, Options, STORE_ROOT, ServiceNetwork, Services,
+    AdmissionOptions, ApiServer, ClusterFacts, EncryptedEtcdCodec, FrontProxies, FrontProxy, FrontProxyOptions,
+    GateOptions, KubeletDialer, KubeletTls, KubeletTrust, LocalNode, Options, STORE_ROOT, ServiceNetwork, Services,
     ServingTls,
 };
 use auth::authenticate::{PublicKey, ServiceAccounts, SigningKey};
@@ -23,10 +24,13 @@ use tokio::task::JoinHandle;
 use super::audit::AuditArgs;
 use super::authentication::AuthenticationArgs;
 use super::authorization::AuthorizationArgs;
+use super::encryption::{EncryptionArgs, EncryptionFile};
+use super::own_certificates::OwnCertificates;
 use crate::component::embedded_store::EmbeddedStoreArgs;
 use crate::kubeconfig;
 use crate::layout::{Layout, read, write_private};
 use crate::pki::{self, Authority};
+use crate::renewal::{self, Renewed};
 use crate::{say, stop, tls};
 
 /// Upstream's flags of kube-apiserver, as far as they are supported. Certificates, keys and an administrator's
@@ -78,6 +82,8 @@ pub struct ApiServerArgs {
     pub etcd_keyfile: Option<PathBuf>,
     #[command(flatten)]
     pub embedded_store: EmbeddedStoreArgs,
+    #[command(flatten)]
+    pub encryption: EncryptionArgs,
 
     /// The issuer of service account tokens; the first one issues, the others are accepted
     #[arg(long, default_value = "https://kubernetes.default.svc.cluster.local")]
@@ -162,6 +168,11 @@ impl ApiServerArgs {
     pub fn advertised(&self) -> IpAddr {
         self.advertise_address.unwrap_or_else(default_address)
     }
+
+    /// What all keys in the store begin with, in the one form that it has there.
+    fn store_root(&self) -> String {
+        format!("/{}", self.etcd_prefix.trim_matches('/'))
+    }
 }
 
 /// How much of etcd's history is kept, as upstream does by default.
@@ -178,6 +189,8 @@ pub struct Surroundings {
     pub serving_approver: Option<&'static str>,
     /// Whether a controller gives nodes the addresses of their pods.
     pub allocates_node_cidrs: bool,
+    /// Whether the certificates of a node end when its Node is deleted.
+    pub ends_access_of_deleted_nodes: bool,
 }
 
 /// A started server, with what others need to reach it.
@@ -186,9 +199,14 @@ pub struct Running {
     pub tls: Arc<rustls::ServerConfig>,
     /// Where this machine reaches it.
     pub url: String,
-    pub authority: Authority,
+    pub authority: Arc<Authority>,
+    /// The certificates that this process shows, to be kept current.
+    pub renewed: Vec<Arc<Renewed>>,
     pub advertise: IpAddr,
     pub secure_port: u16,
+    pub node_ports: RangeInclusive<u16>,
+    /// Signs the tokens of service accounts, PEM.
+    pub token_key_pem: String,
     network: ServiceNetwork,
 }
 
@@ -211,6 +229,16 @@ impl Running {
         }
     }
 
+    /// Renews what this process shows and the administrator's kubeconfig, for ever.
+    pub fn keep_certificates(&self, layout: &Layout) -> impl Future<Output = ()> + Send + use<> {
+        let (layout, authority, url) = (layout.clone(), self.authority.clone(), self.url.clone());
+        let kubeconfig = move || match admin_kubeconfig(&layout, &authority, &url)? {
+            Some(text) => write_private(&layout.kubeconfig(), text.as_bytes()),
+            None => Ok(()),
+        };
+        renewal::keep(self.renewed.clone(), kubeconfig)
+    }
+
     fn advertised(&self) -> SocketAddr {
         SocketAddr::new(self.advertise, self.secure_port)
     }
@@ -227,7 +255,7 @@ pub async fn start(
     surroundings: Surroundings,
 ) -> Result<(Running, TcpListener, Writing)> {
     layout.create()?;
-    let authority = Authority::open(layout)?;
+    let authority = Arc::new(Authority::open(layout)?);
     // Bound before anything else: a port in use is the most common mistake and should cost nothing.
     let address = SocketAddr::new(args.bind_address, args.secure_port);
     let listener = TcpListener::bind(address)
@@ -236,19 +264,27 @@ pub async fn start(
     let secure_port = listener.local_addr()?.port();
     let advertise = args.advertised();
     let services = services(args)?;
+    let node_ports = services.node_ports.0..=services.node_ports.1;
     let network = services.network;
-    let serving = serving_tls(args, &authority, advertise, network)?;
+    let own = OwnCertificates::new(layout, args, &authority, (advertise, network))?;
+    let serving = serving_tls(args, &authority, &own.serving)?;
     let client_authority = match &args.client_ca_file {
         Some(path) => read(path)?,
         None => authority.certificate_pem.clone(),
     };
+    let token_key_pem = token_key(layout, args)?;
+    let mut gate = gate_options(args, &authority, &token_key_pem)?;
+    gate.ends_access_of_deleted_nodes = surroundings.ends_access_of_deleted_nodes;
+    let encryption_file = args.encryption.open(layout, &args.store_root())?;
+    let encryption = encryption_file.encryption.clone();
     let options = Options {
-        store: open_store(layout, args).await?,
+        store: open_store(layout, args, encryption_file).await?,
+        encryption,
         admission: AdmissionOptions {
             enable: args.enable_admission_plugins.clone(),
             disable: args.disable_admission_plugins.clone(),
         },
-        gate: gate_options(layout, args, &authority)?,
+        gate,
         services,
         facts: ClusterFacts {
             advertise,
@@ -259,8 +295,13 @@ pub async fn start(
             serving_approver: surroundings.serving_approver,
             allocates_node_cidrs: surroundings.allocates_node_cidrs,
         },
-        kubelets: kubelets(args, &authority, surroundings.serving_approver.is_some())?,
-        front_proxy: front_proxy(layout, args)?,
+        kubelets: kubelets(
+            args,
+            &authority,
+            &own.kubelet_client,
+            surroundings.serving_approver.is_some(),
+        )?,
+        front_proxy: front_proxy(layout, args, &own.front_proxy)?,
         insecure_tls: tls::client(None, None)?,
         max_reads_in_flight: args.max_requests_inflight,
         max_writes_in_flight: args.max_mutating_requests_inflight,
@@ -282,8 +323,11 @@ pub async fn start(
         tls: serving,
         url,
         authority,
+        renewed: own.all(),
         advertise,
         secure_port,
+        node_ports,
+        token_key_pem,
         network,
     };
     Ok((running, listener, kubeconfig))
@@ -298,14 +342,19 @@ pub async fn run(layout: &Layout, args: &ApiServerArgs) -> Result<()> {
         running.url,
         layout.kubeconfig().display()
     ));
-    apiserver::serve(running.server.clone(), listener, running.tls, stop::on_signal()).await?;
+    let renewing = tokio::spawn(running.keep_certificates(layout));
+    apiserver::serve(running.server.clone(), listener, running.tls.clone(), stop::on_signal()).await?;
+    renewing.abort();
     running.server.stop().await;
     Ok(())
 }
 
-async fn open_store(layout: &Layout, args: &ApiServerArgs) -> Result<Arc<dyn Store>> {
+async fn open_store(layout: &Layout, args: &ApiServerArgs, encryption: EncryptionFile) -> Result<Arc<dyn Store>> {
+    let codec = encryption.encryption.clone();
     if args.etcd_servers.is_empty() {
-        return Ok(args.embedded_store.open(layout).await?);
+        let embedded = args.embedded_store.open(layout, codec).await?;
+        tokio::spawn(encryption.follow(Some(embedded.clone())));
+        return Ok(embedded);
     }
     args.embedded_store.ensure_unused()?;
     let tls = args.etcd_cafile.clone().map(|ca| store::etcd::Tls {
@@ -315,13 +364,15 @@ async fn open_store(layout: &Layout, args: &ApiServerArgs) -> Result<Arc<dyn Sto
     });
     let options = store::etcd::EtcdOptions {
         endpoints: args.etcd_servers.clone(),
-        prefix: args.etcd_prefix.clone(),
+        prefix: args.store_root(),
         tls,
-        codec: Arc::new(apiserver::EtcdCodec),
+        codec: Arc::new(EncryptedEtcdCodec(codec)),
         compaction_interval: Some(COMPACTION_INTERVAL),
     };
     let connected = store::etcd::connect(options).await;
-    Ok(connected.with_context(|| format!("cannot use etcd at {}", args.etcd_servers.join(", ")))?)
+    let connected = connected.with_context(|| format!("cannot use etcd at {}", args.etcd_servers.join(", ")))?;
+    tokio::spawn(encryption.follow(None));
+    Ok(connected)
 }
 
 fn services(args: &ApiServerArgs) -> Result<Services> {
@@ -343,54 +394,27 @@ fn services(args: &ApiServerArgs) -> Result<Services> {
     Ok(Services {
         network,
         node_ports,
-        root: args.etcd_prefix.clone(),
+        root: args.store_root(),
     })
 }
 
-fn serving_tls(
-    args: &ApiServerArgs,
-    authority: &Authority,
-    advertise: IpAddr,
-    network: ServiceNetwork,
-) -> Result<Arc<rustls::ServerConfig>> {
-    let (chain, key) = match (&args.tls_cert_file, &args.tls_private_key_file) {
-        (Some(certificate), Some(key)) => (read(certificate)?, read(key)?),
-        _ => {
-            let mut names = vec![
-                "kubernetes",
-                "kubernetes.default",
-                "kubernetes.default.svc",
-                "kubernetes.default.svc.cluster.local",
-                "localhost",
-            ];
-            let mut addresses = vec![
-                IpAddr::V4(Ipv4Addr::LOCALHOST),
-                advertise,
-                IpAddr::V4(network.address(1)),
-            ];
-            for extra in &args.tls_san {
-                match extra.parse() {
-                    Ok(address) => addresses.push(address),
-                    Err(_) => names.push(extra),
-                }
-            }
-            let identity = authority.server("kube-apiserver", &names, &addresses)?;
-            (identity.certificate_pem, identity.key_pem)
-        }
-    };
+fn serving_tls(args: &ApiServerArgs, authority: &Authority, shown: &Arc<Renewed>) -> Result<Arc<rustls::ServerConfig>> {
     let mut client_authorities = client_authorities(args, authority)?;
     // Which authority signed a certificate decides what it is good for: see `front_proxies`.
     if let Some(path) = &args.requestheader_client_ca_file {
         client_authorities.extend(roots_of(path)?.roots);
     }
+    let identity = shown.identity();
     let serving = ServingTls {
-        certificates: tls::certificates(&chain)?,
-        key: tls::key(&key)?,
+        certificates: tls::certificates(&identity.certificate_pem)?,
+        key: tls::key(&identity.key_pem)?,
         client_authorities,
     };
-    serving
+    let mut config = serving
         .config()
-        .map_err(|error| anyhow::anyhow!("the server's certificate cannot be used: {error}"))
+        .map_err(|error| anyhow::anyhow!("the server's certificate cannot be used: {error}"))?;
+    Arc::make_mut(&mut config).cert_resolver = shown.clone();
+    Ok(config)
 }
 
 /// The authorities of users.
@@ -423,12 +447,16 @@ fn front_proxies(args: &ApiServerArgs, authority: &Authority) -> Result<Option<F
     Ok(Some(proxies))
 }
 
-fn gate_options(layout: &Layout, args: &ApiServerArgs, authority: &Authority) -> Result<GateOptions> {
-    let signing = match &args.service_account_signing_key_file {
-        Some(path) => read(path)?,
-        None => pki::service_account_key(layout)?,
-    };
-    let signing = SigningKey::from_pem(&signing).context("the key for service account tokens cannot be used")?;
+/// The key that signs the tokens of service accounts, PEM.
+fn token_key(layout: &Layout, args: &ApiServerArgs) -> Result<String> {
+    match &args.service_account_signing_key_file {
+        Some(path) => read(path),
+        None => pki::service_account_key(layout),
+    }
+}
+
+fn gate_options(args: &ApiServerArgs, authority: &Authority, token_key: &str) -> Result<GateOptions> {
+    let signing = SigningKey::from_pem(token_key).context("the key for service account tokens cannot be used")?;
     let mut keys = Vec::new();
     for path in &args.service_account_key_file {
         let found = PublicKey::from_pem(&read(path)?).with_context(|| format!("{} holds no key", path.display()))?;
@@ -445,57 +473,46 @@ fn gate_options(layout: &Layout, args: &ApiServerArgs, authority: &Authority) ->
 }
 
 /// How kubelets are asked: by an identity that is good for nothing else, unless another one is given.
-fn kubelets(args: &ApiServerArgs, authority: &Authority, signs_for_kubelets: bool) -> Result<KubeletDialer> {
-    let given = match (&args.kubelet_client_certificate, &args.kubelet_client_key) {
-        (Some(certificate), Some(key)) => Some(pki::Identity {
-            certificate_pem: read(certificate)?,
-            key_pem: read(key)?,
-        }),
-        _ => None,
-    };
-    let is_for_kubelets_only = given.is_none();
-    let identity = given.map_or_else(|| authority.client(KUBELET_CLIENT, &[]), Ok)?;
+fn kubelets(
+    args: &ApiServerArgs,
+    authority: &Authority,
+    shown: &Arc<Renewed>,
+    signs_for_kubelets: bool,
+) -> Result<KubeletDialer> {
     let trust = match &args.kubelet_certificate_authority {
         Some(path) => KubeletTrust::NodesOrNames(tls::roots(&read(path)?)?),
         None if signs_for_kubelets => KubeletTrust::Nodes(tls::roots(&authority.certificate_pem)?),
         None => KubeletTrust::Anyone,
     };
+    let identity = shown.identity();
     let tls = KubeletTls {
         identity: Some((
             tls::certificates(&identity.certificate_pem)?,
             tls::key(&identity.key_pem)?,
         )),
         trust,
-        is_for_kubelets_only,
+        is_for_kubelets_only: args.kubelet_client_certificate.is_none(),
     };
-    tls.dialer()
-        .context("the certificate for asking kubelets cannot be used")
+    let dialer = tls
+        .dialer()
+        .context("the certificate for asking kubelets cannot be used")?;
+    Ok(dialer.showing(shown.clone()))
 }
 
 /// How other API servers know that requests come from this one: by an authority that signs nothing else.
-fn front_proxy(layout: &Layout, args: &ApiServerArgs) -> Result<FrontProxy> {
-    let given = (
-        &args.proxy_client_cert_file,
-        &args.proxy_client_key_file,
-        &args.requestheader_client_ca_file,
-    );
+fn front_proxy(layout: &Layout, args: &ApiServerArgs, shown: &Arc<Renewed>) -> Result<FrontProxy> {
     // The flags come all together or not at all.
-    let (identity, authority_pem) = match given {
-        (Some(certificate), Some(key), Some(authority)) => {
-            let identity = pki::Identity {
-                certificate_pem: read(certificate)?,
-                key_pem: read(key)?,
-            };
-            (identity, read(authority)?)
-        }
-        _ => {
-            let authority = Authority::open_front_proxy(layout)?;
-            (authority.client("front-proxy-client", &[])?, authority.certificate_pem)
-        }
+    let authority_pem = match (&args.proxy_client_cert_file, &args.requestheader_client_ca_file) {
+        (Some(_), Some(authority)) => read(authority)?,
+        _ => Authority::open_front_proxy(layout)?.certificate_pem,
     };
+    let identity = shown.identity();
+    let mut unchecked_tls = tls::client(None, Some(&identity))?;
+    Arc::make_mut(&mut unchecked_tls).client_auth_cert_resolver = shown.clone();
     Ok(FrontProxy {
-        unchecked_tls: tls::client(None, Some(&identity))?,
+        unchecked_tls,
         identity: Some((identity.certificate_pem, identity.key_pem)),
+        renewed: Some(shown.clone()),
         authority_pem,
         allowed_names: args.requestheader_allowed_names.clone(),
     })
@@ -504,15 +521,23 @@ fn front_proxy(layout: &Layout, args: &ApiServerArgs) -> Result<FrontProxy> {
 /// Writes the kubeconfig while other things start: a disk takes its time to keep a file. One that is good for long enough
 /// stays as it is, so that a cluster also starts on a full disk.
 fn write_admin_kubeconfig(layout: &Layout, authority: &Authority, url: &str) -> Result<Writing> {
-    if kubeconfig::is_current(&layout.kubeconfig(), &layout.name, url, &authority.certificate_pem) {
+    let Some(text) = admin_kubeconfig(layout, authority, url)? else {
         return Ok(tokio::spawn(async { Ok(()) }));
-    }
-    let admin = authority.client("kubernetes-admin", &["system:masters"])?;
-    let text = kubeconfig::render(&layout.name, url, &authority.certificate_pem, "admin", &admin);
+    };
     let path = layout.kubeconfig();
     Ok(tokio::task::spawn_blocking(move || {
         write_private(&path, text.as_bytes())
     }))
+}
+
+/// A new kubeconfig of the administrator, unless the one that is there is good for long enough.
+fn admin_kubeconfig(layout: &Layout, authority: &Authority, url: &str) -> Result<Option<String>> {
+    if kubeconfig::is_current(&layout.kubeconfig(), &layout.name, url, &authority.certificate_pem) {
+        return Ok(None);
+    }
+    let admin = authority.client("kubernetes-admin", &["system:masters"])?;
+    let text = kubeconfig::render(&layout.name, url, &authority.certificate_pem, "admin", &admin);
+    Ok(Some(text))
 }
 
 /// The address this machine uses towards others: that of the route to the outside, without sending anything.

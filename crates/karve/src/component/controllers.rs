@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use auth::authenticate::SigningKey;
 use clap::Args;
 use client::{Client, Config, QueueMetrics, ServiceAccounts};
-use controllers::{Accounts, ControllersOptions, Settings, SigningAuthority};
+use controllers::{Accounts, ControllersOptions, Settings, SigningAuthority, TokenSigner};
 
 use super::serving::{self, ServingArgs};
 use super::{LeaderElectionArgs, host_name, lead, marks};
@@ -36,6 +37,9 @@ pub struct ControllersArgs {
     /// The key of that authority, PEM
     #[arg(long, requires = "cluster_signing_cert_file")]
     cluster_signing_key_file: Option<PathBuf>,
+    /// The key that signs the tokens in Secrets of service accounts, PEM; without it such Secrets stay empty
+    #[arg(long)]
+    service_account_private_key_file: Option<PathBuf>,
     /// Give every node its block of --cluster-cidr
     #[arg(long, requires = "cluster_cidr")]
     allocate_node_cidrs: bool,
@@ -65,6 +69,8 @@ pub async fn run(default_kubeconfig: PathBuf, args: ControllersArgs) -> Result<(
         }),
         _ => None,
     };
+    let key_file = args.service_account_private_key_file.as_ref();
+    let token_signer = key_file.map(|path| token_signer(&read(path)?)).transpose()?;
     let client = Client::connect(config.clone())?;
     let accounts: Option<Accounts> = match args.use_service_account_credentials {
         true => {
@@ -77,6 +83,7 @@ pub async fn run(default_kubeconfig: PathBuf, args: ControllersArgs) -> Result<(
     let settings = Settings {
         root_ca,
         signing,
+        token_signer,
         cluster_cidrs: if args.allocate_node_cidrs {
             args.cluster_cidr
         } else {
@@ -95,6 +102,13 @@ pub async fn run(default_kubeconfig: PathBuf, args: ControllersArgs) -> Result<(
     })
     .await;
     Ok(())
+}
+
+/// What signs the tokens in Secrets of service accounts, from the PEM text of a key.
+pub fn token_signer(pem: &str) -> Result<TokenSigner> {
+    let key = SigningKey::from_pem(pem).context("the key for service account tokens cannot be used")?;
+    let accounts = auth::authenticate::ServiceAccounts::new(Vec::new(), Vec::new(), Some(key), Vec::new());
+    Ok(TokenSigner::new(Arc::new(accounts)))
 }
 
 pub fn options(

@@ -6,9 +6,11 @@ mod authentication;
 mod authorization;
 pub mod controllers;
 pub mod embedded_store;
+mod encryption;
 pub mod etcd;
 pub mod kubelet;
 mod marks;
+mod own_certificates;
 pub mod proxy;
 pub mod runtime;
 pub mod scheduler;
@@ -57,7 +59,7 @@ async fn lead<C: Future<Output = ()>>(
         client: client.clone(),
         namespace: args.leader_elect_resource_namespace.clone(),
         name: name.to_owned(),
-        identity: format!("{}_{}", host_name(), uuid::Uuid::new_v4()),
+        identity: format!("{}_{}", host_name(), clock::uid()),
     };
     leader::lead_until(election, stopped, component).await;
 }
@@ -94,7 +96,7 @@ fn authority_of(config: &Config) -> Result<Option<String>> {
 }
 
 /// A duration as Go writes it: `2m0s`, `500ms`.
-fn duration(text: &str) -> Result<Duration, String> {
+pub fn duration(text: &str) -> Result<Duration, String> {
     let nanos = schema::parse_duration(text).map_err(|error| error.to_string())?;
     u64::try_from(nanos)
         .map(Duration::from_nanos)
