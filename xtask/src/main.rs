@@ -18,6 +18,7 @@ mod peers;
 mod process;
 mod random;
 mod signals;
+mod suite;
 mod test;
 mod tools;
 mod vm;
@@ -53,6 +54,10 @@ enum Task {
     ///
     /// Example: cargo xtask conformance --group G12,G13 --procs 4
     Conformance(conformance::ConformanceArgs),
+    /// Run upstream's other end-to-end specs against a cluster of our own, and of upstream's
+    ///
+    /// Example: cargo xtask suite --sig network,node --record
+    Suite(Box<suite::SuiteArgs>),
     /// Swap components of ours and upstream's on running clusters and write docs/interchange.md
     ///
     /// Example: cargo xtask interchange kubelet kube-proxy
@@ -115,6 +120,7 @@ fn run(task: Task) -> Result<()> {
         Task::Test(args) => test::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Conformance(args) => conformance::run(&args),
+        Task::Suite(args) => suite::run(&args),
         Task::Interchange(args) => interchange::run(&args),
         Task::Chaos(args) => chaos::run(&args),
         Task::E2e(args) => e2e::run(&args),

@@ -42,6 +42,10 @@ const ABOUT_CERTAIN_KINDS: &[(&str, &str)] = &[
         "apiserver/src/bootstrap.rs",
         "the objects that every cluster begins with",
     ),
+    (
+        "apiserver/src/component_status.rs",
+        "what the server finds of components, which is not stored",
+    ),
     ("apiserver/src/connect", "pods, nodes and Services can be connected to"),
     (
         "apiserver/src/device_admin.rs",
@@ -56,6 +60,10 @@ const ABOUT_CERTAIN_KINDS: &[(&str, &str)] = &[
         "borrows the schema of metadata from a kind that has it",
     ),
     ("apiserver/src/resolve.rs", "a Namespace is in itself"),
+    (
+        "apiserver/src/resource_metrics/",
+        "what nodes and pods use, measured and not stored",
+    ),
     (
         "apiserver/src/reviews.rs",
         "resources that are answered and not stored, each in its own way",

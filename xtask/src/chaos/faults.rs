@@ -45,6 +45,8 @@ pub const FAULTS: &[Fault] = &[
     any("kill the server", kill_server),
     any("kill the other node's agent", kill_node),
     any("kill a container", kill_container),
+    any("kill a pod's pause process", kill_pause),
+    any("kill a pod's supervisor", kill_supervisor),
     any("cut all connections", cut_connections),
     any("slow all connections", slow_connections),
     any("stall the server", stall_server),
@@ -55,6 +57,7 @@ pub const FAULTS: &[Fault] = &[
         ..any("lose the other machine until its work has moved", lose_machine_for_long)
     },
     about(Store::Embedded, "fill the store's disk", fill_disk),
+    about(Store::Embedded, "kill the server on a full disk", kill_on_full_disk),
     about(Store::Embedded, "slow the store's disk", slow_disk),
     about(Store::Etcd, "kill etcd", kill_etcd),
 ];
@@ -114,13 +117,38 @@ fn kill_node(world: &mut World<'_>) -> Result<()> {
 
 /// The kubelet starts it again.
 fn kill_container(world: &mut World<'_>) -> Result<()> {
-    let mut found = processes_in(&world.cluster.name(), "serve");
+    let cluster = world.cluster.name();
+    kill_one(world, processes_where(|path| is_container_of(path, &cluster, "serve")));
+    Ok(())
+}
+
+/// The pod's namespaces go with it, so the kubelet makes the pod a new sandbox.
+fn kill_pause(world: &mut World<'_>) -> Result<()> {
+    let cluster = world.cluster.name();
+    kill_one(
+        world,
+        processes_where(|path| is_supervision_of(path, &cluster, "pause")),
+    );
+    Ok(())
+}
+
+/// What it supervised ends with it; the kubelet makes the pod a new sandbox.
+fn kill_supervisor(world: &mut World<'_>) -> Result<()> {
+    let cluster = world.cluster.name();
+    kill_one(
+        world,
+        processes_where(|path| is_supervision_of(path, &cluster, "karve-pod")),
+    );
+    Ok(())
+}
+
+/// Kills any of them, if there is one.
+fn kill_one(world: &mut World<'_>, mut found: Vec<i32>) {
     world.random.shuffle(&mut found);
     if let Some(pid) = found.first() {
         // It may have ended by itself just now.
         let _ = kill(Pid::from_raw(*pid), Signal::SIGKILL);
     }
-    Ok(())
 }
 
 fn cut_connections(world: &mut World<'_>) -> Result<()> {
@@ -160,15 +188,26 @@ fn kill_etcd(world: &mut World<'_>) -> Result<()> {
     world.serving()
 }
 
-/// A store that could not write stops taking writes; it is for whoever makes room to start it again.
+/// Writes are refused until there is room; then the store goes on by itself.
 fn fill_disk(world: &mut World<'_>) -> Result<()> {
     let disk = world.disk.context("the store is not on a disk of its own")?;
-    disk.fill()?;
-    let waited = world.wait(500, 2500);
+    let filled = disk.fill().and_then(|()| world.wait(500, 2500));
     disk.make_room()?;
-    waited?;
-    world.crash_server()?;
-    world.start_server()
+    filled?;
+    world.serving()
+}
+
+/// As [`fill_disk`], but the server is killed and started while nothing can be written.
+fn kill_on_full_disk(world: &mut World<'_>) -> Result<()> {
+    let disk = world.disk.context("the store is not on a disk of its own")?;
+    let restarted = disk.fill().and_then(|()| {
+        world.wait(500, 2500)?;
+        world.crash_server()?;
+        world.cluster.up()
+    });
+    disk.make_room()?;
+    restarted?;
+    world.serving()
 }
 
 /// Whatever is written waits most of the time; nothing fails.
@@ -234,17 +273,28 @@ fn all_on_first_node(world: &World<'_>) -> Result<()> {
     moved.map(drop)
 }
 
-/// Processes of a cluster's containers whose arguments contain a word.
-fn processes_in(cluster: &str, word: &str) -> Vec<i32> {
+/// Whether a process is in a cluster's container and has this argument.
+fn is_container_of(process: &Path, cluster: &str, argument: &str) -> bool {
+    let cgroups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
+    cgroups.contains(cluster) && arguments(process).iter().any(|found| found == argument)
+}
+
+/// Whether a process is a supervisor of a cluster's pods, or one that such a one keeps beside the containers, of this name.
+fn is_supervision_of(process: &Path, cluster: &str, name: &str) -> bool {
+    let own_name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+    own_name.trim_end() == name && arguments(process).iter().any(|found| found.contains(cluster))
+}
+
+fn arguments(process: &Path) -> Vec<String> {
+    let line = fs::read(process.join("cmdline")).unwrap_or_default();
+    let arguments = line.split(|byte| *byte == 0);
+    arguments
+        .map(|argument| String::from_utf8_lossy(argument).into_owned())
+        .collect()
+}
+
+fn processes_where(is_wanted: impl Fn(&Path) -> bool) -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let is_wanted = |path: &Path| {
-        let read = |name: &str| fs::read(path.join(name)).unwrap_or_default();
-        let is_inside = String::from_utf8_lossy(&read("cgroup")).contains(cluster);
-        is_inside
-            && read("cmdline")
-                .split(|byte| *byte == 0)
-                .any(|argument| argument == word.as_bytes())
-    };
     let mut found: Vec<i32> = entries
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
         .filter(|(_, path)| is_wanted(path))

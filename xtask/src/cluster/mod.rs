@@ -9,3 +9,4 @@ mod worker;
 pub use karve::{Karve, NO_PRESSURE, Runtime, Setup, Store};
 pub use kubectl::Kubectl;
 pub use upstream::{Mixture, Side, Upstream};
+pub use worker::Invitation;

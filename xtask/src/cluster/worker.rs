@@ -1,18 +1,29 @@
-//! Another node of a cluster: in its own network namespace, joined by a token as another machine would be.
+//! Another node of a cluster: in its own network namespace, joined by a bootstrap token as another machine would be.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde::Deserialize;
 
 use super::{Karve, NO_PRESSURE};
 use crate::namespace::{NetworkNamespace, node_address};
+use crate::peers;
 use crate::process::Process;
 use crate::tools::{self, run};
+
+/// What `karve token create` prints.
+#[derive(Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Invitation {
+    pub server: String,
+    pub token: String,
+    pub ca_hash: String,
+}
 
 /// Taken down when dropped. The fields stand in the order of taking down.
 pub struct Worker {
@@ -23,7 +34,7 @@ pub struct Worker {
     /// Different for each node, since cgroups and directories of the machine carry it.
     name: String,
     pub node: String,
-    token: PathBuf,
+    invitation: Invitation,
     address: String,
     log: PathBuf,
 }
@@ -38,19 +49,11 @@ impl Worker {
         logs: &Path,
     ) -> Result<Self> {
         let node = format!("node-{number}");
-        let mut create = cluster.karve(&["token", "create", &node]);
+        let mut create = cluster.karve(&["token", "create", "-o", "json"]);
         if let Some(server) = server {
             create.args(["--server", server]);
         }
-        let token = tools::output(&mut create)?;
-        let token_file = cluster.scratch(&format!("{node}.join"));
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&token_file)?;
-        std::io::Write::write_all(&mut file, token.as_bytes())?;
+        let invitation = serde_json::from_str(&tools::output(&mut create)?)?;
         let netns = cluster.scratch(&format!("netns-{number}"));
         let mut worker = Self {
             process: None,
@@ -59,7 +62,7 @@ impl Worker {
             data_dir: cluster.scratch(&node),
             name: format!("{}-{number}", cluster.name()),
             node,
-            token: token_file,
+            invitation,
             address: node_address(number),
             log: logs.join(format!("node-{number}.log")),
         };
@@ -71,8 +74,10 @@ impl Worker {
     pub fn up(&mut self) -> Result<()> {
         let mut command = self.karve(&["join"]);
         command
-            .arg(&self.token)
+            .args(self.invitation.arguments())
             .args([
+                "--hostname-override",
+                &self.node,
                 "--node-ip",
                 &self.address,
                 "--eviction-hard",
@@ -83,6 +88,36 @@ impl Worker {
             .env("KARVE_LOG", std::env::var("KARVE_LOG").unwrap_or("info".into()));
         self.process = Some(Process::start(&mut command, &self.log)?);
         Ok(())
+    }
+
+    /// Upstream's kubectl with the node's own rights, which asks for the node.
+    pub fn kubectl(&self) -> Result<Command> {
+        let program = peers::build(&["kubectl".to_owned()])?;
+        let program = program.first().context("build.sh did not name kubectl")?;
+        let mut command = self.namespace.inside(program);
+        command
+            .arg("--kubeconfig")
+            .arg(self.data_dir.join("kubeconfig"))
+            .args(["get", "node", &self.node]);
+        Ok(command)
+    }
+
+    pub fn invitation(&self) -> &Invitation {
+        &self.invitation
+    }
+
+    /// What another machine hears that joins under this name; it must be refused.
+    pub fn refusal(&self, invitation: &Invitation, node: &str) -> Result<String> {
+        let data_dir = tempfile::tempdir()?;
+        let mut command = self.namespace.inside(&self.binary);
+        command
+            .arg("join")
+            .args(invitation.arguments())
+            .args(["--hostname-override", node, "--name", "refused", "--data-dir"])
+            .arg(data_dir.path());
+        let output = command.output()?;
+        ensure!(!output.status.success(), "a machine joined that must not");
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
     }
 
     pub fn process(&mut self) -> Option<&mut Process> {
@@ -119,7 +154,7 @@ impl Worker {
         imported.map(drop).with_context(|| format!("on {}", self.node))
     }
 
-    fn karve(&self, arguments: &[&str]) -> Command {
+    pub fn karve(&self, arguments: &[&str]) -> Command {
         let mut command = self.namespace.inside(&self.binary);
         command
             .args(arguments)
@@ -127,6 +162,12 @@ impl Worker {
             .arg(&self.data_dir)
             .args(["--name", &self.name]);
         command
+    }
+}
+
+impl Invitation {
+    fn arguments(&self) -> [&str; 5] {
+        [&self.server, "--token", &self.token, "--ca-hash", &self.ca_hash]
     }
 }
 

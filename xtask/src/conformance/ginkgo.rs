@@ -13,7 +13,6 @@ use anyhow::{Context, Result};
 use super::outcome::{self, Outcome};
 use super::progress::Progress;
 use super::select::focus;
-use super::table::Test;
 use crate::cluster::Kubectl;
 use crate::process::Process;
 use crate::signals;
@@ -33,36 +32,36 @@ pub struct Suite {
 }
 
 impl Suite {
-    /// Runs the tests and tells what became of each.
-    pub fn run(&self, label: &str, tests: &[Test], timeout: Duration) -> Result<Vec<Outcome>> {
+    /// Runs the tests of these names and tells what became of each, by its place among them.
+    pub fn run(&self, label: &str, names: &[String], timeout: Duration) -> Result<Vec<Outcome>> {
         let report = self.out.join(format!("{label}.json"));
         // What an earlier run left must not be taken for this one's.
         let _ = std::fs::remove_file(&report);
         let log = self.out.join(format!("{label}.log"));
         let (mut process, output) = Process::start_piped(
-            &mut self.command(label, tests, timeout),
+            &mut self.command(label, names, timeout),
             &self.out.join("ginkgo-errors.log"),
         )?;
         let lines = tee(output, &log)?;
-        let ended = follow(&mut process, &lines, Progress::new(label, tests), timeout + GRACE);
+        let ended = follow(&mut process, &lines, Progress::new(label, names), timeout + GRACE);
         process.stop_group();
         ended?;
         match report.exists() {
-            true => outcome::from_report(&report, tests),
+            true => outcome::from_report(&report, names),
             false => {
                 println!("  {label} left no report; see {}", log.display());
-                Ok(tests.iter().map(outcome::not_reached).collect())
+                Ok((0..names.len()).map(outcome::not_reached).collect())
             }
         }
     }
 
-    fn command(&self, label: &str, tests: &[Test], timeout: Duration) -> std::process::Command {
+    fn command(&self, label: &str, names: &[String], timeout: Duration) -> std::process::Command {
         let mut command = self.cluster.inside(&self.ginkgo);
         command
             .args(["run", "-v", "--no-color", "--silence-skips"])
             .arg(format!("--procs={}", self.procs))
             .arg(format!("--timeout={}s", timeout.as_secs()))
-            .arg(format!("--focus={}", focus(tests)))
+            .arg(format!("--focus={}", focus(names)))
             .arg(format!("--json-report={label}.json"))
             .arg(format!("--output-dir={}", self.out.display()))
             .arg(&self.e2e)

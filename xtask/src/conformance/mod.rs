@@ -4,30 +4,28 @@
 //! each, [`record`] compares with what is committed.
 
 mod doubt;
-mod ginkgo;
-mod outcome;
-mod preflight;
+pub mod ginkgo;
+pub mod outcome;
+pub mod preflight;
 mod progress;
-mod record;
+pub mod record;
 mod select;
-mod subject;
+pub mod subject;
 mod summary;
 mod table;
 
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::cluster::{Runtime, Store};
 use crate::{peers, tools};
 use ginkgo::Suite;
 use outcome::{Outcome, State};
 use record::{Notes, Record};
 use select::Selection;
-use subject::Subject;
+use subject::{Subject, SubjectArgs};
 use table::{Test, Tier};
 
 #[derive(Args)]
@@ -37,19 +35,8 @@ pub struct ConformanceArgs {
     /// Tests at once
     #[arg(long, default_value_t = 4)]
     pub procs: usize,
-    /// The binary to test; built when it is not given
-    #[arg(long)]
-    pub karve: Option<PathBuf>,
-    /// Nodes of the cluster, each in a network namespace of its own
-    #[arg(long, default_value_t = 1, conflicts_with = "upstream")]
-    pub nodes: usize,
-    #[arg(long, value_enum, default_value = "embedded")]
-    pub runtime: Runtime,
-    #[arg(long, value_enum, default_value = "embedded")]
-    pub store: Store,
-    /// Test upstream's own components instead, to learn what this machine cannot do
-    #[arg(long)]
-    pub upstream: bool,
+    #[command(flatten)]
+    pub subject: SubjectArgs,
     /// How long each group may take [default: by its tests]
     #[arg(long)]
     pub timeout_minutes: Option<u64>,
@@ -70,11 +57,7 @@ pub fn run_quick() -> Result<()> {
             ..Selection::default()
         },
         procs: 4,
-        karve: None,
-        nodes: 1,
-        runtime: Runtime::Embedded,
-        store: Store::Embedded,
-        upstream: false,
+        subject: SubjectArgs::default(),
         timeout_minutes: None,
         record: false,
     })
@@ -86,13 +69,13 @@ pub fn run(args: &ConformanceArgs) -> Result<()> {
         .selection
         .apply(&tests)?
         .into_iter()
-        .partition(|test| test.nodes <= args.nodes);
+        .partition(|test| test.nodes <= args.subject.nodes);
     left_out
         .iter()
         .for_each(|test| println!("not run, for it needs --nodes {}: {}", test.nodes, test.name));
     // Tests that need no node pass sooner on a cluster without one.
     let nodes = match chosen.iter().any(|test| test.tier != Tier::ControlPlane) {
-        true => args.nodes,
+        true => args.subject.nodes,
         false => 0,
     };
     let out = tools::target_dir().join("conformance");
@@ -101,7 +84,7 @@ pub fn run(args: &ConformanceArgs) -> Result<()> {
     let [ginkgo, e2e] = programs.as_slice() else {
         bail!("build.sh did not name two programs");
     };
-    let subject = Subject::start(args, &chosen, nodes, &out)?;
+    let subject = Subject::start(&args.subject, nodes, &subject::images(&chosen), &out)?;
     let cluster = subject.kubectl()?;
     if nodes > 0 {
         preflight::check(&cluster, nodes).context("the cluster is not fit to be tested")?;
@@ -121,7 +104,7 @@ pub fn run(args: &ConformanceArgs) -> Result<()> {
     fs::write(out.join("junit.xml"), summary::junit(&tests, &outcomes))?;
     print!("{}", summary::by_group(&tests, &outcomes));
     println!("logs, reports and junit.xml are in {}", out.display());
-    match args.upstream {
+    match args.subject.upstream {
         true => Ok(()),
         false => conclude(&committed, &tests, &outcomes),
     }
@@ -144,7 +127,11 @@ fn run_groups(
     };
     let mut outcomes = Vec::new();
     for (label, own) in runs {
-        let mut ended = suite.run(label, &own, timeout(&own, suite.procs, timeout_minutes))?;
+        let names: Vec<String> = own.iter().map(Test::full_name).collect();
+        let mut ended = suite.run(label, &names, timeout(&own, suite.procs, timeout_minutes))?;
+        ended
+            .iter_mut()
+            .for_each(|outcome| outcome.index = own[outcome.index].index);
         doubt::apply(&mut ended, committed);
         if let Some(notes) = notes {
             notes.add(&ended)?;

@@ -1,11 +1,9 @@
 //! What Ginkgo's output tells while it runs.
 
-use super::table::Test;
-
 /// Prints a line for each test that has ended.
 pub struct Progress<'a> {
     label: &'a str,
-    tests: &'a [Test],
+    names: &'a [String],
     done: usize,
     block: Block,
 }
@@ -20,10 +18,10 @@ struct Block {
 }
 
 impl<'a> Progress<'a> {
-    pub fn new(label: &'a str, tests: &'a [Test]) -> Self {
+    pub fn new(label: &'a str, names: &'a [String]) -> Self {
         Self {
             label,
-            tests,
+            names,
             done: 0,
             block: Block::default(),
         }
@@ -48,7 +46,7 @@ impl<'a> Progress<'a> {
         };
         self.block.told = true;
         self.done += 1;
-        let (label, done, all) = (self.label, self.done, self.tests.len());
+        let (label, done, all) = (self.label, self.done, self.names.len());
         Some(format!("  {label} {done:>3}/{all} {result:<16} {name}"))
     }
 
@@ -57,10 +55,8 @@ impl<'a> Progress<'a> {
         let plain = ["[It] ", "[BeforeEach] ", "[AfterEach] ", "[DeferCleanup (Each)] "]
             .iter()
             .fold(line.to_owned(), |line, mark| line.replace(mark, ""));
-        let known = self.tests.iter().filter(|test| plain.starts_with(&test.name));
-        known
-            .max_by_key(|test| test.name.len())
-            .map_or(plain.clone(), |test| test.name.clone())
+        let known = self.names.iter().filter(|name| plain.starts_with(*name));
+        known.max_by_key(|name| name.len()).map_or(plain.clone(), Clone::clone)
     }
 }
 
@@ -87,12 +83,9 @@ mod tests {
     use crate::conformance::table;
 
     fn told(output: &str) -> Vec<String> {
-        let tests: Vec<Test> = table::tests()
-            .unwrap()
-            .into_iter()
-            .filter(|test| test.group == "G12")
-            .collect();
-        let mut progress = Progress::new("G12", &tests);
+        let tests = table::tests().unwrap().into_iter().filter(|test| test.group == "G12");
+        let names: Vec<String> = tests.map(|test| test.full_name()).collect();
+        let mut progress = Progress::new("G12", &names);
         output.lines().filter_map(|line| progress.note(line)).collect()
     }
 
@@ -109,8 +102,8 @@ k8s.io/kubernetes/test/e2e/common/node/podtemplates.go:1
         assert_eq!(
             told(output),
             [
-                "  G12   1/18 FAILED 30.0 s    [sig-node] PodTemplates should replace a pod template",
-                "  G12   2/18 passed 0.5 s     [sig-node] Secrets should patch a secret",
+                "  G12   1/18 FAILED 30.0 s    [sig-node] PodTemplates should replace a pod template [Conformance]",
+                "  G12   2/18 passed 0.5 s     [sig-node] Secrets should patch a secret [Conformance]",
             ]
         );
     }

@@ -195,7 +195,8 @@ fn parse_row(line: &str) -> Option<(usize, Entry)> {
     Some((index.parse().ok()?, entry))
 }
 
-fn escape(cell: &str) -> String {
+/// As a cell of a table.
+pub fn escape(cell: &str) -> String {
     cell.replace('|', "\\|")
 }
 
@@ -204,7 +205,7 @@ fn is_written(cause: &str) -> bool {
 }
 
 /// The start of a message, on one line.
-fn cause(message: &str) -> String {
+pub fn cause(message: &str) -> String {
     let words: Vec<&str> = message.split_whitespace().collect();
     let line = words.join(" ").replace('`', "'");
     let short: String = line.chars().take(CAUSE_LENGTH).collect();

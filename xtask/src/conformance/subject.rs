@@ -1,12 +1,12 @@
 //! The cluster under test.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use clap::Args;
 
-use super::ConformanceArgs;
 use super::table::Test;
-use crate::cluster::{Karve, Kubectl, Setup, Upstream};
+use crate::cluster::{Karve, Kubectl, Runtime, Setup, Store, Upstream};
 use crate::{dist, peers};
 
 /// Images beyond those that many groups start.
@@ -21,14 +21,44 @@ pub enum Subject {
     Upstream(Upstream),
 }
 
+/// Which cluster is tested.
+#[derive(Args, Clone, Debug)]
+pub struct SubjectArgs {
+    /// The binary to test; built when it is not given
+    #[arg(long)]
+    pub karve: Option<PathBuf>,
+    /// Nodes of the cluster, each in a network namespace of its own
+    #[arg(long, default_value_t = 1, conflicts_with = "upstream")]
+    pub nodes: usize,
+    #[arg(long, value_enum, default_value = "embedded")]
+    pub runtime: Runtime,
+    #[arg(long, value_enum, default_value = "embedded")]
+    pub store: Store,
+    /// Test upstream's own components instead, to learn what this machine cannot do
+    #[arg(long)]
+    pub upstream: bool,
+}
+
+impl Default for SubjectArgs {
+    fn default() -> Self {
+        Self {
+            karve: None,
+            nodes: 1,
+            runtime: Runtime::Embedded,
+            store: Store::Embedded,
+            upstream: false,
+        }
+    }
+}
+
 impl Subject {
     /// Starts the cluster with the images that the tests start, and fails unless it is in order.
-    pub fn start(args: &ConformanceArgs, tests: &[Test], nodes: usize, out: &Path) -> Result<Self> {
-        let images = if nodes > 0 { images(tests) } else { Vec::new() };
+    pub fn start(args: &SubjectArgs, nodes: usize, images: &[&str], out: &Path) -> Result<Self> {
+        let images = if nodes > 0 { images } else { &[] };
         if args.upstream {
-            return Upstream::start(&images).map(Self::Upstream);
+            return Upstream::start(images).map(Self::Upstream);
         }
-        let archives = peers::images(&images)?;
+        let archives = peers::images(images)?;
         let setup = Setup {
             binary: match &args.karve {
                 Some(path) => std::path::absolute(path)?,
@@ -57,7 +87,8 @@ impl Subject {
     }
 }
 
-fn images(tests: &[Test]) -> Vec<&'static str> {
+/// The images that conformance tests start.
+pub fn images(tests: &[Test]) -> Vec<&'static str> {
     let mut images = vec!["pause", "busybox", "agnhost"];
     for (group, more) in GROUP_IMAGES {
         if tests.iter().any(|test| test.group == *group) {

@@ -34,6 +34,13 @@ pub struct Test {
     pub name: String,
 }
 
+impl Test {
+    /// The name that the suite itself knows it by.
+    pub fn full_name(&self) -> String {
+        format!("{} [Conformance]", self.name)
+    }
+}
+
 pub struct Group {
     pub id: String,
     pub about: String,

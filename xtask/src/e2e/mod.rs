@@ -4,7 +4,9 @@
 
 mod components;
 mod crash;
+mod encryption;
 pub mod footprint;
+mod joining;
 mod kube_rs;
 mod leftovers;
 mod python;
@@ -68,6 +70,16 @@ const SCENARIOS: &[Scenario] = &[
         name: "down-and-reset",
         needs: NODE,
         run: leftovers::none,
+    },
+    Scenario {
+        name: "encryption",
+        needs: &["ip", "openssl"],
+        run: encryption::is_upstreams,
+    },
+    Scenario {
+        name: "join",
+        needs: &["ip", "nft"],
+        run: joining::is_by_token,
     },
     Scenario {
         name: "storage",
