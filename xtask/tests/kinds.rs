@@ -53,6 +53,10 @@ const ABOUT_CERTAIN_KINDS: &[(&str, &str)] = &[
     ),
     ("apiserver/src/escalation.rs", "an admission plugin about roles"),
     ("apiserver/src/fairness/", "follows FlowSchemas and priority levels"),
+    (
+        "apiserver/src/gate/deleted_nodes.rs",
+        "keeps in a ConfigMap which Nodes were deleted",
+    ),
     ("apiserver/src/gate/follow.rs", "what the authorizers must know of"),
     ("apiserver/src/node_blocks.rs", "an admission plugin about Nodes"),
     (

@@ -21,7 +21,7 @@ pub const LOG_FILES: usize = 3;
 pub const POD_MAX_PIDS: u64 = 200;
 
 /// How long anything may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub struct TestNode {
     pub api: FakeApi,

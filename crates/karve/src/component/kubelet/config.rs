@@ -4,6 +4,7 @@
 //! drop-in more than an earlier one. A field that this kubelet does not act on is refused by name unless it has the value
 //! that upstream gives it by default.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -326,7 +327,9 @@ fn merge(target: &mut Value, change: Value) {
 /// The flags, by name and as they are written.
 fn flags_of(config: &Value) -> Result<Vec<(&'static str, String)>, ConfigError> {
     let mut flags = Vec::new();
-    for (field, value) in config.as_object().into_iter().flatten() {
+    // By name, for whether a map keeps its order is up to other users of the same dependency.
+    let fields: BTreeMap<&String, &Value> = config.as_object().into_iter().flatten().collect();
+    for (field, value) in fields {
         if field != "apiVersion" && field != "kind" {
             flags_of_field(field, value, &mut flags)?;
         }
@@ -453,7 +456,7 @@ mod tests {
     fn fields_become_flags() {
         check(
             "{maxPods: 20, clusterDNS: [10.0.0.1, 10.0.0.2], podPidsLimit: 100, serverTLSBootstrap: true}",
-            expect!["--max-pods=20 --cluster-dns=10.0.0.1,10.0.0.2 --pod-max-pids=100 --rotate-server-certificates"],
+            expect!["--cluster-dns=10.0.0.1,10.0.0.2 --max-pods=20 --pod-max-pids=100 --rotate-server-certificates"],
         );
         check(
             "{evictionHard: {memory.available: 1Gi, nodefs.available: 5%}, systemReserved: {cpu: 500m}}",
