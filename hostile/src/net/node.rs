@@ -34,6 +34,9 @@ pub const PORTS_OF_THE_NODE: Case = Case {
 /// The name server's own ports, which answer everybody by design.
 const DNS_PORTS: &[u16] = &[10053];
 
+/// Where load balancers ask whether the node's proxy is healthy, as kube-proxy's: it tells that and nothing else.
+const PROXY_HEALTH_PORT: u16 = 10256;
+
 fn loopback_of_the_node(world: &World) -> Result<Verdict> {
     let namespace = world.namespace(json!({}))?;
     let mut main = container(&["wait"]);
@@ -88,13 +91,25 @@ fn ports_of_the_node(world: &World) -> Result<Verdict> {
     );
     let mut attempts = Vec::new();
     let node = NODE.to_string();
-    for port in all.difference(&kubernetes).filter(|port| !DNS_PORTS.contains(port)) {
+    let is_open_by_design = |port: &u16| DNS_PORTS.contains(port) || *port == PROXY_HEALTH_PORT;
+    for port in all.difference(&kubernetes).filter(|port| !is_open_by_design(port)) {
         let answer = pod.act(&["ask", &node, &port.to_string(), "/"])?;
         attempts.push(Verdict::Succeeded(format!(
             "the node listens on {port} for everybody: {} {}",
             answer.error,
             answer.text()
         )));
+    }
+    for path in ["/metrics", "/configz", "/debug/pprof/", "/debug/flags/v"] {
+        let answer = pod.act(&["ask", &node, &PROXY_HEALTH_PORT.to_string(), path])?;
+        let text = answer.text();
+        attempts.push(match text.starts_with("HTTP/1.1 404") {
+            true => Verdict::Blocked(format!("{PROXY_HEALTH_PORT}{path}: 404")),
+            false => Verdict::Succeeded(format!(
+                "{PROXY_HEALTH_PORT}{path} was answered: {} {text}",
+                answer.error
+            )),
+        });
     }
     for (port, path) in [
         (API_PORT, "/api/v1/secrets"),
