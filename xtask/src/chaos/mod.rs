@@ -222,10 +222,11 @@ fn judge(seen: &Seen, stored: &std::collections::BTreeSet<String>) -> Result<()>
     Ok(())
 }
 
-/// A network namespace is taken apart by the kernel after its last user has gone, so that it is waited for.
+/// A network namespace is taken apart by the kernel after its last user has gone, so that it is waited for. Connections that a
+/// killed process left behind are such users, until the kernel has given up sending to a peer that is gone.
 fn nothing_left(cluster: &Karve, before: &Footprint) -> Result<()> {
     let mut left = Vec::new();
-    let gone = wait_for("everything to be gone", Duration::from_secs(20), || {
+    let gone = wait_for("everything to be gone", Duration::from_secs(180), || {
         let after = footprint::of(cluster).ok()?;
         left = after.difference(before).cloned().collect();
         left.is_empty().then_some(())
