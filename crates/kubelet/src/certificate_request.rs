@@ -15,6 +15,7 @@ use serde_json::json;
 use x509_parser::certificate::Validity;
 
 use crate::moment::Moment;
+use crate::server::CertificateError;
 
 /// The part of its life after which a certificate is replaced, in percent, and how far nodes differ in it: early enough to
 /// be approved by people, and not by all nodes at once.
@@ -31,18 +32,39 @@ pub const CHECK: Duration = Duration::from_secs(600);
 
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    #[error("the API server refuses the request: {0}")]
+    #[error("failed to create or read the CertificateSigningRequest: {0}")]
     Api(#[from] client::Error),
-    #[error("the request cannot be made: {0}")]
+    #[error("failed to make the certificate signing request: {0}")]
     Make(#[from] rcgen::Error),
-    #[error("the request {0} was denied; see kubectl get csr {0}")]
+    #[error("CertificateSigningRequest {0} was denied or failed; see kubectl describe csr {0}")]
     Denied(String),
-    #[error("the request {0} was neither approved nor signed in time; approve it: kubectl certificate approve {0}")]
+    #[error(
+        "CertificateSigningRequest {0} was not approved and signed in time; approve it: kubectl certificate approve {0}"
+    )]
     TooLate(String),
     #[error("the certificate cannot be used: {0}")]
-    Unusable(String),
-    #[error("the certificate cannot be kept in {path}: {source}")]
-    Keep { path: PathBuf, source: std::io::Error },
+    Unusable(#[from] UnusableCertificate),
+    #[error("failed to store the certificate in {path}: {source}")]
+    Store { path: PathBuf, source: std::io::Error },
+}
+
+/// What is wrong with a certificate that the cluster signed.
+#[derive(Debug, thiserror::Error)]
+pub enum UnusableCertificate {
+    #[error("it is not base64: {0}")]
+    Encoding(#[from] base64::DecodeError),
+    #[error(transparent)]
+    Pem(#[from] CertificateError),
+    #[error("the file has no certificate")]
+    Empty,
+    #[error("it is not an X.509 certificate")]
+    Malformed,
+    #[error("it is not for this node")]
+    OtherNode,
+    #[error("it is not for the key of this node")]
+    OtherKey,
+    #[error("it has expired")]
+    Expired,
 }
 
 /// What a signer is asked for.
@@ -74,8 +96,8 @@ pub async fn ask(client: &Client, purpose: &Purpose, request: &str) -> Result<Ve
             return Err(RequestError::Denied(name));
         }
         if let Some(certificate) = answer["status"]["certificate"].as_str() {
-            let decoded = BASE64.decode(certificate);
-            return decoded.map_err(|error| RequestError::Unusable(error.to_string()));
+            let decoded = BASE64.decode(certificate).map_err(UnusableCertificate::from);
+            return Ok(decoded?);
         }
         if begun.elapsed() > PATIENCE {
             break;
@@ -101,7 +123,7 @@ fn is_refused(status: &Value) -> bool {
 /// Replaces the file in one step; it is never readable by others.
 pub fn store(path: PathBuf, certificate: &[u8], key: &[u8]) -> Result<(), RequestError> {
     let written = write_private(&path, &[certificate, key].concat());
-    written.map_err(|source| RequestError::Keep { path, source })
+    written.map_err(|source| RequestError::Store { path, source })
 }
 
 fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {

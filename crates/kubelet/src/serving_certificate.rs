@@ -17,9 +17,9 @@ use rustls::pki_types::UnixTime;
 use rustls::server::ParsedCertificate;
 use x509_parser::extensions::GeneralName;
 
-use crate::certificate_request::{self, CHECK, LOOK, Purpose, RETRY, RequestError};
+use crate::certificate_request::{self, CHECK, LOOK, Purpose, RETRY, RequestError, UnusableCertificate};
 use crate::moment::Moment;
-use crate::server::{ServingCertificates, certificates};
+use crate::server::{CertificateError, ServingCertificates, certificates};
 
 /// The name that upstream's kubelet gives its file: certificate and key, one after the other.
 const FILE: &str = "kubelet-server-current.pem";
@@ -51,7 +51,7 @@ impl ServingRequest {
             match self.obtain(&shown).await {
                 Ok(next) => (due, failures) = (next, 0),
                 Err(error) => {
-                    tracing::warn!(%error, "The kubelet has no new serving certificate");
+                    tracing::warn!(node = self.node_name, %error, "Failed to obtain a new serving certificate for the kubelet; retrying");
                     tokio::time::sleep(RETRY.wait(failures)).await;
                     failures = failures.saturating_add(1);
                 }
@@ -104,18 +104,18 @@ impl ServingRequest {
         let request = params.serialize_request(&key)?.pem()?;
         let unsigned = params.self_signed(&key)?.pem();
         let key = key.serialize_pem();
-        let usable = |set: Result<(), String>| set.map_err(RequestError::Unusable);
+        let usable = |set: Result<(), CertificateError>| set.map_err(UnusableCertificate::from);
         usable(shown.set_requested(Some((unsigned.as_bytes(), key.as_bytes()))))?;
         // If this fails the key stays where it is: without any other, whoever connects can tell by it what is missing.
         let certificate = certificate_request::ask(&self.client, &PURPOSE, &request).await?;
         let due = self.renewal(&certificate);
-        let due = due.ok_or_else(|| RequestError::Unusable("it is not for this node".to_owned()))?;
+        let due = due.ok_or(UnusableCertificate::OtherNode)?;
         usable(shown.set_current(&certificate, key.as_bytes()))?;
         usable(shown.set_requested(None))?;
         certificate_request::store(self.directory.join(FILE), &certificate, key.as_bytes())?;
         tracing::info!(
             node = self.node_name,
-            "The kubelet serves with a certificate of the cluster"
+            "Obtained a new serving certificate for the kubelet"
         );
         Ok(due)
     }

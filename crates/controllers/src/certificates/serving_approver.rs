@@ -179,13 +179,26 @@ impl View<'_> {
         if let Some(other) = wanted.dns_names().find(|other| *other != name) {
             return Err(format!("{other:?} is not the name of node {name:?}"));
         }
-        if wanted.dns_names().any(is_reserved) {
+        let is_servers = |name: &str| {
+            self.serving
+                .server_names
+                .iter()
+                .any(|own| own.eq_ignore_ascii_case(name))
+        };
+        if wanted.dns_names().any(|name| is_reserved(name) || is_servers(name)) {
             return Err(format!("{name:?} is a name of the API server or of Services"));
         }
         let port = u16::try_from(node.status.daemon_endpoints.kubelet_endpoint.port).unwrap_or_default();
         let at = wanted.addresses().map(|ip| self.own_address(node, ip, port));
+        let at: Vec<SocketAddr> = at.collect::<Result<_, _>>()?;
+        // A name alone proves nothing: node names are chosen by whoever joins.
+        if at.is_empty() {
+            return Err(format!(
+                "the request names no address at which node {name:?} can show its key"
+            ));
+        }
         Ok(Proof {
-            at: at.collect::<Result<_, _>>()?,
+            at,
             public_key: wanted.public_key.clone(),
         })
     }
@@ -208,7 +221,9 @@ impl View<'_> {
         let checked = self.serving.destinations.check(address, Origin::Object, &[]);
         checked.map_err(|refused| refused.to_string())?;
         let server = self.serving.destinations.server.map(|server| server.ip());
-        match server.iter().chain(&self.servers).any(|server| *server == ip) {
+        let named = self.serving.server_names.iter().filter_map(|name| name.parse().ok());
+        let servers: Vec<IpAddr> = named.chain(server).chain(self.servers.iter().copied()).collect();
+        match servers.iter().any(|server| server.to_canonical() == ip.to_canonical()) {
             true => Err(format!("{ip} is an address of an API server")),
             false => Ok(address),
         }

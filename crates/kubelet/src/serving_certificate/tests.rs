@@ -148,7 +148,7 @@ async fn a_refusal_and_a_certificate_for_somebody_else_are_not_used() {
     for (decision, told) in [
         (
             Decision::Deny,
-            "the request csr-1 was denied; see kubectl get csr csr-1",
+            "CertificateSigningRequest csr-1 was denied or failed; see kubectl describe csr csr-1",
         ),
         (
             Decision::Mistake,

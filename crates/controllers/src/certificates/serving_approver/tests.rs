@@ -30,6 +30,7 @@ status:
   - {type: InternalIP, address: 203.0.113.3}
   - {type: InternalIP, address: 203.0.113.100}
   - {type: InternalIP, address: 203.0.113.101}
+  - {type: InternalIP, address: 203.0.113.102}
   - {type: InternalIP, address: 127.0.0.1}
   - {type: InternalIP, address: '::ffff:127.0.0.1'}
   - {type: InternalIP, address: 10.96.0.1}
@@ -37,7 +38,10 @@ status:
   daemonEndpoints: {kubeletEndpoint: {Port: 30250}}
 ---
 metadata: {name: web.default.svc}
-status: {addresses: [{type: InternalIP, address: 203.0.113.9}]}";
+status: {addresses: [{type: InternalIP, address: 203.0.113.9}]}
+---
+metadata: {name: api.example.com}
+status: {addresses: [{type: InternalIP, address: 203.0.113.10}]}";
 
 /// A request as it is stored, for node `name` and asked by it unless said otherwise.
 struct Asked {
@@ -97,6 +101,7 @@ impl Asked {
                 server: Some("203.0.113.100:6443".parse().unwrap()),
                 services: Some((Ipv4Addr::new(10, 96, 0, 0), 16)),
             },
+            server_names: vec!["api.example.com".to_owned(), "203.0.113.102".to_owned()],
         };
         let view = View {
             serving: &serving,
@@ -112,7 +117,9 @@ impl Asked {
 fn a_node_has_to_show_that_it_is_where_it_asks_to_serve() {
     let at = asked("one", vec![dns("one"), ip("203.0.113.1")]).judged();
     assert_eq!(at.unwrap(), ["203.0.113.1:10250"]);
-    assert_eq!(asked("one", vec![dns("one")]).judged().unwrap(), [""; 0]);
+    // A name alone is not proof: whoever joins chooses it.
+    let refused = asked("one", vec![dns("one")]).judged().unwrap_err();
+    assert!(refused.contains("names no address"), "{refused}");
 }
 
 /// A liar's word about an address changes nothing for the kubelet that answers there; who lies has to show its key there.
@@ -166,6 +173,13 @@ fn a_node_serves_under_no_name_and_no_address_but_its_own() {
         ("liar", ip("203.0.113.3"), "an address of node \"two\" too"),
         ("liar", ip("203.0.113.100"), "an address of an API server"),
         ("liar", ip("203.0.113.101"), "an address of an API server"),
+        ("liar", ip("203.0.113.102"), "an address of an API server"),
+        ("api.example.com", dns("API.example.com"), "not the name of node"),
+        (
+            "api.example.com",
+            dns("api.example.com"),
+            "a name of the API server or of Services",
+        ),
         ("liar", ip("127.0.0.1"), "a loopback address"),
         ("liar", ip("::ffff:127.0.0.1"), "a loopback address"),
         ("liar", ip("10.96.0.1"), "belongs to Services"),
