@@ -25,6 +25,7 @@ use crate::plan::{Action, Event, Patch, Plan};
 use crate::services::endpoint_slice::{SERVICE_NAME, Slice};
 use crate::services::service::Service;
 use crate::settings::{AddressSource, LoadBalancer};
+use rivals::Given;
 
 pub const ROW: Row = Row {
     name: "service",
@@ -52,7 +53,7 @@ struct Controller {
 /// What was decided, whether or not the caches show it yet.
 #[derive(Debug, Default)]
 struct Memory {
-    given: HashMap<Key, Vec<IpAddr>>,
+    given: HashMap<Key, Given>,
     /// Services that have less than they could have, and why; each reason is told once.
     lacking: HashMap<Key, String>,
 }
@@ -66,7 +67,7 @@ struct View<'a> {
     nodes: Vec<Arc<Node>>,
     /// The nodes that have a ready endpoint of the Service.
     nodes_with_endpoints: BTreeSet<String>,
-    given: &'a HashMap<Key, Vec<IpAddr>>,
+    given: &'a HashMap<Key, Given>,
 }
 
 fn start(setup: &mut Setup<'_>) -> Box<dyn Reconcile> {
@@ -181,7 +182,11 @@ impl Reconcile for Controller {
         };
         let (addresses, lack) = addresses::decide(&view);
         let told = memory.lacking.get(key).cloned();
-        memory.given.insert(key.clone(), addresses.clone());
+        let decided = Given {
+            addresses: addresses.clone(),
+            ports: rivals::ports(&service).collect(),
+        };
+        memory.given.insert(key.clone(), decided);
         match &lack {
             Some(why) => memory.lacking.insert(key.clone(), why.clone()),
             None => memory.lacking.remove(key),

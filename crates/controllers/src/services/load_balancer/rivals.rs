@@ -1,6 +1,5 @@
 //! Who else asks for an address and port.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,6 +14,14 @@ const BY_PORT: &str = "external-port";
 
 /// A protocol and a port.
 pub type Port = (String, u16);
+
+/// What this controller decided for a Service since it started.
+#[derive(Clone, Debug, Default)]
+pub struct Given {
+    pub addresses: Vec<IpAddr>,
+    /// The ports that it has these addresses for.
+    pub ports: Vec<Port>,
+}
 
 pub fn index(services: &Cache<Service>) {
     services.add_index(BY_PORT, |service| match is_candidate(service) {
@@ -38,14 +45,16 @@ pub fn owner<'a>(
     service: &Service,
     address: IpAddr,
     rivals: &'a [Arc<Service>],
-    given: &HashMap<Key, Vec<IpAddr>>,
+    given: &HashMap<Key, Given>,
 ) -> Option<(&'a Arc<Service>, Port)> {
-    let shared = |rival: &Service| ports(service).find(|port| ports(rival).any(|other| other == *port));
-    let own = order(service, address, given);
+    let precedes = |rival: &Service, port: &Port| {
+        let is_shared = ports(rival).any(|other| other == *port);
+        is_shared && order(rival, address, Some(port), given) < order(service, address, Some(port), given)
+    };
     rivals
         .iter()
-        .filter(|rival| asks_for(rival, address) && order(rival, address, given) < own)
-        .find_map(|rival| Some((rival, shared(rival)?)))
+        .filter(|rival| asks_for(rival, address))
+        .find_map(|rival| Some((rival, ports(service).find(|port| precedes(rival, port))?)))
 }
 
 /// All other Services that have external addresses.
@@ -71,27 +80,51 @@ pub fn holder<'a>(
     service: &Service,
     address: IpAddr,
     rivals: &'a [Arc<Service>],
-    given: &HashMap<Key, Vec<IpAddr>>,
+    given: &HashMap<Key, Given>,
 ) -> Option<&'a Arc<Service>> {
-    let own = order(service, address, given);
-    let mut holders = rivals.iter().filter(|rival| has(rival, address, given));
-    holders.find(|rival| order(rival, address, given) < own)
+    let own = order(service, address, None, given);
+    let claimed = |rival: &&Arc<Service>| title(rival, address, None, given) != Title::None;
+    let mut holders = rivals.iter().filter(claimed);
+    holders.find(|rival| order(rival, address, None, given) < own)
 }
 
-/// Whoever has an address comes before those who do not, and older ones before younger ones.
+/// By what right a Service has an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Title {
+    /// This controller gave it the address, for the port in question.
+    Given,
+    /// Its status says so, and this controller has not decided about it since it started. Users may be able to write the
+    /// status, so it counts for nothing else.
+    Inherited,
+    /// It names the address in `externalIPs`, which proxies obey unless another has it.
+    Named,
+    None,
+}
+
+/// By title first, and older ones before younger ones: nothing that a user writes gives precedence over those who were
+/// given an address.
 fn order<'a>(
     service: &'a Service,
     address: IpAddr,
-    given: &HashMap<Key, Vec<IpAddr>>,
-) -> (Reverse<bool>, &'a str, Key) {
+    port: Option<&Port>,
+    given: &HashMap<Key, Given>,
+) -> (Title, &'a str, Key) {
     let created = service.metadata.creation_timestamp.as_deref().unwrap_or_default();
-    (Reverse(has(service, address, given)), created, service.key())
+    (title(service, address, port, given), created, service.key())
 }
 
-fn has(service: &Service, address: IpAddr, given: &HashMap<Key, Vec<IpAddr>>) -> bool {
-    names(service, address)
-        || service.status.load_balancer.has(address)
-        || given.get(&service.key()).is_some_and(|given| given.contains(&address))
+/// With a port: that port of the address; without one: the whole address.
+fn title(service: &Service, address: IpAddr, port: Option<&Port>, given: &HashMap<Key, Given>) -> Title {
+    let is_given = |given: &Given| {
+        let has_port = port.is_none_or(|port| given.ports.contains(port));
+        has_port && given.addresses.contains(&address)
+    };
+    match given.get(&service.key()) {
+        Some(given) if is_given(given) => Title::Given,
+        None if service.status.load_balancer.has(address) => Title::Inherited,
+        _ if names(service, address) => Title::Named,
+        _ => Title::None,
+    }
 }
 
 /// A Service that names its addresses itself has no others.

@@ -182,7 +182,7 @@ fn a_pool_gives_each_service_its_own_address() {
 #[test]
 fn what_was_given_counts_before_the_caches_show_it() {
     let web: Arc<Service> = object(&service("web", &[80], ""));
-    let given = HashMap::from([(Key::new("team", "newer"), vec!["192.0.2.16".parse().unwrap()])]);
+    let given = HashMap::from([given("newer", &["192.0.2.16"], &[9])]);
     let view = View {
         settings: &settings(pool(&["192.0.2.16/32"])),
         service: &web,
@@ -195,6 +195,59 @@ fn what_was_given_counts_before_the_caches_show_it() {
         addresses::decide(&view),
         (Vec::new(), Some("no address of the pool is free".to_owned()))
     );
+}
+
+fn given(name: &str, addresses: &[&str], ports: &[u16]) -> (Key, Given) {
+    let given = Given {
+        addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+        ports: ports.iter().map(|port| ("TCP".to_owned(), *port)).collect(),
+    };
+    (Key::new("team", name), given)
+}
+
+/// Names that are longer are of younger Services.
+#[test]
+fn nobody_takes_an_address_that_another_was_given() {
+    let check = |source: AddressSource, attacker: &str, known: &[(Key, Given)], expected: &str| {
+        let victim: Arc<Service> = object(&(service("victim", &[9091], "") + &status(&["192.0.2.1"])));
+        let known: HashMap<Key, Given> = known.iter().cloned().collect();
+        let attacker: Arc<Service> = object(attacker);
+        let decide = |service: &Arc<Service>, rival: &Arc<Service>| {
+            let view = View {
+                settings: &settings(source.clone()),
+                service,
+                rivals: vec![rival.clone()],
+                nodes: objects(&nodes().join("\n---\n")),
+                nodes_with_endpoints: BTreeSet::new(),
+                given: &known,
+            };
+            addresses::decide(&view).0.contains(&"192.0.2.1".parse().unwrap())
+        };
+        let found = format!(
+            "victim {}, attacker {}",
+            decide(&victim, &attacker),
+            decide(&attacker, &victim)
+        );
+        assert_eq!(found, expected);
+    };
+    let victim = given("victim", &["192.0.2.1"], &[9091]);
+    // An older Service that had another port of the same address, and changes to the victim's.
+    let other_port = given("old", &["192.0.2.1"], &[8000]);
+    let changed = service("old", &[9091], "") + &status(&["192.0.2.1"]);
+    let kept = "victim true, attacker false";
+    check(AddressSource::Nodes, &changed, &[victim.clone(), other_port], kept);
+    // One that names the address itself.
+    let named = service("old", &[9091], ", externalIPs: [192.0.2.1]");
+    check(
+        AddressSource::Nodes,
+        &named,
+        &[victim.clone(), given("old", &[], &[9091])],
+        kept,
+    );
+    // One whose status was written by somebody else.
+    let forged = service("old", &[80], ", loadBalancerIP: 192.0.2.1") + &status(&["192.0.2.1"]);
+    let source = pool(&["192.0.2.0/28"]);
+    check(source, &forged, &[victim, given("old", &[], &[80])], kept);
 }
 
 #[test]
