@@ -1,9 +1,9 @@
 //! A container's environment.
 
-use super::env_file::EnvFiles;
-use super::expand::expand;
-use super::fields::{self, Facts};
-use crate::objects::{Data, Found, Kind};
+use super::env_file::{EnvFileError, EnvFiles};
+use super::expand::{MAX_BYTES, TooLarge, expand};
+use super::fields::{self, Facts, FieldError};
+use crate::objects::{Data, Found, Kind, MissingObject};
 use crate::pod::{Container, EnvSource, EnvVar, KeyRef, ObjectReference, Pod};
 
 /// An environment in the order in which it was defined; a later definition of a name takes the place of an earlier.
@@ -29,9 +29,43 @@ impl Environment {
         self.0.iter()
     }
 
-    pub fn expand(&self, text: &str) -> String {
-        expand(text, |name| self.get(name).map(str::to_owned))
+    /// The text with its references replaced, if that takes at most `limit` bytes.
+    pub fn expand(&self, text: &str, limit: usize) -> Result<String, TooLarge> {
+        expand(text, limit, |name| self.get(name).map(str::to_owned))
     }
+
+    /// All texts with their references replaced, if that takes at most [`MAX_BYTES`] together.
+    pub fn expand_all(&self, texts: &[String]) -> Result<Vec<String>, TooLarge> {
+        let mut left = MAX_BYTES;
+        let expanded = texts.iter().map(|text| {
+            let expanded = self.expand(text, left)?;
+            left -= expanded.len();
+            Ok(expanded)
+        });
+        expanded.collect()
+    }
+}
+
+/// Why a container has no environment, in upstream's words.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum EnvError {
+    #[error(transparent)]
+    Object(#[from] MissingObject),
+    #[error("couldn't find key {key} in {kind} {namespace}/{name}")]
+    MissingKey {
+        key: String,
+        kind: &'static str,
+        namespace: String,
+        name: String,
+    },
+    #[error(transparent)]
+    Field(#[from] FieldError),
+    #[error(transparent)]
+    File(#[from] EnvFileError),
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    #[error("environment variable {0:?} has a valueFrom that this node does not support")]
+    UnsupportedSource(String),
 }
 
 /// The environment of one container. The error is what the user sees as `CreateContainerConfigError`.
@@ -42,7 +76,7 @@ pub fn compute(
     found: &Found,
     files: &EnvFiles,
     facts: &Facts,
-) -> Result<Environment, String> {
+) -> Result<Environment, EnvError> {
     let mut environment = Environment(Vec::new());
     for (name, value) in services {
         environment.set(&name, value);
@@ -63,15 +97,17 @@ pub fn compute(
             found,
         )?;
     }
+    let mut left = MAX_BYTES;
     for variable in &container.env {
         let value = match &variable.value_from {
-            None => Some(environment.expand(&variable.value)),
+            None => Some(environment.expand(&variable.value, left)?),
             Some(source) => match &source.file_key_ref {
                 Some(reference) => files.value(reference)?,
                 None => from_source(pod, container, variable, source, found, facts)?,
             },
         };
         if let Some(value) = value {
+            left = left.checked_sub(value.len()).ok_or(TooLarge)?;
             environment.set(&variable.name, value);
         }
     }
@@ -84,14 +120,14 @@ fn import(
     reference: Option<&ObjectReference>,
     prefix: &str,
     found: &Found,
-) -> Result<(), String> {
+) -> Result<(), EnvError> {
     let Some(reference) = reference else {
         return Ok(());
     };
     if reference.optional && !found.exists(kind, &reference.name) {
         return Ok(());
     }
-    let data = found.get(kind, &reference.name).map_err(|error| error.to_string())?;
+    let data = found.get(kind, &reference.name)?;
     for (key, value) in &data.values {
         environment.set(&format!("{prefix}{key}"), text(value));
     }
@@ -106,12 +142,12 @@ fn from_source(
     source: &EnvSource,
     found: &Found,
     facts: &Facts,
-) -> Result<Option<String>, String> {
+) -> Result<Option<String>, EnvError> {
     if let Some(reference) = &source.field_ref {
-        return fields::field(pod, &reference.field_path, facts).map(Some);
+        return Ok(Some(fields::field(pod, &reference.field_path, facts)?));
     }
     if let Some(reference) = &source.resource_field_ref {
-        return fields::resource(pod, &container.name, reference, facts).map(Some);
+        return Ok(Some(fields::resource(pod, &container.name, reference, facts)?));
     }
     if let Some(reference) = &source.config_map_key_ref {
         return keyed(pod, Kind::ConfigMap, reference, found);
@@ -119,24 +155,23 @@ fn from_source(
     if let Some(reference) = &source.secret_key_ref {
         return keyed(pod, Kind::Secret, reference, found);
     }
-    Err(format!("the source of variable {:?} is not supported", variable.name))
+    Err(EnvError::UnsupportedSource(variable.name.clone()))
 }
 
-fn keyed(pod: &Pod, kind: Kind, reference: &KeyRef, found: &Found) -> Result<Option<String>, String> {
+fn keyed(pod: &Pod, kind: Kind, reference: &KeyRef, found: &Found) -> Result<Option<String>, EnvError> {
     if reference.optional && !found.exists(kind, &reference.name) {
         return Ok(None);
     }
-    let data: &Data = found.get(kind, &reference.name).map_err(|error| error.to_string())?;
+    let data: &Data = found.get(kind, &reference.name)?;
     match data.values.get(&reference.key) {
         Some(value) => Ok(Some(text(value))),
         None if reference.optional => Ok(None),
-        None => Err(format!(
-            "couldn't find key {} in {} {}/{}",
-            reference.key,
-            kind.title(),
-            pod.metadata.namespace,
-            reference.name
-        )),
+        None => Err(EnvError::MissingKey {
+            key: reference.key.clone(),
+            kind: kind.title(),
+            namespace: pod.metadata.namespace.clone(),
+            name: reference.name.clone(),
+        }),
     }
 }
 
@@ -216,6 +251,25 @@ mod tests {
                 WORD=s3cret
             "#]],
         );
+    }
+
+    /// Five levels of ten references each would be 100 MB, in the process that may be the API server's.
+    #[test]
+    fn variables_that_grow_by_each_other_are_refused() {
+        let mut env = vec![format!("{{name: L0, value: {}}}", "x".repeat(1000))];
+        for level in 1..=5 {
+            let value = format!("$(L{})", level - 1).repeat(10);
+            env.push(format!("{{name: L{level}, value: \"{value}\"}}"));
+        }
+        check(
+            &format!("{{name: main, env: [{}]}}", env.join(", ")),
+            expect![[r#"
+                error: environment variables, or command and arguments, are larger than 2097152 bytes after expansion of $(VAR)
+            "#]],
+        );
+        let large = Environment(vec![("A".to_owned(), "x".repeat(100_000))]);
+        assert_eq!(large.expand_all(&vec!["$(A)".to_owned(); 21]), Err(TooLarge));
+        assert!(large.expand_all(&vec!["$(A)".to_owned(); 20]).is_ok());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::beneath::Dir;
 use crate::paths::Paths;
@@ -16,17 +17,35 @@ const MAX_BYTES: u64 = 1 << 20;
 
 /// The files that a container's variables refer to, by volume and path.
 #[derive(Debug, Default)]
-pub struct EnvFiles(BTreeMap<(String, String), Result<String, FileError>>);
+pub struct EnvFiles(BTreeMap<(String, String), Result<String, EnvFileError>>);
 
-#[derive(Debug, thiserror::Error)]
-enum FileError {
-    /// In upstream's words.
+/// Why a variable has no value from its file, in upstream's words.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum EnvFileError {
     #[error("cannot find the volume {0:?} referenced by FileKeyRef")]
     Volume(String),
     #[error("couldn't parse env file: {0}")]
-    Read(io::Error),
+    Read(#[source] Arc<io::Error>),
     #[error("couldn't parse env file: it is larger than {MAX_BYTES} bytes")]
     Size,
+    #[error("couldn't parse env file: {0}")]
+    Format(#[from] FormatError),
+    #[error("environment variable key {key:?} not found in file {path:?}")]
+    MissingKey { key: String, path: String },
+}
+
+impl From<io::Error> for EnvFileError {
+    fn from(error: io::Error) -> EnvFileError {
+        EnvFileError::Read(Arc::new(error))
+    }
+}
+
+/// A line that is no variable.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid environment variable format at line {line}: {problem}")]
+pub struct FormatError {
+    line: usize,
+    problem: &'static str,
 }
 
 impl EnvFiles {
@@ -42,55 +61,51 @@ impl EnvFiles {
     }
 
     /// The value of a variable; none if it is optional and absent.
-    pub fn value(&self, reference: &FileKeyRef) -> Result<Option<String>, String> {
+    pub fn value(&self, reference: &FileKeyRef) -> Result<Option<String>, EnvFileError> {
         let place = (reference.volume_name.clone(), reference.path.clone());
         let text = match self.0.get(&place) {
             Some(Ok(text)) => text,
-            Some(Err(FileError::Read(error))) if reference.optional && error.kind() == io::ErrorKind::NotFound => {
+            Some(Err(EnvFileError::Read(error))) if reference.optional && error.kind() == io::ErrorKind::NotFound => {
                 return Ok(None);
             }
-            Some(Err(error)) => return Err(error.to_string()),
-            None => return Err(FileError::Volume(reference.volume_name.clone()).to_string()),
+            Some(Err(error)) => return Err(error.clone()),
+            None => return Err(EnvFileError::Volume(reference.volume_name.clone())),
         };
-        let found = parse(text, &reference.key).map_err(|error| format!("couldn't parse env file: {error}"))?;
+        let found = parse(text, &reference.key)?;
         match found.filter(|value| !value.is_empty()) {
             Some(value) => Ok(Some(value)),
             None if reference.optional => Ok(None),
-            None => Err(format!(
-                "environment variable key {:?} not found in file {:?}",
-                reference.key, reference.path
-            )),
+            None => Err(EnvFileError::MissingKey {
+                key: reference.key.clone(),
+                path: reference.path.clone(),
+            }),
         }
     }
 }
 
-fn read(paths: &Paths, pod: &Pod, reference: &FileKeyRef) -> Result<String, FileError> {
+fn read(paths: &Paths, pod: &Pod, reference: &FileKeyRef) -> Result<String, EnvFileError> {
     let name = &reference.volume_name;
     let volume = pod.spec.volumes.iter().find(|volume| volume.name == *name);
     if volume.is_none_or(|volume| volume.empty_dir.is_none()) {
-        return Err(FileError::Volume(name.clone()));
+        return Err(EnvFileError::Volume(name.clone()));
     }
-    let directory = Dir::open(&paths.volume(&pod.metadata.uid, "empty-dir", name)).map_err(FileError::Read)?;
-    let file = directory
-        .open_file(Path::new(&reference.path))
-        .map_err(FileError::Read)?;
+    let directory = Dir::open(&paths.volume(&pod.metadata.uid, "empty-dir", name))?;
+    let file = directory.open_file(Path::new(&reference.path))?;
     let mut text = String::new();
-    file.take(MAX_BYTES + 1)
-        .read_to_string(&mut text)
-        .map_err(FileError::Read)?;
+    file.take(MAX_BYTES + 1).read_to_string(&mut text)?;
     match text.len() as u64 > MAX_BYTES {
-        true => Err(FileError::Size),
+        true => Err(EnvFileError::Size),
         false => Ok(text),
     }
 }
 
 /// The value of a variable in a file; none if the file does not have it. Lines after it are not looked at.
-fn parse(text: &str, key: &str) -> Result<Option<String>, String> {
+fn parse(text: &str, key: &str) -> Result<Option<String>, FormatError> {
     let mut lines = text.lines().enumerate();
     while let Some((index, line)) = lines.next() {
-        let wrong = |line: usize, what: &str| {
-            let line = line + 1;
-            format!("invalid environment variable format at line {line}: {what}")
+        let wrong = |index: usize, problem: &'static str| FormatError {
+            line: index + 1,
+            problem,
         };
         let line = line.trim_start_matches([' ', '\t']);
         if line.is_empty() || line.starts_with('#') {
@@ -154,7 +169,7 @@ mod tests {
     #[test]
     fn other_forms_are_refused_with_their_line() {
         let refused = |text: &str| parse(text, "Z").unwrap_err();
-        let wrong = |line: u32, what: &str| format!("invalid environment variable format at line {line}: {what}");
+        let wrong = |line: usize, problem: &'static str| FormatError { line, problem };
         assert_eq!(refused("A='a'\nB"), wrong(2, "missing '='"));
         assert_eq!(refused("='a'"), wrong(1, "empty variable name"));
         assert_eq!(refused("A ='a'"), wrong(1, "whitespace before '=' is not allowed"));
@@ -189,8 +204,8 @@ mod tests {
             let files = EnvFiles([(place, read(&paths, &pod, &reference))].into());
             files.value(&reference)
         };
-        assert_eq!(value("v", "sub/file", false), Ok(Some("a".to_owned())));
-        assert_eq!(value("v", "none", true), Ok(None));
+        assert_eq!(value("v", "sub/file", false).unwrap().as_deref(), Some("a"));
+        assert_eq!(value("v", "none", true).unwrap(), None);
         for (volume, path) in [
             ("v", "none"),
             ("v", "link"),
