@@ -1,7 +1,7 @@
-//! `karve trace`: the way of a workload from `apply` to Ready, with true times.
+//! `karve trace`: the stages of a workload from `apply` to Ready, with their times.
 //!
-//! Every component's marks are at the API server, which those in processes of their own tell theirs. Where the API
-//! server is not Karve's, the kubelets are asked instead. What must have happened and left no mark is named as unknown.
+//! All components report their marks to the API server. Where the API server is not Karve's, the kubelets are read
+//! instead. Stages that must have happened but left no mark are listed as unknown.
 
 mod family;
 
@@ -15,16 +15,18 @@ use http::Request;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// What is known of the way of one workload.
+use crate::why::plain;
+
+/// The recorded stages of one workload.
 #[derive(Debug, Default)]
 pub struct Trace {
     /// Oldest first.
     pub marks: Vec<Mark>,
-    /// Stages that were passed, as objects show, and of which no mark was found.
+    /// Stages that the status of the objects proves, but that have no mark.
     pub unknown: Vec<&'static str>,
 }
 
-/// A component, its stages, and whether a workload shows that it has passed them.
+/// A component, its stages, and whether the objects of a workload prove that it has passed them.
 struct Expected {
     component: &'static str,
     stages: &'static [&'static str],
@@ -64,17 +66,17 @@ const EXPECTED: &[Expected] = &[
     },
 ];
 
-/// What is known of a deployment or pod and of everything that was made for it.
+/// Reads the marks of a deployment or pod and of the objects it owns.
 pub async fn collect(client: &Client, namespace: &str, target: &str) -> Result<Trace> {
     let (kind, name) = target
         .split_once('/')
-        .context("name what to trace as deployment/NAME or pod/NAME")?;
+        .context("the target must be deployment/NAME or pod/NAME")?;
     let family = match kind {
         "deployment" | "deployments" | "deploy" => Family::of_deployment(client, namespace, name).await?,
         "pod" | "pods" | "po" => Family::of_pod(client, namespace, name).await?,
-        other => bail!("{other} cannot be traced; name a deployment/NAME or pod/NAME"),
+        other => bail!("cannot trace kind {other:?}; the target must be deployment/NAME or pod/NAME"),
     };
-    // An API server that is not Karve's has no marks; that is told as stages that are not known.
+    // An API server that is not Karve's has no marks; its stages are listed as unknown.
     let mut marks = fetch(client, "/debug/karve/marks").await.unwrap_or_default();
     family.keep_own(&mut marks);
     if !marks.iter().any(|mark| mark.stage.starts_with("kubelet/")) {
@@ -90,7 +92,7 @@ pub async fn collect(client: &Client, namespace: &str, target: &str) -> Result<T
     Ok(Trace { marks, unknown })
 }
 
-/// The marks that one process tells.
+/// The marks of one process.
 async fn fetch(client: &Client, path: &str) -> Result<Vec<Mark>> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -105,19 +107,22 @@ async fn fetch(client: &Client, path: &str) -> Result<Vec<Mark>> {
 }
 
 fn unknown(family: &Family, marks: &[Mark]) -> Vec<&'static str> {
-    let is_told = |component: &str| marks.iter().any(|mark| mark.stage.starts_with(component));
+    let has_marks = |component: &str| marks.iter().any(|mark| mark.stage.starts_with(component));
     let silent = EXPECTED
         .iter()
-        .filter(|expected| (expected.passed)(family) && !is_told(expected.component));
+        .filter(|expected| (expected.passed)(family) && !has_marks(expected.component));
     silent.flat_map(|expected| expected.stages).copied().collect()
 }
+
+/// Of a mark's texts so much is shown; nodes write them.
+const MARK_CHARACTERS: usize = 200;
 
 /// The trace for reading at a terminal.
 pub fn render(target: &str, trace: &Trace) -> String {
     let Some(first) = trace.marks.first() else {
         return format!(
-            "no marks of {target}: it was made before the server started, or too long ago to be remembered, or by \
-             components that are not Karve's\n"
+            "no trace data for {target}: it was created before the API server started, its trace data has been \
+             evicted from memory, or other components than Karve's processed it\n"
         );
     };
     let milliseconds = |mark: &Mark| mark.at_us.saturating_sub(first.at_us) as f64 / 1000.0;
@@ -126,11 +131,11 @@ pub fn render(target: &str, trace: &Trace) -> String {
     if let Some(ready) = ready {
         let start = match first.stage == "apiserver/received" {
             true => "the request",
-            false => "the first known stage",
+            false => "the first recorded stage",
         };
         let _ = writeln!(
             text,
-            "{target}: from {start} to the last container ready in {:.1} ms",
+            "{target}: {:.1} ms from {start} to the last container ready",
             milliseconds(ready)
         );
     }
@@ -141,19 +146,19 @@ pub fn render(target: &str, trace: &Trace) -> String {
             text,
             "{at:>10.1} ms  {:>+9.1}  {:<38} {}",
             at - before,
-            mark.stage,
-            mark.object
+            plain::line(&mark.stage, MARK_CHARACTERS),
+            plain::line(&mark.object, MARK_CHARACTERS)
         );
         before = at;
     }
     for stage in &trace.unknown {
-        let _ = writeln!(text, "   not known                {stage}");
+        let _ = writeln!(text, "     unknown                {stage}");
     }
     if !trace.unknown.is_empty() {
         let _ = writeln!(
             text,
-            "Stages are not known when their component is not Karve's, may not tell its marks to the API server, or \
-             has forgotten them."
+            "A stage is unknown if its component is not Karve's, is not allowed to report to the API server, or no longer \
+             has the data in memory."
         );
     }
     text
@@ -186,12 +191,29 @@ mod tests {
         ];
         let unknown = Vec::new();
         expect_test::expect![[r#"
-            deployment/web: from the request to the last container ready in 20.5 ms
+            deployment/web: 20.5 ms from the request to the last container ready
                    0.0 ms       +0.0  apiserver/received                     deployments/default/web
                    0.5 ms       +0.5  apiserver/stored                       deployments/default/web
                   20.5 ms      +20.0  kubelet/ready                          pods/default/web-1
         "#]]
         .assert_eq(&render("deployment/web", &Trace { marks, unknown }));
+    }
+
+    /// Marks come from nodes, which must not write to an administrator's terminal.
+    #[test]
+    fn marks_move_no_cursor() {
+        let marks = vec![mark(
+            1,
+            "apiserver/received\u{1b}]0;PWNED\u{7}\u{1b}[2J",
+            "pods/b/v\u{9b}31m\nforged",
+        )];
+        let unknown = Vec::new();
+        let shown = render("pod/v", &Trace { marks, unknown });
+        assert!(
+            shown.chars().all(|char| char == '\n' || !char.is_control()),
+            "{shown:?}"
+        );
+        assert_eq!(shown.lines().count(), 1, "{shown:?}");
     }
 
     /// A pod runs on a node, so somebody has scheduled it, whether we know when or not.
@@ -206,11 +228,11 @@ mod tests {
         let unknown = unknown(&family, &marks);
         expect_test::expect![[r#"
                    0.0 ms       +0.0  kubelet/observed                       pods/default/web-1
-               not known                apiserver/received
-               not known                apiserver/stored
-               not known                scheduler/decided
-               not known                scheduler/bound
-            Stages are not known when their component is not Karve's, may not tell its marks to the API server, or has forgotten them.
+                 unknown                apiserver/received
+                 unknown                apiserver/stored
+                 unknown                scheduler/decided
+                 unknown                scheduler/bound
+            A stage is unknown if its component is not Karve's, is not allowed to report to the API server, or no longer has the data in memory.
         "#]]
         .assert_eq(&render("pod/web-1", &Trace { marks, unknown }));
     }

@@ -7,6 +7,8 @@
 //!
 //! This crate depends on none of the others but the clock.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 use std::borrow::Cow;
 use std::collections::VecDeque;
 

@@ -69,7 +69,8 @@ with_metadata!(Account, TokenSecret);
 impl TokenSecret {
     fn account(&self) -> Option<Key> {
         let name = self.metadata.annotations.get(ACCOUNT_NAME);
-        let name = name.filter(|name| !name.is_empty())?;
+        // Anybody who may write Secrets writes this annotation: what cannot be an account's name leads nowhere.
+        let name = name.filter(|name| api::names::dns1123_subdomain(name, false).is_empty())?;
         Some(Key::new(&self.metadata.namespace, name))
     }
 
