@@ -42,13 +42,55 @@ pub fn admission_environment(has_params: bool) -> Environment {
         .with("object", Type::Dyn)
         .with("oldObject", Type::Dyn)
         .with("request", request)
-        .with("namespaceObject", Type::Dyn)
+        .with("namespaceObject", namespace_type())
         .with("authorizer", Type::parse("authorizer"))
         .with("authorizer.requestResource", Type::parse("resource_check"));
     match has_params {
         true => environment.with("params", Type::Dyn),
         false => environment,
     }
+}
+
+/// The Namespace that a request is about, as far as expressions may look at it.
+fn namespace_type() -> Type {
+    let texts = || Type::map(Type::String, Type::String);
+    let metadata = Type::object(
+        "kubernetes.NamespaceMetadata",
+        [
+            ("name", Type::String),
+            ("generateName", Type::String),
+            ("namespace", Type::String),
+            ("labels", texts()),
+            ("annotations", texts()),
+            ("UID", Type::String),
+            ("creationTimestamp", Type::Timestamp),
+            ("deletionGracePeriodSeconds", Type::Int),
+            ("deletionTimestamp", Type::Timestamp),
+            ("generation", Type::Int),
+            ("resourceVersion", Type::String),
+            ("finalizers", Type::list(Type::String)),
+        ],
+    );
+    let condition = Type::object(
+        "kubernetes.NamespaceCondition",
+        [
+            ("status", Type::String),
+            ("type", Type::String),
+            ("lastTransitionTime", Type::Timestamp),
+            ("message", Type::String),
+            ("reason", Type::String),
+        ],
+    );
+    let status = [("conditions", Type::list(condition)), ("phase", Type::String)];
+    let spec = [("finalizers", Type::list(Type::String))];
+    Type::object(
+        "kubernetes.Namespace",
+        [
+            ("metadata", metadata),
+            ("spec", Type::object("kubernetes.NamespaceSpec", spec)),
+            ("status", Type::object("kubernetes.NamespaceStatus", status)),
+        ],
+    )
 }
 
 /// The variables of a policy's expressions beside its conditions: the same, and those that it computes itself. Their

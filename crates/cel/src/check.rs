@@ -1,6 +1,6 @@
 //! The checker: every name is known, every function fits its arguments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use crate::Type;
 use crate::ast::{Expr, Fold, FoldKind, Node};
@@ -32,17 +32,43 @@ pub fn check(expr: &Expr, environment: &Environment) -> Result<Type, Vec<(usize,
     let mut checker = Checker {
         environment,
         problems: Vec::new(),
+        facts: None,
     };
-    let ty = checker.of(expr, None);
+    let ty = checker.type_of(expr, None);
     match checker.problems.is_empty() {
         true => Ok(ty),
         false => Err(checker.problems),
     }
 }
 
+/// The types of all parts of an expression. Parts are told apart by where they are in memory, so that the expression
+/// must stay where it is.
+#[derive(Debug, Default)]
+pub struct Facts {
+    types: HashMap<*const Expr, Type>,
+}
+
+impl Facts {
+    pub fn of(expr: &Expr, environment: &Environment) -> Facts {
+        let mut checker = Checker {
+            environment,
+            problems: Vec::new(),
+            facts: Some(Facts::default()),
+        };
+        checker.type_of(expr, None);
+        checker.facts.unwrap_or_default()
+    }
+
+    pub fn type_of(&self, expr: &Expr) -> Type {
+        self.types.get(&std::ptr::from_ref(expr)).cloned().unwrap_or(Type::Dyn)
+    }
+}
+
 struct Checker<'a> {
     environment: &'a Environment,
     problems: Vec<(usize, String)>,
+    /// What was found out, where somebody asks for it.
+    facts: Option<Facts>,
 }
 
 /// Variables that macros bind, innermost first.
@@ -58,7 +84,15 @@ impl Checker<'_> {
         Type::Dyn
     }
 
-    fn of(&mut self, expr: &Expr, scope: Option<&Scope>) -> Type {
+    fn type_of(&mut self, expr: &Expr, scope: Option<&Scope>) -> Type {
+        let ty = self.infer(expr, scope);
+        if let Some(facts) = &mut self.facts {
+            facts.types.insert(expr, ty.clone());
+        }
+        ty
+    }
+
+    fn infer(&mut self, expr: &Expr, scope: Option<&Scope>) -> Type {
         match &expr.node {
             Node::Literal(value) => value.type_of(),
             Node::Ident(name) => self.ident(expr.at, name, scope),
@@ -70,7 +104,7 @@ impl Checker<'_> {
                 if let Some(ty) = self.dotted(operand, field, scope) {
                     return ty;
                 }
-                let of = self.of(operand, scope);
+                let of = self.type_of(operand, scope);
                 let ty = self.select(expr.at, of, field);
                 match (optional, &ty) {
                     (true, Type::Optional(_)) | (false, _) => ty,
@@ -78,7 +112,7 @@ impl Checker<'_> {
                 }
             }
             Node::Has { operand, field } => {
-                let of = self.of(operand, scope);
+                let of = self.type_of(operand, scope);
                 self.select(expr.at, of, field);
                 Type::Bool
             }
@@ -90,7 +124,11 @@ impl Checker<'_> {
             Node::And(left, right) => self.logic(expr.at, "_&&_", left, right, scope),
             Node::Or(left, right) => self.logic(expr.at, "_||_", left, right, scope),
             Node::Conditional(condition, yes, no) => {
-                let (condition, yes, no) = (self.of(condition, scope), self.of(yes, scope), self.of(no, scope));
+                let (condition, yes, no) = (
+                    self.type_of(condition, scope),
+                    self.type_of(yes, scope),
+                    self.type_of(no, scope),
+                );
                 if !Type::Bool.accepts(&condition, &mut Bindings::new()) {
                     let why = format!("found no matching overload for '_?_:_' applied to '({condition}, {yes}, {no})'");
                     return self.problem(expr.at, why);
@@ -98,17 +136,17 @@ impl Checker<'_> {
                 yes.join(&no)
             }
             Node::List(items) => {
-                let types: Vec<Type> = items.iter().map(|(item, _)| self.of(item, scope)).collect();
+                let types: Vec<Type> = items.iter().map(|(item, _)| self.type_of(item, scope)).collect();
                 Type::list(join_all(types))
             }
             Node::Map(entries) => {
-                let keys: Vec<Type> = entries.iter().map(|(key, _, _)| self.of(key, scope)).collect();
-                let values: Vec<Type> = entries.iter().map(|(_, value, _)| self.of(value, scope)).collect();
+                let keys: Vec<Type> = entries.iter().map(|(key, _, _)| self.type_of(key, scope)).collect();
+                let values: Vec<Type> = entries.iter().map(|(_, value, _)| self.type_of(value, scope)).collect();
                 Type::map(join_all(keys), join_all(values))
             }
             Node::Struct { name, fields } => {
                 for (_, value, _) in fields {
-                    self.of(value, scope);
+                    self.type_of(value, scope);
                 }
                 let known = self.environment.structs
                     && (name == "JSONPatch" || name == "Object" || name.starts_with("Object."));
@@ -119,9 +157,9 @@ impl Checker<'_> {
             }
             Node::Fold(fold) => self.fold(fold, scope),
             Node::Bind { name, value, body } => {
-                let ty = self.of(value, scope);
+                let ty = self.type_of(value, scope);
                 let inner = Scope { name, ty, outer: scope };
-                self.of(body, Some(&inner))
+                self.type_of(body, Some(&inner))
             }
             Node::OptionalMap {
                 target,
@@ -129,12 +167,12 @@ impl Checker<'_> {
                 body,
                 flat,
             } => {
-                let ty = match self.of(target, scope) {
+                let ty = match self.type_of(target, scope) {
                     Type::Optional(of) => *of,
                     _ => Type::Dyn,
                 };
                 let inner = Scope { name, ty, outer: scope };
-                let result = self.of(body, Some(&inner));
+                let result = self.type_of(body, Some(&inner));
                 match flat {
                     true => result,
                     false => Type::Optional(Box::new(result)),
@@ -186,7 +224,7 @@ impl Checker<'_> {
     }
 
     fn logic(&mut self, at: usize, name: &str, left: &Expr, right: &Expr, scope: Option<&Scope>) -> Type {
-        let (left, right) = (self.of(left, scope), self.of(right, scope));
+        let (left, right) = (self.type_of(left, scope), self.type_of(right, scope));
         for side in [&left, &right] {
             if !Type::Bool.accepts(side, &mut Bindings::new()) {
                 let why = format!("found no matching overload for '{name}' applied to '({left}, {right})'");
@@ -204,8 +242,8 @@ impl Checker<'_> {
         arguments: &[Expr],
         scope: Option<&Scope>,
     ) -> Type {
-        let mut given: Vec<Type> = target.iter().map(|target| self.of(target, scope)).collect();
-        given.extend(arguments.iter().map(|argument| self.of(argument, scope)));
+        let mut given: Vec<Type> = target.iter().map(|target| self.type_of(target, scope)).collect();
+        given.extend(arguments.iter().map(|argument| self.type_of(argument, scope)));
         let overloads = functions::named(function);
         if overloads.is_empty() {
             return self.problem(at, format!("undeclared reference to '{function}' (in container '')"));
@@ -241,7 +279,7 @@ impl Checker<'_> {
     }
 
     fn fold(&mut self, fold: &Fold, scope: Option<&Scope>) -> Type {
-        let (first, second) = match (self.of(&fold.range, scope), &fold.second) {
+        let (first, second) = match (self.type_of(&fold.range, scope), &fold.second) {
             (Type::List(of), None) => (*of, Type::Dyn),
             (Type::List(of), Some(_)) => (Type::Int, *of),
             (Type::Map(key, value), _) => (*key, *value),
@@ -266,9 +304,9 @@ impl Checker<'_> {
             outer: Some(&outer),
         };
         if let Some(condition) = &fold.condition {
-            self.of(condition, Some(&inner));
+            self.type_of(condition, Some(&inner));
         }
-        let body = self.of(&fold.body, Some(&inner));
+        let body = self.type_of(&fold.body, Some(&inner));
         match fold.kind {
             FoldKind::All | FoldKind::Exists | FoldKind::ExistsOne | FoldKind::Filter => {
                 if !Type::Bool.accepts(&body, &mut Bindings::new()) {

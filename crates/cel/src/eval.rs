@@ -5,20 +5,8 @@ use std::sync::Arc;
 
 use crate::ast::{Expr, Fold, FoldKind, Node};
 use crate::cost::{ITERATION, MAKE_LIST, MAKE_MAP, MAKE_STRUCT, STEP};
+use crate::error::{EvalError, failed};
 use crate::{Budget, Key, Value, functions};
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EvalError {
-    /// What the expression itself did wrong.
-    #[error("{0}")]
-    Failed(String),
-    /// This one expression costs more than one may.
-    #[error("operation cancelled: actual cost limit exceeded")]
-    TooExpensive,
-    /// All expressions together cost more than they may.
-    #[error("validation failed due to running out of cost budget, no further validation rules will be run")]
-    OutOfBudget,
-}
 
 /// Where variables come from.
 pub trait Activation {
@@ -34,10 +22,6 @@ impl Activation for BTreeMap<String, Value> {
     fn variable(&self, name: &str) -> Option<Value> {
         self.get(name).cloned()
     }
-}
-
-pub fn failed(why: impl Into<String>) -> EvalError {
-    EvalError::Failed(why.into())
 }
 
 pub fn evaluate(expr: &Expr, activation: &dyn Activation, budget: &mut Budget) -> Result<Value, EvalError> {
@@ -71,19 +55,17 @@ impl Evaluator<'_> {
                 field,
                 optional,
             } => self.select(operand, field, *optional, scope),
-            Node::Has { operand, field } => {
-                self.budget.spend(STEP)?;
-                match self.eval(operand, scope)? {
-                    Value::Map(fields) | Value::Struct(_, fields) => {
-                        Ok(Value::Bool(fields.contains_key(&Key::String(field.as_str().into()))))
-                    }
-                    Value::Optional(inner) => {
-                        let held = inner.and_then(|inner| member(&inner, field));
-                        Ok(Value::Bool(held.is_some()))
-                    }
-                    _ => Err(failed("no such overload")),
+            // Asking whether a field is there costs nothing beside finding where it would be.
+            Node::Has { operand, field } => match self.eval(operand, scope)? {
+                Value::Map(fields) | Value::Struct(_, fields) => {
+                    Ok(Value::Bool(fields.contains_key(&Key::String(field.as_str().into()))))
                 }
-            }
+                Value::Optional(inner) => {
+                    let held = inner.and_then(|inner| member(&inner, field));
+                    Ok(Value::Bool(held.is_some()))
+                }
+                _ => Err(failed("no such overload")),
+            },
             Node::Call {
                 function,
                 target,

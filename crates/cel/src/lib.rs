@@ -7,9 +7,13 @@
 //!
 //! This crate does no IO and knows no kind; it must never depend on any crate of Karve but `schema`.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod ast;
 mod check;
 mod cost;
+mod error;
+mod estimate;
 mod eval;
 mod functions;
 #[doc(hidden)]
@@ -25,7 +29,9 @@ mod value;
 
 pub use check::Environment;
 pub use cost::{Budget, MATCH_CONDITIONS_BUDGET, PER_CALL_LIMIT, RUNTIME_BUDGET};
-pub use eval::{Activation, EvalError};
+pub use error::EvalError;
+pub use estimate::{Sizes, Step};
+pub use eval::Activation;
 pub use functions::authorizer::{Authorize, Check, Outcome};
 pub use functions::semver::is_version;
 pub use parser::RESERVED;
@@ -84,6 +90,11 @@ impl Program {
     /// Whether a field of a variable is mentioned anywhere.
     pub fn selects(&self, name: &str, field: &str) -> bool {
         self.expr.selects(name, field)
+    }
+
+    /// What the expression may cost at most, in the environment that it was compiled in.
+    pub fn max_cost(&self, environment: &Environment, sizes: &dyn Sizes) -> u64 {
+        estimate::max_cost(&self.expr, environment, sizes)
     }
 
     /// Runs the expression; what it costs is taken from the budget.

@@ -3,6 +3,8 @@
 //! [`Validator::compile`] makes one from an `openAPIV3Schema`, [`Validator::validate`] asks it about an object, or about
 //! a change of one. Both are pure.
 
+mod budget;
+mod declared;
 mod typing;
 
 use std::collections::BTreeMap;
@@ -10,7 +12,10 @@ use std::collections::BTreeMap;
 use serde_json::Value as Json;
 
 use crate::{Activation, Budget, Environment, EvalError, PER_CALL_LIMIT, Program, RUNTIME_BUDGET, Type, Value};
-use typing::{type_of, value_of};
+pub use budget::{TooExpensive, too_expensive};
+use declared::Declared;
+pub use declared::{escape, type_of_object};
+use typing::value_of;
 
 /// The rules of one place in a schema and of everything below it.
 #[derive(Debug, Default)]
@@ -71,11 +76,17 @@ impl Validator {
 
     fn build(schema: &Json, path: &str, root: bool, problems: &mut Vec<RuleError>) -> Option<Validator> {
         let mut validator = Validator::default();
-        for (index, rule) in list(schema, "x-kubernetes-validations").iter().enumerate() {
-            let place = format!("{path}.x-kubernetes-validations[{index}]");
-            match Rule::compile(rule, schema, root, &place) {
-                Ok(rule) => validator.rules.push(rule),
-                Err(problem) => problems.push(problem),
+        let rules = list(schema, "x-kubernetes-validations");
+        let root = root || schema["x-kubernetes-embedded-resource"] == true;
+        if !rules.is_empty()
+            && let Some(declared) = Declared::read(schema, root)
+        {
+            for (index, rule) in rules.iter().enumerate() {
+                let place = format!("{path}.x-kubernetes-validations[{index}]");
+                match Rule::compile(rule, &declared, &place) {
+                    Ok(rule) => validator.rules.push(rule),
+                    Err(problem) => problems.push(problem),
+                }
             }
         }
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
@@ -230,8 +241,48 @@ impl Validator {
     }
 }
 
+/// The expressions of a rule, and what they are compiled in.
+struct Compiled {
+    environment: Environment,
+    program: Program,
+    message: Option<Result<Program, String>>,
+}
+
+impl Compiled {
+    fn new(rule: &Json, declared: &Declared) -> Result<Compiled, String> {
+        let of = &declared.ty;
+        let old = match rule["optionalOldSelf"] == true {
+            true => Type::Optional(Box::new(of.clone())),
+            false => of.clone(),
+        };
+        let environment = Environment::default().with("self", of.clone()).with("oldSelf", old);
+        let text = |field: &str| rule[field].as_str().unwrap_or_default();
+        let compiled = |field: &str| {
+            Program::compile(text(field), &environment).map_err(|error| format!("compilation failed: {error}"))
+        };
+        let program = compiled("rule")?;
+        if !matches!(program.result_type(), Type::Bool | Type::Dyn) {
+            return Err("cel expression must evaluate to a bool".to_owned());
+        }
+        let message = match text("messageExpression") {
+            "" => None,
+            _ => Some(
+                compiled("messageExpression").and_then(|program| match program.result_type() {
+                    Type::String | Type::Dyn => Ok(program),
+                    _ => Err("messageExpression must evaluate to a string".to_owned()),
+                }),
+            ),
+        };
+        Ok(Compiled {
+            environment,
+            program,
+            message,
+        })
+    }
+}
+
 impl Rule {
-    fn compile(rule: &Json, schema: &Json, root: bool, path: &str) -> Result<Rule, RuleError> {
+    fn compile(rule: &Json, declared: &Declared, path: &str) -> Result<Rule, RuleError> {
         let text = |field: &str| rule[field].as_str().unwrap_or_default().to_owned();
         let failed = |field: &str, detail: String| RuleError {
             path: format!("{path}.{field}"),
@@ -241,47 +292,22 @@ impl Rule {
             },
             detail,
         };
-        let of = type_of(schema, root);
-        let optional_old_self = rule["optionalOldSelf"] == true;
-        let old = match optional_old_self {
-            true => Type::Optional(Box::new(of.clone())),
-            false => of.clone(),
-        };
-        let environment = Environment::default().with("self", of).with("oldSelf", old);
-        let compiled = |field: &str| {
-            Program::compile(&text(field), &environment)
-                .map_err(|error| failed(field, format!("compilation failed: {error}")))
-        };
-        let program = compiled("rule")?;
-        if !matches!(program.result_type(), Type::Bool | Type::Dyn) {
-            return Err(failed("rule", "cel expression must evaluate to a bool".to_owned()));
-        }
-        let message_program = match text("messageExpression").as_str() {
-            "" => None,
-            _ => Some(compiled("messageExpression")?),
-        };
-        if message_program
-            .as_ref()
-            .is_some_and(|program| !matches!(program.result_type(), Type::String | Type::Dyn))
-        {
-            return Err(failed(
-                "messageExpression",
-                "messageExpression must evaluate to a string".to_owned(),
-            ));
-        }
+        let compiled = Compiled::new(rule, declared).map_err(|error| failed("rule", error))?;
+        let message_program = compiled.message.transpose();
+        let message_program = message_program.map_err(|error| failed("messageExpression", error))?;
         let reason = match text("reason").as_str() {
             "" => "FieldValueInvalid".to_owned(),
             reason => reason.to_owned(),
         };
         Ok(Rule {
-            is_transition: program.mentions("oldSelf"),
+            is_transition: compiled.program.mentions("oldSelf"),
             text: text("rule").trim().to_owned(),
             message: text("message"),
             field_path: text("fieldPath"),
-            program,
+            program: compiled.program,
             message_program,
             reason,
-            optional_old_self,
+            optional_old_self: rule["optionalOldSelf"] == true,
         })
     }
 

@@ -53,6 +53,23 @@ impl Type {
         Type::Object(Arc::new(ObjectType { name, fields }))
     }
 
+    pub fn object_of(name: &str, fields: BTreeMap<String, Type>) -> Type {
+        let name = name.to_owned();
+        Type::Object(Arc::new(ObjectType { name, fields }))
+    }
+
+    /// An object's type with one field more, or of another type; others stay as they are.
+    pub fn with_field(&self, field: &str, ty: Type) -> Type {
+        match self {
+            Type::Object(object) => {
+                let mut fields = object.fields.clone();
+                fields.insert(field.to_owned(), ty);
+                Type::object_of(&object.name, fields)
+            }
+            other => other.clone(),
+        }
+    }
+
     /// Reads `list(A)`, `map(string, int)`, `optional(A)`, `quantity`, … as signatures write them.
     pub fn parse(text: &str) -> Type {
         let text = text.trim();

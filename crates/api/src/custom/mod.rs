@@ -29,7 +29,7 @@ pub use definition::{Conversion, Definition, ScalePaths, Version, WITH_STATUS, W
 pub(crate) use format::is_known as is_known_format;
 pub use jsonpath::SimplePath;
 pub(crate) use schema_rules::below;
-pub use schema_rules::validate_definition_schema;
+pub use schema_rules::{expensive_rules, validate_definition_schema};
 pub use source::{Compiled, SchemaSource};
 pub use structural::{Additional, Basic, Structural};
 

@@ -90,13 +90,13 @@ fn set_list(names: &mut Value, field: &str, list: Vec<String>) {
 }
 
 #[derive(Default)]
-struct Used {
+struct UsedNames {
     resources: Vec<String>,
     kinds: Vec<String>,
 }
 
-fn used_names<'a>(others: impl IntoIterator<Item = &'a Value>) -> Used {
-    let mut used = Used::default();
+fn used_names<'a>(others: impl IntoIterator<Item = &'a Value>) -> UsedNames {
+    let mut used = UsedNames::default();
     for names in others.into_iter().map(|other| &other["status"]["acceptedNames"]) {
         for field in ["plural", "singular"] {
             used.resources.extend(names[field].as_str().map(str::to_owned));

@@ -57,7 +57,7 @@ pub fn validate_definition_schema(schema: &Value, path: &Path) -> Vec<FieldError
         problems: &mut problems,
         patterns: HashMap::new(),
     }
-    .schema(schema, path, Place::Root);
+    .schema(schema, path, SchemaPosition::Root);
     metadata_rules(schema, path, &mut problems);
     let mut problems = problems.into_vec();
     if let Err(broken) = cel::rules::Validator::compile(schema) {
@@ -69,15 +69,26 @@ pub fn validate_definition_schema(schema: &Value, path: &Path) -> Vec<FieldError
     problems
 }
 
-/// A rule in CEL that does not compile. Its path begins at the schema itself.
+/// The rules in CEL of `openAPIV3Schema` at `path` that may cost more than rules may.
+pub fn expensive_rules(schema: &Value, path: &Path) -> Vec<FieldError> {
+    let expensive = cel::rules::too_expensive(schema).into_iter();
+    let errors = expensive.map(|rule| FieldError::forbidden(&rule_place(path, &rule.path), rule.detail));
+    errors.collect()
+}
+
+/// A rule in CEL that does not compile.
 fn rule_problem(path: &Path, broken: cel::rules::RuleError) -> FieldError {
-    let below = broken.path.strip_prefix("openAPIV3Schema").unwrap_or(&broken.path);
-    let place = Path::new(&format!("{path}{below}"));
-    FieldError::invalid(&place, broken.rule, broken.detail)
+    FieldError::invalid(&rule_place(path, &broken.path), broken.rule, broken.detail)
+}
+
+/// Where a rule stands whose own path begins at the schema.
+fn rule_place(path: &Path, rule: &str) -> Path {
+    let below = rule.strip_prefix("openAPIV3Schema").unwrap_or(rule);
+    Path::new(&format!("{path}{below}"))
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Place {
+enum SchemaPosition {
     Root,
     Property,
     Item,
@@ -90,20 +101,20 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn schema(&mut self, schema: &Value, path: &Path, place: Place) {
+    fn schema(&mut self, schema: &Value, path: &Path, position: SchemaPosition) {
         self.forbidden(schema, path);
-        self.types(schema, path, place);
+        self.types(schema, path, position);
         self.lists_and_maps(schema, path);
         self.values(schema, path);
         for (name, property) in schema.entries("properties") {
-            self.schema(property, &path.child("properties").key(name), Place::Property);
+            self.schema(property, &path.child("properties").key(name), SchemaPosition::Property);
         }
         if schema["items"].is_object() {
-            self.schema(&schema["items"], &path.child("items"), Place::Item);
+            self.schema(&schema["items"], &path.child("items"), SchemaPosition::Item);
         }
         if schema["additionalProperties"].is_object() {
             let path = path.child("additionalProperties");
-            self.schema(&schema["additionalProperties"], &path, Place::Property);
+            self.schema(&schema["additionalProperties"], &path, SchemaPosition::Property);
         }
         self.combinations(schema, schema, path);
         self.default(schema, path);
@@ -138,7 +149,7 @@ impl Walk<'_> {
         }
     }
 
-    fn types(&mut self, schema: &Value, path: &Path, place: Place) {
+    fn types(&mut self, schema: &Value, path: &Path, position: SchemaPosition) {
         let ty = schema.text("type");
         let int_or_string = schema.flag("x-kubernetes-int-or-string");
         let preserves = schema.flag("x-kubernetes-preserve-unknown-fields");
@@ -148,16 +159,16 @@ impl Walk<'_> {
                 .invalid(path, "x-kubernetes-preserve-unknown-fields", false, why);
         }
         if ty.is_empty() && !int_or_string && !preserves {
-            match place {
-                Place::Property => {
+            match position {
+                SchemaPosition::Property => {
                     let why = "must not be empty for specified object fields";
                     self.problems.required(path, "type", why);
                 }
-                Place::Item => {
+                SchemaPosition::Item => {
                     let why = "must not be empty for specified array items";
                     self.problems.required(path, "type", why);
                 }
-                Place::Root => {}
+                SchemaPosition::Root => {}
             }
         }
         if !ty.is_empty() && super::Basic::parse(ty).is_none() {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use crate::custom::{self, CLEANUP_FINALIZER, SimplePath, naming, validate_definition_schema};
+use crate::custom::{self, CLEANUP_FINALIZER, SimplePath, expensive_rules, naming, validate_definition_schema};
 use crate::names::{dns1035_label, dns1123_subdomain};
 use crate::print::{self, NAME};
 use crate::webhook_client;
@@ -126,6 +126,7 @@ impl Rules for CustomResourceDefinitionRules {
                 }
             }
         }
+        limit_costs(spec.list("versions"), &[], &Path::new("spec"), &mut problems);
         problems.into_vec()
     }
 
@@ -140,6 +141,7 @@ impl Rules for CustomResourceDefinitionRules {
         }
         problems.immutable(new, old, &path, "group");
         problems.immutable(&new["names"], &old["names"], &names, "plural");
+        limit_costs(new.list("versions"), old.list("versions"), &path, &mut problems);
         problems.into_vec()
     }
 
@@ -250,35 +252,46 @@ fn has_default(schema: &Value) -> bool {
     schema.has("default") || custom::below(schema).any(has_default)
 }
 
-/// What all versions say alike is reported once, as if it stood beside them.
+/// The versions whose part of a definition is looked at, and where problems of it are shown: what all versions say alike
+/// is reported once, as if it stood beside them.
+fn places(versions: &[Value], path: &Path, field: &str, together: &str) -> Vec<(usize, Path)> {
+    let alike = versions.iter().all(|version| version[field] == versions[0][field]);
+    match (versions.is_empty(), alike) {
+        (true, _) => Vec::new(),
+        (false, true) => vec![(0, path.child(together))],
+        (false, false) => (0..versions.len())
+            .map(|index| (index, path.child("versions").index(index).child(field)))
+            .collect(),
+    }
+}
+
 fn validate_parts(versions: &[Value], path: &Path, problems: &mut Problems) {
-    let alike = |field: &str| versions.iter().all(|version| version[field] == versions[0][field]);
-    let places = |field: &'static str, together: &'static str| -> Vec<(usize, Path)> {
-        match versions.is_empty() || alike(field) {
-            true => versions
-                .first()
-                .map(|_| (0, path.child(together)))
-                .into_iter()
-                .collect(),
-            false => (0..versions.len())
-                .map(|index| (index, path.child("versions").index(index).child(field)))
-                .collect(),
-        }
-    };
-    for (index, path) in places("schema", "validation") {
+    for (index, path) in places(versions, path, "schema", "validation") {
         let schema = &versions[index]["schema"]["openAPIV3Schema"];
         if schema.is_object() {
             problems.extend(validate_definition_schema(schema, &path.child("openAPIV3Schema")));
         }
     }
-    for (index, path) in places("subresources", "subresources") {
+    for (index, path) in places(versions, path, "subresources", "subresources") {
         validate_subresources(&versions[index]["subresources"], &path, problems);
     }
-    for (index, path) in places("additionalPrinterColumns", "additionalPrinterColumns") {
+    for (index, path) in places(versions, path, "additionalPrinterColumns", "additionalPrinterColumns") {
         validate_columns(&versions[index], &path, problems);
     }
-    for (index, path) in places("selectableFields", "selectableFields") {
+    for (index, path) in places(versions, path, "selectableFields", "selectableFields") {
         validate_selectable(&versions[index], &path, problems);
+    }
+}
+
+/// Refuses rules that may cost too much, in schemas that are new: those that were let in before stay.
+fn limit_costs(versions: &[Value], old: &[Value], path: &Path, problems: &mut Problems) {
+    for (index, path) in places(versions, path, "schema", "validation") {
+        let version = &versions[index];
+        let is_old = |old: &Value| old["name"] == version["name"] && old["schema"] == version["schema"];
+        if !old.iter().any(is_old) {
+            let schema = &version["schema"]["openAPIV3Schema"];
+            problems.extend(expensive_rules(schema, &path.child("openAPIV3Schema")));
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Price::{Authorize as Ask, Step};
 use super::{Row, strings};
-use crate::eval::failed;
+use crate::error::failed;
 use crate::{EvalError, Value};
 
 /// Who is asked. The one who answers knows the user that is meant when none is named.
@@ -90,7 +90,7 @@ pub const TABLE: &[Row] = &[
         with(v, Stage::Group, |check, text| check.group = text)
     }),
     Row("<authorizer>.serviceAccount(string, string): authorizer", Step, |v| {
-        let request = of(&v[0])?;
+        let request = as_request(&v[0])?;
         let mut request = (**request).clone();
         let account = (strings::text(&v[1]).to_owned(), strings::text(&v[2]).to_owned());
         request.check.service_account = Some(account);
@@ -124,7 +124,7 @@ pub const TABLE: &[Row] = &[
     }),
 ];
 
-fn of(value: &Value) -> Result<&Arc<Request>, EvalError> {
+fn as_request(value: &Value) -> Result<&Arc<Request>, EvalError> {
     match value {
         Value::Authorizer(request) => Ok(request),
         _ => Err(failed("no such overload")),
@@ -139,14 +139,14 @@ fn decision(value: &Value) -> Result<&Outcome, EvalError> {
 }
 
 fn with(v: &[Value], stage: Stage, set: fn(&mut Check, String)) -> Result<Value, EvalError> {
-    let mut request = (**of(&v[0])?).clone();
+    let mut request = (**as_request(&v[0])?).clone();
     request.stage = stage;
     set(&mut request.check, strings::text(&v[1]).to_owned());
     Ok(Value::Authorizer(Arc::new(request)))
 }
 
 fn check(v: &[Value]) -> Result<Value, EvalError> {
-    let request = of(&v[0])?;
+    let request = as_request(&v[0])?;
     let mut check = request.check.clone();
     check.verb = strings::text(&v[1]).to_owned();
     Ok(Value::Decision(Arc::new(request.who.authorize(&check))))

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 
 use super::Price::{Step, Walk};
 use super::{Row, time};
-use crate::eval::failed;
+use crate::error::failed;
 use crate::{EvalError, Value};
 
 pub const TABLE: &[Row] = &[

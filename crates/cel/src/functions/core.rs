@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Price::{Product, Step, Walk};
 use super::{Row, Run};
-use crate::eval::failed;
+use crate::error::failed;
 use crate::{EvalError, Value};
 
 const LESS: Run = |v| order(v, |o| o == Ordering::Less);

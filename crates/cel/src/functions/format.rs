@@ -5,7 +5,7 @@ use regex::Regex;
 use super::Price::{Step, Walk};
 use super::{Row, strings, time};
 use crate::Value;
-use crate::eval::failed;
+use crate::error::failed;
 
 pub const TABLE: &[Row] = &[
     Row("format.dns1123Label(): format", Step, |_| {

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::Price::{Product, Walk};
 use super::Row;
-use crate::eval::failed;
+use crate::error::failed;
 use crate::{EvalError, Value};
 
 pub const TABLE: &[Row] = &[

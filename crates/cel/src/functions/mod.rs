@@ -19,7 +19,7 @@ use std::collections::HashMap;
 use std::sync::OnceLock;
 
 use crate::cost::{self, STEP};
-use crate::eval::failed;
+use crate::error::failed;
 use crate::types::{Bindings, split};
 use crate::{Budget, EvalError, Type, Value};
 
@@ -130,7 +130,7 @@ pub fn call(name: &str, is_member: bool, values: &[Value], budget: &mut Budget) 
         .iter()
         .find(fits)
         .ok_or_else(|| failed("no such overload"))?;
-    budget.spend(overload.price.of(values))?;
+    budget.spend(overload.price.cost_of(values))?;
     (overload.run)(values)
 }
 
@@ -179,7 +179,7 @@ fn outer_bracket(call: &'static str) -> (&'static str, &'static str) {
 }
 
 impl Price {
-    fn of(self, values: &[Value]) -> u64 {
+    fn cost_of(self, values: &[Value]) -> u64 {
         let length = |value: &Value| match value {
             Value::String(_) | Value::Bytes(_) => cost::traversal(cost::size(value)),
             Value::List(_) | Value::Map(_) => cost::size(value) as u64,

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::Price::{Step, Walk};
 use super::{Row, strings};
-use crate::eval::failed;
+use crate::error::failed;
 use crate::{EvalError, Value};
 
 pub const TABLE: &[Row] = &[

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::Price::{Step, Walk};
 use super::{Row, Run};
-use crate::eval::failed;
+use crate::error::failed;
 use crate::{EvalError, Value};
 
 const GREATEST: Run = |v| pick(v, Ordering::Greater);

@@ -3,7 +3,7 @@
 use super::Price::Step;
 use super::Row;
 use crate::Value;
-use crate::eval::failed;
+use crate::error::failed;
 
 pub const TABLE: &[Row] = &[
     Row("optional.of(A): optional(A)", Step, |v| {

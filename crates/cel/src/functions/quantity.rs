@@ -7,7 +7,7 @@ use schema::quantity::{Format, Quantity};
 
 use super::Price::Step;
 use super::{Row, strings};
-use crate::eval::failed;
+use crate::error::failed;
 use crate::{EvalError, Value};
 
 pub const TABLE: &[Row] = &[
@@ -21,7 +21,7 @@ pub const TABLE: &[Row] = &[
         Ok(Value::Bool(strings::text(&v[0]).parse::<Quantity>().is_ok()))
     }),
     Row("<quantity>.sign(): int", Step, |v| {
-        let quantity = of(&v[0])?;
+        let quantity = as_quantity(&v[0])?;
         Ok(Value::Int(if quantity.is_zero() {
             0
         } else if quantity.is_negative() {
@@ -31,39 +31,45 @@ pub const TABLE: &[Row] = &[
         }))
     }),
     Row("<quantity>.add(quantity): quantity", Step, |v| {
-        combine(&v[0], of(&v[1])?, Quantity::add)
+        combine(&v[0], as_quantity(&v[1])?, Quantity::add)
     }),
     Row("<quantity>.add(int): quantity", Step, |v| {
         combine(&v[0], &whole(&v[1]), Quantity::add)
     }),
     Row("<quantity>.sub(quantity): quantity", Step, |v| {
-        combine(&v[0], of(&v[1])?, Quantity::sub)
+        combine(&v[0], as_quantity(&v[1])?, Quantity::sub)
     }),
     Row("<quantity>.sub(int): quantity", Step, |v| {
         combine(&v[0], &whole(&v[1]), Quantity::sub)
     }),
     Row("<quantity>.isLessThan(quantity): bool", Step, |v| {
-        Ok(Value::Bool(of(&v[0])?.cmp(of(&v[1])?) == Ordering::Less))
+        Ok(Value::Bool(
+            as_quantity(&v[0])?.cmp(as_quantity(&v[1])?) == Ordering::Less,
+        ))
     }),
     Row("<quantity>.isGreaterThan(quantity): bool", Step, |v| {
-        Ok(Value::Bool(of(&v[0])?.cmp(of(&v[1])?) == Ordering::Greater))
+        Ok(Value::Bool(
+            as_quantity(&v[0])?.cmp(as_quantity(&v[1])?) == Ordering::Greater,
+        ))
     }),
     Row("<quantity>.compareTo(quantity): int", Step, |v| {
-        Ok(Value::Int(of(&v[0])?.cmp(of(&v[1])?) as i64))
+        Ok(Value::Int(as_quantity(&v[0])?.cmp(as_quantity(&v[1])?) as i64))
     }),
     Row("<quantity>.asApproximateFloat(): double", Step, |v| {
-        Ok(Value::Double(of(&v[0])?.to_f64()))
+        Ok(Value::Double(as_quantity(&v[0])?.to_f64()))
     }),
-    Row("<quantity>.asInteger(): int", Step, |v| match is_integer(of(&v[0])?) {
-        true => Ok(Value::Int(of(&v[0])?.value())),
-        false => Err(failed("cannot convert value to integer")),
+    Row("<quantity>.asInteger(): int", Step, |v| {
+        match is_integer(as_quantity(&v[0])?) {
+            true => Ok(Value::Int(as_quantity(&v[0])?.value())),
+            false => Err(failed("cannot convert value to integer")),
+        }
     }),
     Row("<quantity>.isInteger(): bool", Step, |v| {
-        Ok(Value::Bool(is_integer(of(&v[0])?)))
+        Ok(Value::Bool(is_integer(as_quantity(&v[0])?)))
     }),
 ];
 
-fn of(value: &Value) -> Result<&Quantity, EvalError> {
+fn as_quantity(value: &Value) -> Result<&Quantity, EvalError> {
     match value {
         Value::Quantity(quantity) => Ok(quantity),
         _ => Err(failed("no such overload")),
@@ -79,7 +85,7 @@ fn is_integer(quantity: &Quantity) -> bool {
 }
 
 fn combine(one: &Value, other: &Quantity, apply: fn(&mut Quantity, &Quantity)) -> Result<Value, EvalError> {
-    let mut result = of(one)?.clone();
+    let mut result = as_quantity(one)?.clone();
     apply(&mut result, other);
     Ok(Value::Quantity(Arc::new(result)))
 }

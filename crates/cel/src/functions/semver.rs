@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Price::{Step, Walk};
 use super::{Row, strings};
-use crate::eval::failed;
+use crate::error::failed;
 use crate::{EvalError, Value};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,26 +30,30 @@ pub const TABLE: &[Row] = &[
         Ok(Value::Bool(parse_as(&v[0], &v[1]).is_ok()))
     }),
     Row("<semver>.major(): int", Step, |v| {
-        Ok(Value::Int(of(&v[0])?.numbers[0] as i64))
+        Ok(Value::Int(as_version(&v[0])?.numbers[0] as i64))
     }),
     Row("<semver>.minor(): int", Step, |v| {
-        Ok(Value::Int(of(&v[0])?.numbers[1] as i64))
+        Ok(Value::Int(as_version(&v[0])?.numbers[1] as i64))
     }),
     Row("<semver>.patch(): int", Step, |v| {
-        Ok(Value::Int(of(&v[0])?.numbers[2] as i64))
+        Ok(Value::Int(as_version(&v[0])?.numbers[2] as i64))
     }),
     Row("<semver>.isLessThan(semver): bool", Step, |v| {
-        Ok(Value::Bool(of(&v[0])?.compare(of(&v[1])?) == Ordering::Less))
+        Ok(Value::Bool(
+            as_version(&v[0])?.compare(as_version(&v[1])?) == Ordering::Less,
+        ))
     }),
     Row("<semver>.isGreaterThan(semver): bool", Step, |v| {
-        Ok(Value::Bool(of(&v[0])?.compare(of(&v[1])?) == Ordering::Greater))
+        Ok(Value::Bool(
+            as_version(&v[0])?.compare(as_version(&v[1])?) == Ordering::Greater,
+        ))
     }),
     Row("<semver>.compareTo(semver): int", Step, |v| {
-        Ok(Value::Int(of(&v[0])?.compare(of(&v[1])?) as i64))
+        Ok(Value::Int(as_version(&v[0])?.compare(as_version(&v[1])?) as i64))
     }),
 ];
 
-fn of(value: &Value) -> Result<&Version, EvalError> {
+fn as_version(value: &Value) -> Result<&Version, EvalError> {
     match value {
         Value::Semver(version) => Ok(version),
         _ => Err(failed("no such overload")),

@@ -4,7 +4,7 @@ use regex::Regex;
 
 use super::Price::{Product, Walk};
 use super::{Row, convert};
-use crate::eval::failed;
+use crate::error::failed;
 use crate::{EvalError, Value};
 
 pub const TABLE: &[Row] = &[

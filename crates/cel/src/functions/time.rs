@@ -2,7 +2,7 @@
 
 use super::Price::{Step, Walk};
 use super::{Row, strings};
-use crate::eval::failed;
+use crate::error::failed;
 use crate::{EvalError, Value};
 
 const SECOND: i128 = 1_000_000_000;

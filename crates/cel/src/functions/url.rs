@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::Price::{Step, Walk};
 use super::{Row, strings};
-use crate::eval::failed;
+use crate::error::failed;
 use crate::{EvalError, Key, Value};
 
 /// The parts of an absolute URL.
@@ -26,21 +26,23 @@ pub const TABLE: &[Row] = &[
         Ok(Value::Bool(parse(strings::text(&v[0])).is_ok()))
     }),
     Row("<url>.getScheme(): string", Step, |v| {
-        Ok(Value::text(&of(&v[0])?.scheme))
+        Ok(Value::text(&as_url(&v[0])?.scheme))
     }),
-    Row("<url>.getHost(): string", Step, |v| Ok(Value::text(&of(&v[0])?.host))),
+    Row("<url>.getHost(): string", Step, |v| {
+        Ok(Value::text(&as_url(&v[0])?.host))
+    }),
     Row("<url>.getHostname(): string", Step, |v| {
-        Ok(Value::text(of(&v[0])?.split_host().0))
+        Ok(Value::text(as_url(&v[0])?.split_host().0))
     }),
     Row("<url>.getPort(): string", Step, |v| {
-        Ok(Value::text(of(&v[0])?.split_host().1))
+        Ok(Value::text(as_url(&v[0])?.split_host().1))
     }),
     Row("<url>.getEscapedPath(): string", Step, |v| {
-        Ok(Value::text(&of(&v[0])?.path))
+        Ok(Value::text(&as_url(&v[0])?.path))
     }),
     Row("<url>.getQuery(): map(string, list(string))", Step, |v| {
         let mut pairs: BTreeMap<Key, Vec<Value>> = BTreeMap::new();
-        for pair in of(&v[0])?.query.split('&').filter(|pair| !pair.is_empty()) {
+        for pair in as_url(&v[0])?.query.split('&').filter(|pair| !pair.is_empty()) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let key = Key::String(unescape(key).as_str().into());
             pairs.entry(key).or_default().push(Value::text(&unescape(value)));
@@ -54,7 +56,7 @@ pub const TABLE: &[Row] = &[
     }),
 ];
 
-fn of(value: &Value) -> Result<&Url, EvalError> {
+fn as_url(value: &Value) -> Result<&Url, EvalError> {
     match value {
         Value::Url(url) => Ok(url),
         _ => Err(failed("no such overload")),

@@ -1,4 +1,5 @@
-//! Limits that an administrator or an owner sets: quotas and disruption budgets.
+//! What an administrator or an owner sets: quotas, disruption budgets and admission policies.
 
+pub mod admission_policy_status;
 pub mod disruption;
 pub mod resource_quota;
