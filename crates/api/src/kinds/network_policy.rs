@@ -17,6 +17,10 @@ pub static NETWORK_POLICY: Resource = Resource::namespaced(
 .short(&["netpol"])
 .with_rules(&NetworkPolicyRules);
 
+/// The annotation in which a node says whether NetworkPolicies hold for its pods: "true" or "false". Nodes that do not
+/// say may have a network plugin that enforces them.
+pub const ENFORCED_ON_NODE: &str = "karve.dev/network-policies-enforced";
+
 struct NetworkPolicyRules;
 
 impl Rules for NetworkPolicyRules {
