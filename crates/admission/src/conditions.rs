@@ -4,8 +4,8 @@ use api::expressions::admission_environment;
 use api::{Fields, Resource, Value};
 use cel::{Activation, Budget, Environment, MATCH_CONDITIONS_BUDGET, PER_CALL_LIMIT, Program};
 
-use crate::expressions::Facts;
-use crate::plugins::Settings;
+use crate::expressions::RequestVariables;
+use crate::settings::Settings;
 use crate::{Attributes, Lookup};
 
 #[derive(Default)]
@@ -47,7 +47,7 @@ impl Conditions {
         if self.0.is_empty() {
             return Verdict::Met;
         }
-        let facts = Facts::new(attributes, resource, lookup, &settings.authorizer, &[]);
+        let facts = RequestVariables::new(attributes, resource, lookup, &settings.authorizer, &[]);
         self.evaluate(&facts)
     }
 

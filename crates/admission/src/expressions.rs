@@ -11,11 +11,10 @@ use auth::{Authorizer, User};
 use cel::{Activation, Authorize, Budget, Check, EvalError, Outcome, Program, Value};
 use serde_json::json;
 
-use crate::webhook::user_info;
 use crate::{Attributes, Lookup};
 
 /// Values of the variables for one request. Variables of a policy are computed when they are first asked for.
-pub struct Facts<'a> {
+pub struct RequestVariables<'a> {
     values: BTreeMap<&'static str, Value>,
     authorizer: Arc<UserAuthorizer>,
     request_check: Check,
@@ -23,7 +22,7 @@ pub struct Facts<'a> {
     computed: RefCell<BTreeMap<String, Result<Value, EvalError>>>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> RequestVariables<'a> {
     /// `resource` is the version in which the policy or webhook wants to see the objects.
     pub fn new(
         attributes: &Attributes,
@@ -31,7 +30,7 @@ impl<'a> Facts<'a> {
         lookup: &dyn Lookup,
         authorizer: &Arc<dyn Authorizer>,
         variables: &'a [(String, Program)],
-    ) -> Facts<'a> {
+    ) -> RequestVariables<'a> {
         let converted = |object: &api::Value| {
             let mut object = object.clone();
             if !object.is_null() && !std::ptr::eq(resource, attributes.resource) && attributes.body().is_none() {
@@ -56,7 +55,7 @@ impl<'a> Facts<'a> {
             user: attributes.user.clone(),
             authorizer: authorizer.clone(),
         };
-        Facts {
+        RequestVariables {
             values,
             authorizer: Arc::new(authorizer),
             request_check: Check {
@@ -72,13 +71,13 @@ impl<'a> Facts<'a> {
         }
     }
 
-    pub fn with_params(mut self, params: &api::Value) -> Facts<'a> {
+    pub fn with_params(mut self, params: &api::Value) -> RequestVariables<'a> {
         self.values.insert("params", Value::from_json(params));
         self
     }
 }
 
-impl Activation for Facts<'_> {
+impl Activation for RequestVariables<'_> {
     fn variable(&self, name: &str) -> Option<Value> {
         match name {
             "authorizer" => Some(Value::authorizer(self.authorizer.clone())),
@@ -165,4 +164,22 @@ impl Authorize for UserAuthorizer {
             error: None,
         }
     }
+}
+
+/// Who makes the request, as reviews and policies see it.
+pub fn user_info(attributes: &Attributes) -> serde_json::Value {
+    let user = &attributes.user;
+    let mut info = serde_json::Map::new();
+    for (field, text) in [("username", &user.name), ("uid", &user.uid)] {
+        if !text.is_empty() {
+            info.insert(field.to_owned(), text.as_str().into());
+        }
+    }
+    if !user.groups.is_empty() {
+        info.insert("groups".to_owned(), json!(user.groups));
+    }
+    if !user.extra.is_empty() {
+        info.insert("extra".to_owned(), json!(user.extra));
+    }
+    info.into()
 }

@@ -6,6 +6,8 @@
 //!
 //! This crate must never depend on `store` or `apiserver`.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod chain;
 mod conditions;
 mod expressions;
@@ -15,6 +17,7 @@ mod policy;
 mod reinvoke;
 mod remarks;
 mod services;
+mod settings;
 #[cfg(test)]
 mod testing;
 mod webhook;
@@ -23,3 +26,4 @@ pub use chain::{Attributes, Chain, Companion, Lookup, Operation, Plugin};
 pub use reinvoke::Reinvocation;
 pub use remarks::Remarks;
 pub use services::{Endpoint, Services, endpoints, take_one};
+pub use settings::Settings;

@@ -8,6 +8,7 @@ mod default_toleration_seconds;
 mod deny_service_external_ips;
 mod limit_ranger;
 mod namespace_lifecycle;
+mod network_policy_enforcement;
 mod node_restriction;
 mod pod_security;
 mod pod_topology_labels;
@@ -18,17 +19,16 @@ mod service_account;
 mod storage_protection;
 mod taint_nodes;
 
-use std::sync::Arc;
-
-use auth::Authorizer;
-
+use crate::settings::Settings;
 use crate::{Chain, Plugin, policy, webhook};
 
-/// What plugins need besides the request.
-#[derive(Clone)]
-pub struct Settings {
-    /// Asked whether a user may use a signer, and a node an audience of tokens.
-    pub authorizer: Arc<dyn Authorizer>,
+/// Why the chain cannot be built from the names in `--enable-admission-plugins` and `--disable-admission-plugins`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PluginNameError {
+    #[error("there is no admission plugin {0:?}")]
+    Unknown(String),
+    #[error("the admission plugin {0:?} is not supported yet")]
+    Unsupported(String),
 }
 
 /// A plugin that can be switched on and off by name.
@@ -59,6 +59,8 @@ pub static TABLE: &[Row] = &[
     Row::off("DenyServiceExternalIPs", |_| Box::new(deny_service_external_ips::DenyServiceExternalIPs)),
     Row::on("PodTopologyLabels", |_| Box::new(pod_topology_labels::PodTopologyLabels)),
     Row::on("PodSecurity", |_| Box::new(pod_security::PodSecurity)),
+    // Not one of upstream's, which knows nothing of the networks that enforce policies.
+    Row::on("NetworkPolicyEnforcement", |_| Box::new(network_policy_enforcement::NetworkPolicyEnforcement)),
     // Those that the cluster's owner writes come after ours and see what ours made of the object.
     Row::on("MutatingAdmissionPolicy", |settings| Box::new(policy::Mutating::new(settings))),
     Row::on("MutatingAdmissionWebhook", |settings| Box::new(webhook::Mutating::new(settings))),
@@ -92,14 +94,14 @@ impl Row {
 
 /// The chain with the defaults, changed by what `--enable-admission-plugins` and `--disable-admission-plugins` name.
 /// A name that is not known is an error.
-pub fn chain(settings: &Settings, enable: &[String], disable: &[String]) -> Result<Chain, String> {
+pub fn chain(settings: &Settings, enable: &[String], disable: &[String]) -> Result<Chain, PluginNameError> {
     let is_absent = |name: &&String| ABSENT.contains(&name.as_str());
     let is_known = |name: &&String| TABLE.iter().any(|row| row.name == **name) || is_absent(name);
     if let Some(unknown) = enable.iter().chain(disable).find(|name| !is_known(name)) {
-        return Err(format!("there is no admission plugin {unknown:?}"));
+        return Err(PluginNameError::Unknown(unknown.clone()));
     }
     if let Some(absent) = enable.iter().find(is_absent) {
-        return Err(format!("the admission plugin {absent:?} is not supported yet"));
+        return Err(PluginNameError::Unsupported(absent.clone()));
     }
     let named = |names: &[String], row: &Row| names.iter().any(|name| name == row.name);
     let wanted = TABLE
@@ -110,6 +112,8 @@ pub fn chain(settings: &Settings, enable: &[String], disable: &[String]) -> Resu
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -125,7 +129,7 @@ mod tests {
         let fewer = chain(&settings, &[], &["Priority".to_owned()]).unwrap();
         assert!(!fewer.names().contains(&"Priority"));
         assert_eq!(
-            chain(&settings, &["X".to_owned()], &[]).err().unwrap(),
+            chain(&settings, &["X".to_owned()], &[]).err().unwrap().to_string(),
             "there is no admission plugin \"X\""
         );
     }

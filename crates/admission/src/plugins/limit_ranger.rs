@@ -164,9 +164,15 @@ fn check_claim(limit: &Value, spec: &Value, problems: &mut Vec<String>) {
     }
 }
 
-type Held<'a> = Option<&'a Quantity>;
+type DefinedAmount<'a> = Option<&'a Quantity>;
 
-fn check_least(kind: &str, resource: &str, least: &Quantity, request: Held, limit: Held) -> Option<String> {
+fn check_least(
+    kind: &str,
+    resource: &str,
+    least: &Quantity,
+    request: DefinedAmount,
+    limit: DefinedAmount,
+) -> Option<String> {
     let usage = format!("minimum {resource} usage per {kind} is {least}");
     match (request, limit) {
         (None, _) => Some(format!("{usage}.  No request is specified")),
@@ -176,7 +182,13 @@ fn check_least(kind: &str, resource: &str, least: &Quantity, request: Held, limi
     }
 }
 
-fn check_most(kind: &str, resource: &str, most: &Quantity, request: Held, limit: Held) -> Option<String> {
+fn check_most(
+    kind: &str,
+    resource: &str,
+    most: &Quantity,
+    request: DefinedAmount,
+    limit: DefinedAmount,
+) -> Option<String> {
     let usage = format!("maximum {resource} usage per {kind} is {most}");
     match (request, limit) {
         (_, None) => Some(format!("{usage}.  No limit is specified")),
@@ -186,9 +198,15 @@ fn check_most(kind: &str, resource: &str, most: &Quantity, request: Held, limit:
     }
 }
 
-fn check_ratio(kind: &str, resource: &str, most: &Quantity, request: Held, limit: Held) -> Option<String> {
+fn check_ratio(
+    kind: &str,
+    resource: &str,
+    most: &Quantity,
+    request: DefinedAmount,
+    limit: DefinedAmount,
+) -> Option<String> {
     let usage = format!("{resource} max limit to request ratio per {kind} is {most}");
-    let some = |held: Held| held.map(Quantity::to_f64).filter(|amount| *amount != 0.0);
+    let some = |held: DefinedAmount| held.map(Quantity::to_f64).filter(|amount| *amount != 0.0);
     let Some(request) = some(request) else {
         return Some(format!("{usage}, but no request is specified or request is 0"));
     };

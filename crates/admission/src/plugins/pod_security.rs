@@ -83,7 +83,7 @@ fn validate_pod(policy: &Policy, attributes: &Attributes) -> Result<(), Error> {
     if attributes.operation == Operation::Update && !is_significant(pod, &attributes.old_object) {
         return Ok(());
     }
-    let enforced = policy.of(Mode::Enforce);
+    let enforced = policy.standard(Mode::Enforce);
     attributes
         .remarks
         .annotate("pod-security.kubernetes.io/enforce-policy", enforced.to_string());
@@ -104,12 +104,12 @@ fn remark(policy: &Policy, pod: &Value, attributes: &Attributes) {
         let violations = checks::violations(standard, pod);
         (!violations.is_empty()).then(|| format!("would violate PodSecurity \"{standard}\": {}", violations.join(", ")))
     };
-    if let Some(text) = said(policy.of(Mode::Audit)) {
+    if let Some(text) = said(policy.standard(Mode::Audit)) {
         attributes
             .remarks
             .annotate("pod-security.kubernetes.io/audit-violations", text);
     }
-    if let Some(text) = said(policy.of(Mode::Warn)) {
+    if let Some(text) = said(policy.standard(Mode::Warn)) {
         attributes.remarks.warn(text);
     }
 }
@@ -161,8 +161,8 @@ fn validate_namespace(attributes: &Attributes, lookup: &dyn Lookup) -> Result<()
             problems.collect(),
         ));
     }
-    let enforced = policy.of(Mode::Enforce);
-    let unchanged = enforced == old.of(Mode::Enforce);
+    let enforced = policy.standard(Mode::Enforce);
+    let unchanged = enforced == old.standard(Mode::Enforce);
     if attributes.operation == Operation::Update && !unchanged && enforced.level != Level::Privileged {
         warn_of_existing(enforced, attributes, lookup);
     }

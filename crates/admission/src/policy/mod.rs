@@ -21,7 +21,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 
 use crate::matching::is_exempt;
-use crate::plugins::Settings;
+use crate::settings::Settings;
 use crate::{Attributes, Lookup, Plugin};
 use compiled::{Binding, Policy};
 

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::compiled::{Binding, Mutation, MutationKind, Policy};
 use super::params::params_of;
 use crate::conditions::Verdict;
-use crate::expressions::Facts;
-use crate::plugins::Settings;
+use crate::expressions::RequestVariables;
+use crate::settings::Settings;
 use crate::{Attributes, Lookup};
 
 const PLUGIN: &str = "MutatingAdmissionPolicy";
@@ -73,7 +73,8 @@ async fn mutate(
         for (index, mutation) in policy.mutations.iter().enumerate() {
             // Every mutation sees what those before it have made.
             let patched = {
-                let facts = Facts::new(attributes, resource, lookup, &settings.authorizer, &policy.variables);
+                let facts =
+                    RequestVariables::new(attributes, resource, lookup, &settings.authorizer, &policy.variables);
                 let facts = facts.with_params(&params);
                 if index == 0 {
                     match policy.conditions.evaluate(&facts) {
@@ -112,7 +113,7 @@ fn shown(attributes: &Attributes, resource: &Resource) -> Value {
     object
 }
 
-fn patch(mutation: &Mutation, facts: &Facts, kind: Kind, object: &Value) -> Result<Value, String> {
+fn patch(mutation: &Mutation, facts: &RequestVariables, kind: Kind, object: &Value) -> Result<Value, String> {
     let program = mutation
         .program
         .as_ref()

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::compiled::{Binding, Policy, Validation};
 use super::params::params_of;
 use crate::conditions::Verdict;
-use crate::expressions::Facts;
-use crate::plugins::Settings;
+use crate::expressions::RequestVariables;
+use crate::settings::Settings;
 use crate::{Attributes, Lookup};
 
 /// The longest message that an expression may give.
@@ -53,7 +53,8 @@ pub fn run(
                 }
             };
             for params in params {
-                let facts = Facts::new(attributes, resource, lookup, &settings.authorizer, &policy.variables);
+                let facts =
+                    RequestVariables::new(attributes, resource, lookup, &settings.authorizer, &policy.variables);
                 let facts = match &params {
                     Some(params) => facts.with_params(params),
                     None => facts.with_params(&Value::Null),
@@ -78,7 +79,7 @@ pub fn run(
 }
 
 /// What a policy finds wrong, unless its conditions say that it does not look.
-fn failures(policy: &Policy, facts: &Facts, attributes: &Attributes) -> Vec<Failure> {
+fn failures(policy: &Policy, facts: &RequestVariables, attributes: &Attributes) -> Vec<Failure> {
     let error = |message: String| match policy.ignores_failures {
         true => Vec::new(),
         false => vec![Failure {
@@ -118,7 +119,7 @@ fn failures(policy: &Policy, facts: &Facts, attributes: &Attributes) -> Vec<Fail
     failures
 }
 
-fn message(validation: &Validation, facts: &Facts, budget: &mut Budget) -> String {
+fn message(validation: &Validation, facts: &RequestVariables, budget: &mut Budget) -> String {
     let said = validation.message_program.as_ref().and_then(|program| {
         let value = program.evaluate(facts, budget).ok()?;
         let text = value.as_text()?.trim().to_owned();
@@ -131,7 +132,7 @@ fn message(validation: &Validation, facts: &Facts, budget: &mut Budget) -> Strin
 }
 
 /// Notes what the policy's own annotations say; null says nothing.
-fn annotate(policy: &Policy, facts: &Facts, attributes: &Attributes, budget: &mut Budget) {
+fn annotate(policy: &Policy, facts: &RequestVariables, attributes: &Attributes, budget: &mut Budget) {
     for (key, program) in &policy.annotations {
         let Ok(program) = program else { continue };
         if let Ok(value) = program.evaluate(facts, budget)

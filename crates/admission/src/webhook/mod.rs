@@ -21,11 +21,10 @@ use serde_json::json;
 
 use crate::conditions::Verdict;
 use crate::matching::is_exempt;
-use crate::plugins::Settings;
+use crate::settings::Settings;
 use crate::{Attributes, Lookup, Plugin};
 use cache::Cache;
 use hook::{Hook, HookError};
-pub use review::user_info;
 use review::{Answer, Review};
 
 const MUTATING: &str = "MutatingAdmissionWebhook";
@@ -100,7 +99,7 @@ impl Mutating {
         }
         let round = attributes.reinvocation.round();
         let key = |kind: &str| format!("{kind}.webhook.admission.k8s.io/round_{round}_index_{index}");
-        let review = Review::of(attributes, resource, lookup).await?;
+        let review = Review::new(attributes, resource, lookup).await?;
         let changed = match call(hook, &review, attributes, lookup, true).await {
             Ok(answer) => apply(hook, answer, review, attributes, lookup).await,
             Err(error) => Err(error),
@@ -156,7 +155,7 @@ async fn ask_validating(
     attributes: &Attributes,
     lookup: &dyn Lookup,
 ) -> Result<(), Error> {
-    let review = Review::of(attributes, resource, lookup).await?;
+    let review = Review::new(attributes, resource, lookup).await?;
     match call(hook, &review, attributes, lookup, false).await {
         Ok(answer) => answer.allowed_by(hook).map_err(HookError::into_error),
         Err(HookError::Calling(_)) if hook.ignores_failures => {

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use api::kinds::namespace::NAMESPACE;
 use api::{Error, Fields, Resource, Value};
 use base64::Engine;
-use serde_json::{Map, json};
+use serde_json::json;
 
+use crate::expressions::user_info;
 use crate::{Attributes, Lookup, Operation};
 
 /// A request as one webhook sees it.
@@ -29,7 +30,7 @@ pub struct Answer {
 }
 
 impl Review {
-    pub async fn of(
+    pub async fn new(
         attributes: &Attributes,
         resource: &'static Resource,
         lookup: &dyn Lookup,
@@ -124,24 +125,6 @@ fn names(attributes: &Attributes, resource: &Resource) -> (Value, Value) {
         json!({"group": group, "version": version, "kind": kind}),
         json!({"group": resource.group, "version": resource.version, "resource": resource.plural}),
     )
-}
-
-/// Who makes the request, as reviews and policies see it.
-pub fn user_info(attributes: &Attributes) -> Value {
-    let user = &attributes.user;
-    let mut info = Map::new();
-    for (field, text) in [("username", &user.name), ("uid", &user.uid)] {
-        if !text.is_empty() {
-            info.insert(field.to_owned(), text.as_str().into());
-        }
-    }
-    if !user.groups.is_empty() {
-        info.insert("groups".to_owned(), json!(user.groups));
-    }
-    if !user.extra.is_empty() {
-        info.insert("extra".to_owned(), json!(user.extra));
-    }
-    Value::Object(info)
 }
 
 impl Answer {

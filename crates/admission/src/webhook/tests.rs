@@ -67,7 +67,7 @@ fn refusals_carry_the_webhooks_words_and_code() {
 #[tokio::test]
 async fn a_review_names_what_is_asked_and_by_whom() {
     let map = create(&CONFIG_MAP, json!({"metadata": {"name": "m", "namespace": "team"}}));
-    let review = Review::of(&map, &CONFIG_MAP, &Cluster::default()).await.unwrap();
+    let review = Review::new(&map, &CONFIG_MAP, &Cluster::default()).await.unwrap();
     let sent: Value = serde_json::from_slice(&review.encode("v1")).unwrap();
     let mut request = sent["request"].clone();
     request["uid"] = "u".into();
@@ -78,7 +78,7 @@ async fn a_review_names_what_is_asked_and_by_whom() {
         subresource: "attach".to_owned(),
         ..create(&POD, json!({}))
     };
-    let review = Review::of(&attach, &POD, &Cluster::default()).await.unwrap();
+    let review = Review::new(&attach, &POD, &Cluster::default()).await.unwrap();
     let sent: Value = serde_json::from_slice(&review.encode("v1")).unwrap();
     assert_eq!(sent["request"]["kind"]["kind"], "PodAttachOptions");
     assert_eq!(sent["request"]["subResource"], "attach");
@@ -123,7 +123,7 @@ async fn patches_change_the_object_and_later_changes_bring_a_second_round() {
     .unwrap();
     assert_eq!(answer.warnings, ["careful"]);
     let mut map = create(&CONFIG_MAP, json!({"metadata": {"name": "m", "namespace": "team"}}));
-    let review = Review::of(&map, &CONFIG_MAP, &Cluster::default()).await.unwrap();
+    let review = Review::new(&map, &CONFIG_MAP, &Cluster::default()).await.unwrap();
     let changed = apply(&hook(json!({})), answer, review, &mut map, &Cluster::default()).await;
     assert!(changed.is_ok_and(|changed| changed));
     assert_eq!(map.object["data"]["stage"], "1");

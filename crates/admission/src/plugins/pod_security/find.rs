@@ -289,9 +289,9 @@ pub fn sysctls(pod: &Value, standard: Standard) -> Vec<String> {
 }
 
 pub fn unmasked_proc(pod: &Value) -> Vec<String> {
-    let of = |container: &Value| container["securityContext"]["procMount"].clone();
+    let field = |container: &Value| container["securityContext"]["procMount"].clone();
     let bad: Vec<&Value> = containers(pod)
-        .filter(|container| of(container).as_str().is_some_and(|mount| mount != "Default"))
+        .filter(|container| field(container).as_str().is_some_and(|mount| mount != "Default"))
         .collect();
     let types = quoted_once(
         bad.iter()
@@ -335,13 +335,13 @@ pub fn restricted_volumes(pod: &Value) -> Vec<String> {
 
 pub fn run_as_non_root(pod: &Value) -> Vec<String> {
     let of_pod = &pod["spec"]["securityContext"]["runAsNonRoot"];
-    let of = |container: &Value| container["securityContext"]["runAsNonRoot"].clone();
+    let field = |container: &Value| container["securityContext"]["runAsNonRoot"].clone();
     let is_bad = |context: &Value| context["runAsNonRoot"] == false;
     let found = set_by(pod, is_bad, "must not set securityContext.runAsNonRoot=false");
     if !found.is_empty() || *of_pod == true {
         return found;
     }
-    let unset = containers(pod).filter(|container| of(container).is_null());
+    let unset = containers(pod).filter(|container| field(container).is_null());
     let what = "must set securityContext.runAsNonRoot=true";
     named(unset, what)
         .into_iter()

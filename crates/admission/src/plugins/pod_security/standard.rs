@@ -79,7 +79,7 @@ impl Policy {
         (policy, problems)
     }
 
-    pub fn of(&self, mode: Mode) -> Standard {
+    pub fn standard(&self, mode: Mode) -> Standard {
         self.standards[mode as usize]
     }
 }
