@@ -7,8 +7,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use ring::rand::{SecureRandom, SystemRandom};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UdpSocket};
+
+use crate::wire::{HEADER, Query};
 
 /// Each server gets this long to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -37,19 +40,23 @@ impl Upstreams {
         }
     }
 
-    /// The answer of the first server that gives one. It is passed on as it is.
-    pub async fn ask(&self, question: &[u8], by_tcp: bool) -> Option<Vec<u8>> {
+    /// The answer of the first server that gives one. It is passed on as it is. `message` is what `query` was read from.
+    pub async fn ask(&self, query: &Query, message: &[u8], by_tcp: bool) -> Option<Vec<u8>> {
         for server in self.servers() {
             let asked = async {
+                let question = Asked::new(query, message)?;
                 match by_tcp {
-                    true => ask_tcp(server, question).await,
-                    false => ask_udp(server, question).await,
+                    true => ask_tcp(server, &question).await,
+                    false => ask_udp(server, &question).await,
                 }
             };
             match tokio::time::timeout(PATIENCE, asked).await {
-                Ok(Ok(answer)) => return Some(answer),
-                Ok(Err(error)) => tracing::debug!(%server, %error, "a name server did not answer"),
-                Err(_) => tracing::debug!(%server, "a name server did not answer in time"),
+                Ok(Ok(mut answer)) => {
+                    answer[..2].copy_from_slice(&query.id.to_be_bytes());
+                    return Some(answer);
+                }
+                Ok(Err(error)) => tracing::debug!(%server, %error, "Failed to query an upstream name server"),
+                Err(_) => tracing::debug!(%server, "Upstream name server did not answer in time"),
             }
         }
         None
@@ -91,8 +98,32 @@ fn parse(text: &str) -> impl Iterator<Item = SocketAddr> + '_ {
     })
 }
 
+/// A question under an id of our own. A client may tell somebody else which one it chose, who then could answer in a
+/// server's name, and that answer would be kept for all.
+struct Asked<'a> {
+    query: &'a Query,
+    message: Vec<u8>,
+}
+
+impl<'a> Asked<'a> {
+    fn new(query: &'a Query, message: &[u8]) -> io::Result<Asked<'a>> {
+        let mut id = [0; 2];
+        let drawn = SystemRandom::new().fill(&mut id);
+        drawn.map_err(|_| io::Error::other("the system has no random numbers"))?;
+        let mut message = message.to_vec();
+        message[..2].copy_from_slice(&id);
+        Ok(Asked { query, message })
+    }
+
+    /// Servers that cannot read a question may answer without it.
+    fn is_answered_by(&self, answer: &[u8]) -> bool {
+        let refuses = answer.len() == HEADER && answer[2] & 0x80 != 0 && answer[3] & 15 != 0;
+        answer.len() >= HEADER && answer[..2] == self.message[..2] && (refuses || self.query.is_answered_by(answer))
+    }
+}
+
 /// A fresh port for every question, so that an answer is hard to forge.
-async fn ask_udp(server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
+async fn ask_udp(server: SocketAddr, question: &Asked<'_>) -> io::Result<Vec<u8>> {
     let any: IpAddr = if server.is_ipv4() {
         [0; 4].into()
     } else {
@@ -100,25 +131,29 @@ async fn ask_udp(server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
     };
     let socket = UdpSocket::bind((any, 0)).await?;
     socket.connect(server).await?;
-    socket.send(question).await?;
+    socket.send(&question.message).await?;
     let mut answer = vec![0; LARGEST];
     loop {
         let length = socket.recv(&mut answer).await?;
-        if length >= 2 && answer[..2] == question[..2] {
+        if question.is_answered_by(&answer[..length]) {
             answer.truncate(length);
             return Ok(answer);
         }
     }
 }
 
-async fn ask_tcp(server: SocketAddr, question: &[u8]) -> io::Result<Vec<u8>> {
+async fn ask_tcp(server: SocketAddr, question: &Asked<'_>) -> io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect(server).await?;
-    stream.write_all(&(question.len() as u16).to_be_bytes()).await?;
-    stream.write_all(question).await?;
+    let length = u16::try_from(question.message.len()).map_err(io::Error::other)?;
+    stream.write_all(&length.to_be_bytes()).await?;
+    stream.write_all(&question.message).await?;
     let length = stream.read_u16().await?;
     let mut answer = vec![0; usize::from(length)];
     stream.read_exact(&mut answer).await?;
-    Ok(answer)
+    match question.is_answered_by(&answer) {
+        true => Ok(answer),
+        false => Err(io::Error::other("the answer is to another question")),
+    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Messages that nobody sane sends, for `fuzz/`.
 
+use crate::keepable::keepable;
 use crate::wire::{self, Code, Data, Query, Record, Reply};
 
 /// The largest message over TCP.
@@ -7,11 +8,14 @@ const LARGEST: usize = u16::MAX as usize;
 
 /// Reads the message as a question and as somebody's answer, and answers the question.
 pub fn message(data: &[u8]) {
+    if let Some(kept) = keepable(data) {
+        assert!(kept.ttl_s > 0 && kept.ttls_at.iter().all(|at| at + 4 <= data.len()));
+    }
     let records = wire::addresses(data, "web.default.svc.cluster.local");
     let Ok(query) = Query::parse(data) else {
         return;
     };
-    let mut reply = Reply::of(Code::Success);
+    let mut reply = Reply::with_code(Code::Success);
     reply.answers = records;
     reply.answers.push(Record {
         name: query.name.clone(),

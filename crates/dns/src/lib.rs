@@ -1,10 +1,12 @@
 //! Cluster DNS: the names of Services and pods, and a way to everybody else's.
 //!
 //! Start at [`run`]. `zone` knows the cluster's names and answers from caches, `forward` asks the host's own name
-//! servers, `server` speaks UDP and TCP, and `wire` is the message format. [`advertise`] tells the cluster where this
+//! servers, `cache` keeps what they answered, `server` speaks UDP and TCP, and `wire` is the message format. [`advertise`] tells the cluster where this
 //! node's server is, as endpoints of the kube-dns Service, and [`grant`] gives the server the rights for all that.
 //!
 //! Nothing here touches the kernel's network settings or knows how a client's packets arrive.
+
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 use std::io;
 use std::net::SocketAddr;
@@ -24,10 +26,12 @@ use zone::Zone;
 pub use grant::{ACCOUNT, grant};
 pub use publish::{publish, withdraw};
 
+mod cache;
 mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
 mod grant;
+mod keepable;
 mod objects;
 mod publish;
 mod server;
@@ -65,10 +69,10 @@ impl DnsOptions {
 
 #[derive(Debug, thiserror::Error)]
 pub enum DnsError {
-    #[error("listen on {address}: {source}")]
+    #[error("failed to listen on {address}: {source}")]
     Listen { address: SocketAddr, source: io::Error },
 
-    #[error("answer on {address}: {source}")]
+    #[error("failed to serve DNS on {address}: {source}")]
     Serve { address: SocketAddr, source: io::Error },
 }
 

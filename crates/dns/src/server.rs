@@ -1,5 +1,7 @@
 //! Answering by UDP and TCP.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -8,17 +10,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use network::Cidr;
+use parking_lot::Mutex;
 use serving::{AnyError, ConnectionLimits, Connections};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
+use crate::cache::Cache;
 use crate::forward::Upstreams;
 use crate::wire::{Code, Malformed, Query, Reply, bare, kind};
 use crate::zone::{Answer, Zone};
 
-/// Questions that wait for others at a time; more are told to try again.
+/// Questions that wait for others at a time, of all clients and of one; more are told to try again.
 const MAX_FORWARDED: usize = 512;
+const MAX_FORWARDED_PER_CLIENT: usize = 128;
 /// TCP connections at a time. Nobody says who they are, so a pod that holds on to too many loses its own.
 const LIMITS: ConnectionLimits = ConnectionLimits {
     total: 256,
@@ -37,6 +43,9 @@ pub struct Server {
     /// Who is answered; everybody if empty.
     pub clients: Vec<Cidr>,
     pub forwarded: Semaphore,
+    /// How many of them each client has.
+    shares: Mutex<HashMap<IpAddr, usize>>,
+    cache: Cache,
     /// Turns lists of addresses, so that clients that take the first spread.
     pub turn: AtomicUsize,
 }
@@ -48,6 +57,8 @@ impl Server {
             upstreams,
             clients,
             forwarded: Semaphore::new(MAX_FORWARDED),
+            shares: Mutex::default(),
+            cache: Cache::default(),
             turn: AtomicUsize::new(0),
         }
     }
@@ -73,7 +84,7 @@ impl Server {
                 Outcome::Ask(question) => {
                     let (server, socket, message) = (self.clone(), socket.clone(), message.to_vec());
                     tokio::spawn(async move {
-                        let answer = server.forward(&question, &message, false).await;
+                        let answer = server.forward(from.ip(), &question, &message, false).await;
                         send(&socket, &answer, from).await;
                     });
                 }
@@ -89,13 +100,14 @@ impl Server {
     }
 
     async fn converse_with_client(self: Arc<Server>, stream: TcpStream) -> Result<(), AnyError> {
-        match self.serves(stream.peer_addr()?.ip()) {
-            true => Ok(self.converse(stream).await?),
+        let client = stream.peer_addr()?.ip();
+        match self.serves(client) {
+            true => Ok(self.converse(client, stream).await?),
             false => Ok(()),
         }
     }
 
-    async fn converse(&self, mut stream: TcpStream) -> io::Result<()> {
+    async fn converse(&self, client: IpAddr, mut stream: TcpStream) -> io::Result<()> {
         loop {
             let Ok(length) = tokio::time::timeout(IDLE, stream.read_u16()).await else {
                 return Ok(());
@@ -109,7 +121,7 @@ impl Server {
             let answer = match self.answer(&message, true) {
                 Outcome::Silence => return Ok(()),
                 Outcome::Answer(answer) => answer,
-                Outcome::Ask(question) => self.forward(&question, &message, true).await,
+                Outcome::Ask(question) => self.forward(client, &question, &message, true).await,
             };
             let mut out = (answer.len() as u16).to_be_bytes().to_vec();
             out.extend_from_slice(&answer);
@@ -131,12 +143,17 @@ impl Server {
         };
         let limit = if by_tcp { LARGEST } else { query.udp_bytes };
         if !query.is_internet() {
-            return Outcome::Answer(query.answer(&Reply::of(Code::Refused), limit));
+            return Outcome::Answer(query.answer(&Reply::with_code(Code::Refused), limit));
         }
-        let mut reply = Reply::of(Code::Success);
+        let mut reply = Reply::with_code(Code::Success);
         reply.authoritative = true;
         match self.zone.answer(&query.name, query.kind) {
-            Answer::Elsewhere => return Outcome::Ask(Question { query, alias: None }),
+            Answer::Elsewhere => {
+                return match self.cache.find(&query, by_tcp, Instant::now()) {
+                    Some(answer) => Outcome::Answer(answer),
+                    None => Outcome::Ask(Question { query, alias: None }),
+                };
+            }
             Answer::Alias { record, target } => {
                 let alias = Some((record, target));
                 return Outcome::Ask(Question { query, alias });
@@ -161,23 +178,66 @@ impl Server {
     }
 
     /// Asks the host's servers. An alias of ours is answered with itself and with what its target is.
-    async fn forward(&self, question: &Question, message: &[u8], by_tcp: bool) -> Vec<u8> {
+    async fn forward(&self, client: IpAddr, question: &Question, message: &[u8], by_tcp: bool) -> Vec<u8> {
         let Question { query, alias } = question;
         let limit = if by_tcp { LARGEST } else { query.udp_bytes };
-        let failure = || query.answer(&Reply::of(Code::ServerFailure), limit);
-        let Ok(_place) = self.forwarded.try_acquire() else {
+        let failure = || query.answer(&Reply::with_code(Code::ServerFailure), limit);
+        let Some((record, target)) = alias else {
+            return self.ask(client, query, message, by_tcp).await.unwrap_or_else(failure);
+        };
+        let about = query.about(target);
+        let Ok(asked) = Query::parse(&about) else {
             return failure();
         };
-        let Some((record, target)) = alias else {
-            return self.upstreams.ask(message, by_tcp).await.unwrap_or_else(failure);
-        };
-        let mut reply = Reply::of(Code::Success);
+        let mut reply = Reply::with_code(Code::Success);
         reply.authoritative = true;
         reply.answers.push(record.clone());
-        if let Some(answer) = self.upstreams.ask(&query.about(target), by_tcp).await {
+        let answer = match self.cache.find(&asked, by_tcp, Instant::now()) {
+            Some(answer) => Some(answer),
+            None => self.ask(client, &asked, &about, by_tcp).await,
+        };
+        if let Some(answer) = answer {
             reply.answers.extend(crate::wire::addresses(&answer, target));
         }
         query.answer(&reply, limit)
+    }
+
+    /// The answer of the host's servers, kept for those who ask the same. None if they do not answer, or if the client or
+    /// all together wait for too many answers already.
+    async fn ask(&self, client: IpAddr, query: &Query, message: &[u8], by_tcp: bool) -> Option<Vec<u8>> {
+        let client = client.to_canonical();
+        let _place = self.forwarded.try_acquire().ok()?;
+        let _share = Share::take(&self.shares, client)?;
+        let answer = self.upstreams.ask(query, message, by_tcp).await?;
+        self.cache.keep(client, query, by_tcp, &answer, Instant::now());
+        Some(answer)
+    }
+}
+
+/// One of the questions of a client that wait for others.
+struct Share<'a> {
+    shares: &'a Mutex<HashMap<IpAddr, usize>>,
+    client: IpAddr,
+}
+
+impl<'a> Share<'a> {
+    fn take(shares: &'a Mutex<HashMap<IpAddr, usize>>, client: IpAddr) -> Option<Share<'a>> {
+        let mut held = shares.lock();
+        let count = held.entry(client).or_default();
+        (*count < MAX_FORWARDED_PER_CLIENT).then(|| *count += 1)?;
+        Some(Share { shares, client })
+    }
+}
+
+impl Drop for Share<'_> {
+    fn drop(&mut self) {
+        let mut held = self.shares.lock();
+        if let Entry::Occupied(mut count) = held.entry(self.client) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 }
 
@@ -196,6 +256,24 @@ enum Outcome {
 
 async fn send(socket: &UdpSocket, answer: &[u8], to: SocketAddr) {
     if let Err(error) = socket.send_to(answer, to).await {
-        tracing::debug!(%to, %error, "an answer could not be sent");
+        tracing::debug!(%to, %error, "Failed to send a DNS answer");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_has_its_share_of_waiting_questions_and_gives_it_back() {
+        let (shares, pod) = (Mutex::default(), IpAddr::from([10, 244, 0, 2]));
+        let held: Vec<_> = (0..MAX_FORWARDED_PER_CLIENT)
+            .map(|_| Share::take(&shares, pod))
+            .collect();
+        assert!(held.iter().all(Option::is_some));
+        assert!(Share::take(&shares, pod).is_none());
+        assert!(Share::take(&shares, [10, 244, 0, 3].into()).is_some());
+        drop(held);
+        assert!(shares.lock().is_empty());
     }
 }

@@ -17,11 +17,11 @@ pub mod kind {
 
 /// The longest message over UDP when the client says nothing, and the most we send however much it would take.
 const PLAIN_UDP_BYTES: usize = 512;
-const LARGEST_UDP_BYTES: usize = 1232;
+pub const LARGEST_UDP_BYTES: usize = 1232;
 /// A name takes at most 255 bytes, so following more pointers than this leads nowhere.
 const MAX_LABELS: usize = 128;
-const HEADER: usize = 12;
-const OPT: u16 = 41;
+pub const HEADER: usize = 12;
+pub const OPT: u16 = 41;
 const INTERNET: u16 = 1;
 
 /// A question, with all that an answer has to take from it.
@@ -38,6 +38,8 @@ pub struct Query {
     /// The question as it was written, to be repeated: clients compare it with upper and lower case.
     question: Vec<u8>,
     extended: bool,
+    /// The question alone decides about the answer: it asks for recursion and for nothing that not everybody asks for.
+    pub is_plain: bool,
 }
 
 /// Why a message gets no proper answer.
@@ -118,6 +120,7 @@ impl Query {
         let extension = extension(message, end + 4);
         Ok(Query {
             id,
+            is_plain: is_plain(message, flags, &name, end + 4),
             name: name.to_ascii_lowercase(),
             kind,
             class,
@@ -146,6 +149,32 @@ impl Query {
 
     pub fn is_internet(&self) -> bool {
         self.class == INTERNET
+    }
+
+    pub fn is_extended(&self) -> bool {
+        self.extended
+    }
+
+    /// Whether a server's message answers this question, whatever its id.
+    pub fn is_answered_by(&self, message: &[u8]) -> bool {
+        let is_answer = read_u16(message, 2).is_some_and(|flags| flags & 0x8000 != 0);
+        let question = message.get(HEADER..HEADER + self.question.len());
+        let (name, rest) = self.question.split_at(self.question.len().saturating_sub(4));
+        let same = |question: &[u8]| {
+            let (other, others_rest) = question.split_at(name.len());
+            other.eq_ignore_ascii_case(name) && others_rest == rest
+        };
+        is_answer && read_u16(message, 4) == Some(1) && question.is_some_and(same)
+    }
+
+    /// Makes an answer to the same question one to this one, with its id and spelling.
+    pub fn address(&self, answer: &mut [u8]) {
+        if let Some(id) = answer.get_mut(..2) {
+            id.copy_from_slice(&self.id.to_be_bytes());
+        }
+        if let Some(question) = answer.get_mut(HEADER..HEADER + self.question.len()) {
+            question.copy_from_slice(&self.question);
+        }
     }
 
     /// The answer's bytes. What does not fit within `limit` is left out and the client told to ask by TCP.
@@ -254,7 +283,7 @@ pub fn addresses(answer: &[u8], name: &str) -> Vec<Record> {
 }
 
 impl Reply {
-    pub fn of(code: Code) -> Reply {
+    pub fn with_code(code: Code) -> Reply {
         Reply {
             code,
             authoritative: false,
@@ -314,7 +343,7 @@ impl Data {
 /// How long others may remember that a name does not exist.
 const SOA_MINIMUM_S: u32 = 5;
 
-fn read_u16(message: &[u8], at: usize) -> Option<u16> {
+pub fn read_u16(message: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(message.get(at..at + 2)?.try_into().ok()?))
 }
 
@@ -337,7 +366,7 @@ fn push_name(out: &mut Vec<u8>, name: &str) {
 }
 
 /// The name at a place, and the place after it.
-fn read_name(message: &[u8], at: usize) -> Option<(String, usize)> {
+pub fn read_name(message: &[u8], at: usize) -> Option<(String, usize)> {
     let (mut at, mut end) = (at, None);
     let mut name = String::new();
     for _ in 0..MAX_LABELS {
@@ -363,6 +392,22 @@ fn read_name(message: &[u8], at: usize) -> Option<(String, usize)> {
         }
     }
     None
+}
+
+/// The end of the question is at `end`. Behind it, nothing may stand but an OPT record without flags and options.
+fn is_plain(message: &[u8], flags: u16, name: &str, end: usize) -> bool {
+    let written = HEADER + name.len() + if name.is_empty() { 1 } else { 2 } + 4;
+    let rest = message.get(end..).unwrap_or_default();
+    let counts = [6, 8, 10].map(|at| read_u16(message, at));
+    let extension = match counts {
+        [Some(0), Some(0), Some(0)] => rest.is_empty(),
+        // The root, OPT, a size of two bytes, four bytes of flags and a length.
+        [Some(0), Some(0), Some(1)] => {
+            rest.len() == 11 && rest[..3] == [0, 0, OPT as u8] && rest[5..].iter().all(|byte| *byte == 0)
+        }
+        _ => false,
+    };
+    flags == 0x0100 && end == written && extension
 }
 
 /// The size that the client takes over UDP, if it says so in an OPT record among the additional ones.
@@ -410,7 +455,7 @@ mod tests {
         );
         assert_eq!(query.udp_bytes, LARGEST_UDP_BYTES);
         assert!(query.recursion_desired);
-        let answer = query.answer(&Reply::of(Code::Refused), 512);
+        let answer = query.answer(&Reply::with_code(Code::Refused), 512);
         assert!(answer.windows(3).any(|window| window == b"Web"));
         assert_eq!(answer[3] & 15, Code::Refused as u8);
         assert_eq!(Query::parse(&question("", kind::NS, false)).unwrap().udp_bytes, 512);
@@ -452,7 +497,7 @@ mod tests {
             ttl_s: 5,
             data: Data::A([10, 0, 0, host].into()),
         };
-        let mut reply = Reply::of(Code::Success);
+        let mut reply = Reply::with_code(Code::Success);
         reply.answers = (0..30).map(record).collect();
         let whole = query.answer(&reply, 512);
         assert_eq!((whole.len(), whole[2] & 2, whole[7]), (12 + 7 + 30 * 16, 0, 30));

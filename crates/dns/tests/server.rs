@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use dns::DnsOptions;
@@ -66,21 +67,31 @@ async fn ask(server: SocketAddr, name: &str, by_tcp: bool) -> String {
     summary(&answer.await.unwrap())
 }
 
-/// Another server, which answers every question with 192.0.2.7.
-fn other_server() -> SocketAddr {
+/// Another server, which answers every question with 192.0.2.7, and tells the ids of those it was asked.
+fn other_server() -> (SocketAddr, Arc<Mutex<Vec<[u8; 2]>>>) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let ids = asked.clone();
     std::thread::spawn(move || {
         let mut buffer = [0; 512];
         while let Ok((length, from)) = socket.recv_from(&mut buffer) {
             let mut answer = buffer[..length].to_vec();
+            ids.lock().unwrap().push([answer[0], answer[1]]);
+            // Somebody guesses: another id, another question.
+            let mut forged = answer.clone();
+            forged[2] |= 0x80;
+            forged[0] ^= 0xff;
+            let _ = socket.send_to(&forged, from);
+            (forged[0], forged[13]) = (answer[0], b'x');
+            let _ = socket.send_to(&forged, from);
             answer[2] |= 0x80;
             answer[7] = 1;
             answer.extend_from_slice(&[0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 192, 0, 2, 7]);
             let _ = socket.send_to(&answer, from);
         }
     });
-    address
+    (address, asked)
 }
 
 fn free_port() -> SocketAddr {
@@ -134,7 +145,7 @@ async fn names_are_answered() {
 
     let dir = tempfile::tempdir().unwrap();
     let resolv_conf = dir.path().join("resolv.conf");
-    std::fs::write(&resolv_conf, format!("nameserver {}\n", other_server())).unwrap();
+    std::fs::write(&resolv_conf, format!("nameserver {}\n", other_server().0)).unwrap();
     let (server, running) = serve(&api, &resolv_conf).await;
 
     let mut out = String::new();
@@ -175,6 +186,23 @@ async fn names_are_answered() {
         ask(server, "web.default.svc.cluster.local", false).await,
         "code 3, 0 answers"
     );
+    running.abort();
+}
+
+#[tokio::test]
+async fn what_others_answered_is_not_asked_for_again() {
+    let (other, asked) = other_server();
+    let dir = tempfile::tempdir().unwrap();
+    let resolv_conf = dir.path().join("resolv.conf");
+    std::fs::write(&resolv_conf, format!("nameserver {other}\n")).unwrap();
+    let (server, running) = serve(&FakeApi::default(), &resolv_conf).await;
+    for name in ["example.com", "example.com", "Example.COM", "example.org"] {
+        assert_eq!(ask(server, name, false).await, "code 0, 1 answers 192.0.2.7");
+    }
+    let ids = asked.lock().unwrap().clone();
+    assert_eq!(ids.len(), 2, "{ids:?}");
+    // The client always uses the same id; that both were drawn like it happens once in four billion runs.
+    assert!(ids.iter().any(|id| *id != [0xab, 0xcd]), "{ids:?}");
     running.abort();
 }
 
