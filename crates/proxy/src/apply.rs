@@ -8,7 +8,7 @@ use network::{Protocol, netlink};
 
 use crate::backend::{Backend, BackendError, Wanted};
 use crate::conntrack::UdpTargets;
-use crate::model::{Place, ServicePort, ServiceTable};
+use crate::model::{FrontendAddress, ServicePort, ServiceTable};
 
 /// What is to be so, the way to make it so, and what is still to be done.
 pub struct Applied<B> {
@@ -17,9 +17,9 @@ pub struct Applied<B> {
     backend: B,
     /// The backend missed a change, or nobody knows what the kernel has.
     in_doubt: bool,
-    /// Where UDP packets may have been led elsewhere than they should be. A place stays here until the connections to it
+    /// Where UDP packets may have been led elsewhere than they should be. An address stays here until the connections to it
     /// have been looked through, whatever fails before.
-    unclean: BTreeSet<Place>,
+    unclean: BTreeSet<FrontendAddress>,
     forget: ForgetConnections,
 }
 
@@ -93,10 +93,10 @@ impl<B: Backend> Applied<B> {
     }
 }
 
-fn udp_places<'a>(ports: impl Iterator<Item = &'a ServicePort>) -> impl Iterator<Item = Place> {
+fn udp_places<'a>(ports: impl Iterator<Item = &'a ServicePort>) -> impl Iterator<Item = FrontendAddress> {
     ports
         .filter(|port| port.protocol == Protocol::Udp)
-        .flat_map(|port| port.frontends.iter().map(|frontend| frontend.place))
+        .flat_map(|port| port.frontends.iter().map(|frontend| frontend.address))
 }
 
 #[cfg(test)]

@@ -36,16 +36,16 @@ pub enum BackendError {
     #[error(transparent)]
     Nftables(#[from] NftablesError),
 
-    #[error("watch packet rules: {0}")]
+    #[error("failed to watch nftables rules: {0}")]
     Watch(netlink::Error),
 
-    #[error("route Services' addresses: {0}")]
+    #[error("failed to set up routes for the addresses of Services: {0}")]
     Route(netlink::Error),
 
-    #[error("forget UDP connections to endpoints that are gone: {0}")]
+    #[error("failed to delete conntrack entries of removed UDP endpoints: {0}")]
     Conntrack(netlink::Error),
 
     /// The work was cut off by the process itself, which is shutting down or has a bug.
-    #[error("the work on packet rules was interrupted: {0}")]
+    #[error("the update of nftables rules was interrupted: {0}")]
     Interrupted(String),
 }

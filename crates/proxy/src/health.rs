@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use ::metrics::Page;
 use bytes::Bytes;
 use client::Key;
 use client::when::Moment;
@@ -20,6 +21,8 @@ use serde_json::json;
 use serving::{AnyError, ConnectionLimits, Connections, http_server};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
+
+use crate::metrics::ProxyMetrics;
 
 /// Connections at a time of one server; each asks for one thing and is closed.
 const LIMITS: ConnectionLimits = ConnectionLimits {
@@ -93,8 +96,32 @@ impl Health {
 }
 
 /// Serves `/healthz` and `/livez`, until the future is dropped.
-pub async fn serve(listener: TcpListener, health: Health) {
-    answer_all(listener, move |path: &str| health.answer(path)).await;
+pub async fn serve(listener: TcpListener, health: Health, metrics: Arc<ProxyMetrics>) {
+    let answer = move |path: &str| {
+        let answer = health.answer(path);
+        metrics.answered(path, answer.status());
+        answer
+    };
+    answer_all(listener, answer).await;
+}
+
+/// Serves `/metrics` and `/proxyMode`, until the future is dropped.
+pub async fn serve_status(listener: TcpListener, mode: &'static str, metrics: Arc<ProxyMetrics>) {
+    answer_all(listener, move |path: &str| status(path, mode, metrics.as_ref())).await;
+}
+
+fn status(path: &str, mode: &'static str, metrics: &dyn Page) -> Response<Full<Bytes>> {
+    match path {
+        "/healthz" => plain(StatusCode::OK, "ok"),
+        "/proxyMode" => plain(StatusCode::OK, mode),
+        "/metrics" => {
+            let mut text = String::new();
+            metrics.write(&mut text);
+            ::metrics::process::write(&mut text);
+            plain(StatusCode::OK, text)
+        }
+        _ => plain(StatusCode::NOT_FOUND, "404 page not found\n"),
+    }
 }
 
 /// The servers of the Services that have a `healthCheckNodePort`.
@@ -188,9 +215,18 @@ fn code(well: bool) -> StatusCode {
     }
 }
 
-fn plain(code: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+fn plain(code: StatusCode, text: impl Into<Bytes>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(text.into()));
     *response.status_mut() = code;
+    let headers = response.headers_mut();
+    headers.insert(
+        header::CONTENT_TYPE,
+        header::HeaderValue::from_static("text/plain; charset=utf-8"),
+    );
+    headers.insert(
+        header::X_CONTENT_TYPE_OPTIONS,
+        header::HeaderValue::from_static("nosniff"),
+    );
     response
 }
 
@@ -261,6 +297,21 @@ mod tests {
         assert!(shown(health.answer("/secrets")).await.starts_with("404"));
         health.0.times.lock().queued = Some(Moment::default());
         assert!(shown(health.answer("/livez")).await.starts_with("503"));
+    }
+
+    #[tokio::test]
+    async fn the_status_tells_the_mode_and_figures_and_nothing_else() {
+        let metrics = ProxyMetrics::default();
+        let ask = |path: &'static str| shown(status(path, "nftables", &metrics));
+        assert_eq!(ask("/proxyMode").await, "200  nftables");
+        assert!(
+            ask("/metrics")
+                .await
+                .contains("\nkubeproxy_sync_proxy_rules_duration_seconds_count{")
+        );
+        for path in ["/", "/proxymode", "/metrics/", "/debug/pprof/", "/configz"] {
+            assert!(ask(path).await.starts_with("404"), "{path}");
+        }
     }
 
     #[tokio::test]

@@ -7,13 +7,17 @@
 //! Addresses become pods' here and nowhere else. Nothing in this crate writes to the API server, and it knows nothing
 //! of how pods got their addresses.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod apply;
 mod backend;
+mod connection_timeouts;
 mod conntrack;
 mod health;
+mod metrics;
 pub mod model;
 pub mod nftables;
-mod node_places;
+mod node_addresses;
 pub mod objects;
 mod reachable;
 mod run;

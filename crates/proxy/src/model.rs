@@ -45,10 +45,10 @@ pub struct ServicePort {
     pub local: BTreeSet<IpAddr>,
 }
 
-/// One place where a Service can be reached.
+/// One address and port at which a Service can be reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frontend {
-    pub place: Place,
+    pub address: FrontendAddress,
     pub clients: Clients,
     /// The Service's own address, which no other Service can have.
     pub own: bool,
@@ -59,7 +59,7 @@ pub struct Frontend {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Place {
+pub enum FrontendAddress {
     Address(SocketAddr),
     /// A port of every address of the node, of one family.
     NodePort {
@@ -68,7 +68,7 @@ pub enum Place {
     },
 }
 
-/// Whom a frontend is for. `Outside` goes before `Anyone` at the same place.
+/// Whom a frontend is for. `Outside` goes before `Anyone` at the same address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Clients {
     Anyone,
@@ -187,7 +187,7 @@ fn is_special(address: IpAddr) -> bool {
 
 /// Orders the endpoints of `new` so that as few as possible stand elsewhere than in `old`.
 pub fn keep_order(old: &[ServicePort], new: &mut [ServicePort]) {
-    let same = |one: &Frontend, other: &Frontend| (one.place, one.clients) == (other.place, other.clients);
+    let same = |one: &Frontend, other: &Frontend| (one.address, one.clients) == (other.address, other.clients);
     for port in new {
         let before: Vec<&Frontend> = old
             .iter()
@@ -350,7 +350,7 @@ fn service_port(
     port: &ServicePortSpec,
     protocol: Protocol,
     cluster_ips: &[IpAddr],
-    external: Vec<(Place, Vec<Cidr>)>,
+    external: Vec<(FrontendAddress, Vec<Cidr>)>,
     candidates: &[Candidate],
 ) -> ServicePort {
     let spec = &service.spec;
@@ -363,7 +363,7 @@ fn service_port(
     let internal_local = spec.internal_traffic_policy.as_deref() == Some("Local");
     for &ip in cluster_ips {
         frontends.push(Frontend {
-            place: Place::Address(SocketAddr::new(ip, port.port)),
+            address: FrontendAddress::Address(SocketAddr::new(ip, port.port)),
             clients: Clients::Anyone,
             own: true,
             masquerade: Masquerade::Outsiders,
@@ -372,8 +372,8 @@ fn service_port(
         });
     }
     let external_local = spec.external_traffic_policy.as_deref() == Some("Local");
-    for (place, allowed) in external {
-        frontends.extend(external_frontends(place, allowed, external_local, candidates));
+    for (address, allowed) in external {
+        frontends.extend(external_frontends(address, allowed, external_local, candidates));
     }
     let affinity = spec.session_affinity_config.as_ref();
     let timeout = affinity.and_then(|config| config.client_ip.as_ref()?.timeout_seconds);
@@ -408,14 +408,14 @@ fn external_places(
     port: &ServicePortSpec,
     cluster_ips: &[IpAddr],
     around: &Surroundings,
-) -> Vec<(Place, Vec<Cidr>)> {
+) -> Vec<(FrontendAddress, Vec<Cidr>)> {
     let spec = &service.spec;
     let of_family = |ip: &IpAddr| {
         cluster_ips
             .iter()
             .any(|cluster_ip| cluster_ip.is_ipv4() == ip.is_ipv4())
     };
-    let at = |ip: IpAddr| Place::Address(SocketAddr::new(ip, port.port));
+    let at = |ip: IpAddr| FrontendAddress::Address(SocketAddr::new(ip, port.port));
     let elsewhere = |ip: &IpAddr| around.other_nodes.contains(ip) && !around.own_addresses.contains(ip);
     let permitted = external_addresses(service)
         .filter(|(ip, balanced)| of_family(ip) && around.permits(*ip) && !(*balanced && elsewhere(ip)));
@@ -423,19 +423,19 @@ fn external_places(
         true => (at(ip), source_ranges(service, ip.is_ipv4())),
         false => (at(ip), Vec::new()),
     };
-    let mut places: Vec<(Place, Vec<Cidr>)> = permitted.take(MAX_FRONTENDS).map(restricted).collect();
+    let mut places: Vec<(FrontendAddress, Vec<Cidr>)> = permitted.take(MAX_FRONTENDS).map(restricted).collect();
     if matches!(spec.kind.as_str(), "NodePort" | "LoadBalancer") && port.node_port != 0 {
         let families: BTreeSet<bool> = cluster_ips.iter().map(IpAddr::is_ipv4).collect();
         let port = port.node_port;
         places.extend(
             families
                 .into_iter()
-                .map(|ipv4| (Place::NodePort { ipv4, port }, Vec::new())),
+                .map(|ipv4| (FrontendAddress::NodePort { ipv4, port }, Vec::new())),
         );
     }
     // The same address may be listed twice, also as one of the Service's own.
-    let mut seen: BTreeSet<Place> = cluster_ips.iter().map(|&ip| at(ip)).collect();
-    places.retain(|(place, _)| seen.insert(*place));
+    let mut seen: BTreeSet<FrontendAddress> = cluster_ips.iter().map(|&ip| at(ip)).collect();
+    places.retain(|(address, _)| seen.insert(*address));
     places
 }
 
@@ -461,10 +461,15 @@ fn loose_cidr(text: &str) -> Option<Cidr> {
 
 /// With the policy Local, clients outside see only this node's endpoints and keep their address; pods and this node
 /// are treated as with the policy Cluster, so that they need no endpoint beside them.
-fn external_frontends(place: Place, allowed: Vec<Cidr>, local_only: bool, candidates: &[Candidate]) -> Vec<Frontend> {
-    let ipv4 = place.is_ipv4();
+fn external_frontends(
+    address: FrontendAddress,
+    allowed: Vec<Cidr>,
+    local_only: bool,
+    candidates: &[Candidate],
+) -> Vec<Frontend> {
+    let ipv4 = address.is_ipv4();
     let everyone = Frontend {
-        place,
+        address,
         clients: Clients::Anyone,
         own: false,
         masquerade: if local_only {
@@ -487,11 +492,11 @@ fn external_frontends(place: Place, allowed: Vec<Cidr>, local_only: bool, candid
     vec![everyone, outside]
 }
 
-impl Place {
+impl FrontendAddress {
     pub fn is_ipv4(&self) -> bool {
         match self {
-            Place::Address(address) => address.is_ipv4(),
-            Place::NodePort { ipv4, .. } => *ipv4,
+            FrontendAddress::Address(address) => address.is_ipv4(),
+            FrontendAddress::NodePort { ipv4, .. } => *ipv4,
         }
     }
 }
@@ -534,18 +539,20 @@ impl fmt::Display for ServicePort {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FrontendAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Address(address) => write!(f, "{address}"),
-            Place::NodePort { ipv4, port } => write!(f, "node port {port} ({})", if *ipv4 { "IPv4" } else { "IPv6" }),
+            FrontendAddress::Address(address) => write!(f, "{address}"),
+            FrontendAddress::NodePort { ipv4, port } => {
+                write!(f, "node port {port} ({})", if *ipv4 { "IPv4" } else { "IPv6" })
+            }
         }
     }
 }
 
 impl fmt::Display for Frontend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.place)?;
+        write!(f, "{}", self.address)?;
         if self.clients == Clients::Outside {
             write!(f, " from outside")?;
         }

@@ -11,15 +11,18 @@ use client::{Backoff, Cache, Client, EventRecorder, EventType, Informers, Key, O
 use network::route_monitor::RouteMonitor;
 use network::{Cidr, Protocol, nft};
 use parking_lot::Mutex;
+use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::apply::Applied;
 use crate::backend::BackendError;
+use crate::connection_timeouts::raise_close_wait;
 use crate::health::{self, Health, HealthChecks};
+use crate::metrics::ProxyMetrics;
 use crate::model::{ServicePort, Surroundings, balanced_here, foreign_addresses, health_check, service_ports};
 use crate::nftables::{self, Nftables, NftablesOptions};
-use crate::node_places::NodePlaces;
+use crate::node_addresses::NodePlaces;
 use crate::objects::{EndpointSlice, Node, Service};
 use crate::reachable;
 
@@ -43,6 +46,10 @@ pub struct ProxyOptions {
     pub table: String,
     /// Where `/healthz` and `/livez` are answered, if at all.
     pub healthz_address: Option<SocketAddr>,
+    /// Where `/metrics` and `/proxyMode` are answered, to everybody who can connect, if at all.
+    pub metrics_address: Option<SocketAddr>,
+    /// Connections that one side has closed are remembered at least this long; zero leaves the machine's setting.
+    pub close_wait_timeout: Duration,
     /// Set to true once the rules hold every Service that the first list returned.
     pub ready: watch::Sender<bool>,
 }
@@ -77,6 +84,8 @@ impl ProxyOptions {
             kubelet_port: 10250,
             table: DEFAULT_TABLE.to_owned(),
             healthz_address: None,
+            metrics_address: None,
+            close_wait_timeout: Duration::from_secs(3600),
             ready: watch::Sender::new(false),
         }
     }
@@ -91,23 +100,40 @@ pub fn remove(table: &str, service_cidrs: &[Cidr]) -> Result<(), BackendError> {
 /// Keeps the rules of this network namespace in step with the API server's Services, until the future is dropped.
 /// The rules stay: traffic goes on while no proxy runs, and the next one takes them over.
 pub async fn run(options: ProxyOptions) -> Result<(), BackendError> {
-    let health = Health::default();
+    let (health, metrics) = (Health::default(), Arc::new(ProxyMetrics::default()));
     tokio::select! {
-        ended = follow(&options, &health) => ended,
+        ended = follow(&options, &health, &metrics) => ended,
         ended = keep_reachable(&options.service_cidrs) => ended,
-        ended = serve_health(options.healthz_address, health.clone()) => ended,
+        ended = serve_health(options.healthz_address, health.clone(), metrics.clone()) => ended,
+        ended = serve_status(options.metrics_address, metrics.clone()) => ended,
     }
 }
 
-/// Several proxies on one machine cannot all have the same port; one that has none works as well.
-async fn serve_health(address: Option<SocketAddr>, health: Health) -> Result<(), BackendError> {
-    if let Some(address) = address {
-        match tokio::net::TcpListener::bind(address).await {
-            Ok(listener) => health::serve(listener, health).await,
-            Err(error) => tracing::warn!(%address, %error, "Failed to serve the proxy's /healthz"),
-        }
+async fn serve_health(
+    address: Option<SocketAddr>,
+    health: Health,
+    metrics: Arc<ProxyMetrics>,
+) -> Result<(), BackendError> {
+    if let Some(listener) = listen(address, "/healthz").await {
+        health::serve(listener, health, metrics).await;
     }
     std::future::pending().await
+}
+
+async fn serve_status(address: Option<SocketAddr>, metrics: Arc<ProxyMetrics>) -> Result<(), BackendError> {
+    if let Some(listener) = listen(address, "/metrics").await {
+        health::serve_status(listener, nftables::MODE, metrics).await;
+    }
+    std::future::pending().await
+}
+
+/// Several proxies on one machine cannot all have the same port; one that has none works as well.
+async fn listen(address: Option<SocketAddr>, path: &str) -> Option<TcpListener> {
+    let address = address?;
+    let bound = TcpListener::bind(address).await;
+    bound
+        .inspect_err(|error| tracing::warn!(%address, %error, path, "Failed to serve the proxy's status"))
+        .ok()
 }
 
 /// A route that somebody removes, or that goes with a link, is made again.
@@ -119,8 +145,9 @@ async fn keep_reachable(blocks: &[Cidr]) -> Result<(), BackendError> {
     }
 }
 
-async fn follow(options: &ProxyOptions, health: &Health) -> Result<(), BackendError> {
-    let mut proxy = Proxy::new(options, health)?;
+async fn follow(options: &ProxyOptions, health: &Health, metrics: &Arc<ProxyMetrics>) -> Result<(), BackendError> {
+    let mut proxy = Proxy::new(options, health, metrics)?;
+    raise_close_wait(options.close_wait_timeout);
     proxy.services.synced().await;
     proxy.slices.synced().await;
     proxy.nodes.synced().await;
@@ -146,12 +173,15 @@ async fn follow(options: &ProxyOptions, health: &Health) -> Result<(), BackendEr
             () = tokio::time::sleep_until(wake_at) => {}
         }
         health.queued();
+        metrics.queued();
         let resync = due <= Instant::now() || failures > 0;
         if resync {
             ensure_reachable(&options.service_cidrs).await;
             due = Instant::now() + RESYNC;
         }
+        let begun = Instant::now();
         let done = proxy.step(resync).await;
+        metrics.synced(resync, begun.elapsed(), done.is_ok());
         // Connections that could not be forgotten are a matter of the old rules; the new ones hold.
         if matches!(done, Ok(()) | Err(BackendError::Conntrack(_))) {
             options.ready.send_replace(true);
@@ -175,6 +205,7 @@ struct Changed {
     keys: Mutex<BTreeSet<Key>>,
     nodes: AtomicBool,
     woken: Notify,
+    metrics: Arc<ProxyMetrics>,
 }
 
 impl Changed {
@@ -186,6 +217,49 @@ impl Changed {
     fn nodes_changed(&self) {
         self.nodes.store(true, Ordering::Relaxed);
         self.woken.notify_one();
+    }
+
+    fn follow_services(self: &Arc<Self>, services: &Cache<Service>, around: &Surroundings) {
+        let (sink, guarded) = (self.clone(), around.clone());
+        services.on_change(move |old, new| {
+            sink.metrics.services().came();
+            if let Some(service) = new.or(old) {
+                sink.add(client::Object::key(service.as_ref()));
+            }
+            if let Some(service) = new {
+                tell_foreign_addresses(service, &guarded);
+            }
+        });
+    }
+
+    fn follow_slices(self: &Arc<Self>, slices: &Cache<EndpointSlice>) {
+        let sink = self.clone();
+        slices.on_change(move |old, new| {
+            sink.metrics.endpoints().came();
+            for slice in [old, new].into_iter().flatten() {
+                if let Some(service) = slice.service() {
+                    sink.add(service);
+                }
+            }
+        });
+    }
+
+    fn follow_nodes(self: &Arc<Self>, nodes: &Cache<Node>) {
+        let sink = self.clone();
+        nodes.on_change(move |old, new| {
+            let facts = |node: Option<&Arc<Node>>| {
+                node.map(|node| {
+                    (
+                        node.internal_addresses(),
+                        node.metadata.labels.zone.clone(),
+                        node.is_leaving(),
+                    )
+                })
+            };
+            if facts(old) != facts(new) {
+                sink.nodes_changed();
+            }
+        });
     }
 }
 
@@ -209,7 +283,7 @@ struct Proxy {
 }
 
 impl Proxy {
-    fn new(options: &ProxyOptions, health: &Health) -> Result<Proxy, BackendError> {
+    fn new(options: &ProxyOptions, health: &Health, metrics: &Arc<ProxyMetrics>) -> Result<Proxy, BackendError> {
         let rules = Nftables::open(&NftablesOptions {
             table: options.table.clone(),
             cluster_cidrs: options.cluster_cidrs.clone(),
@@ -233,40 +307,14 @@ impl Proxy {
         slices.add_index(BY_SERVICE, |slice: &EndpointSlice| {
             slice.service().map(|key| key.to_string()).into_iter().collect()
         });
-        let changed = Arc::new(Changed::default());
-        let (sink, guarded) = (changed.clone(), around.clone());
-        services.on_change(move |old, new| {
-            if let Some(service) = new.or(old) {
-                sink.add(client::Object::key(service.as_ref()));
-            }
-            if let Some(service) = new {
-                tell_foreign_addresses(service, &guarded);
-            }
+        let changed = Arc::new(Changed {
+            metrics: metrics.clone(),
+            ..Changed::default()
         });
         let nodes = informers.cache::<Node>(&kinds::node::NODE);
-        let sink = changed.clone();
-        nodes.on_change(move |old, new| {
-            let facts = |node: Option<&Arc<Node>>| {
-                node.map(|node| {
-                    (
-                        node.internal_addresses(),
-                        node.metadata.labels.zone.clone(),
-                        node.is_leaving(),
-                    )
-                })
-            };
-            if facts(old) != facts(new) {
-                sink.nodes_changed();
-            }
-        });
-        let sink = changed.clone();
-        slices.on_change(move |old, new| {
-            for slice in [old, new].into_iter().flatten() {
-                if let Some(service) = slice.service() {
-                    sink.add(service);
-                }
-            }
-        });
+        changed.follow_services(&services, &around);
+        changed.follow_slices(&slices);
+        changed.follow_nodes(&nodes);
         Ok(Proxy {
             around,
             api_servers: options.api_servers.clone(),
@@ -292,6 +340,7 @@ impl Proxy {
             self.look_around();
         }
         let keys = std::mem::take(&mut *self.changed.keys.lock());
+        self.changed.metrics.taken();
         let protected = (resync || nodes_changed).then(|| self.protected());
         let mut services: BTreeMap<Key, Vec<ServicePort>> = BTreeMap::new();
         for key in &keys {
@@ -423,6 +472,6 @@ async fn ensure_reachable(blocks: &[Cidr]) {
     let blocks = blocks.to_vec();
     let ensured = tokio::task::spawn_blocking(move || reachable::ensure(&blocks)).await;
     if let Ok(Err(error)) = ensured {
-        tracing::warn!(%error, "this node may not reach Services itself");
+        tracing::warn!(%error, "Failed to make Services reachable from this node's own processes");
     }
 }

@@ -83,7 +83,7 @@ fn service(number: u8) -> (Key, Vec<ServicePort>) {
         protocol: Protocol::Udp,
         created: String::new(),
         frontends: vec![Frontend {
-            place: Place::Address(address(&format!("10.96.0.{number}:53"))),
+            address: FrontendAddress::Address(address(&format!("10.96.0.{number}:53"))),
             clients: Clients::Anyone,
             own: true,
             masquerade: Masquerade::Nobody,

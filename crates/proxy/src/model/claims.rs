@@ -9,7 +9,7 @@ use client::Key;
 
 use network::Protocol;
 
-use super::{Clients, Frontend, Place, ServicePort};
+use super::{Clients, Frontend, FrontendAddress, ServicePort};
 
 /// All destinations that Services ask for.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub struct Claims {
 }
 
 /// What packets of one protocol and one kind of client are looked up by.
-type At = (Place, Protocol, Clients);
+type At = (FrontendAddress, Protocol, Clients);
 
 #[derive(Debug)]
 struct Owner {
@@ -40,7 +40,7 @@ enum Turn {
 }
 
 impl Turn {
-    fn of(frontend: &Frontend, had: bool) -> Turn {
+    fn of_frontend(frontend: &Frontend, had: bool) -> Turn {
         match (frontend.own, had) {
             (true, _) => Turn::Own,
             (false, true) => Turn::Had,
@@ -72,12 +72,12 @@ impl Claims {
         }
     }
 
-    /// The Services that packets to that place belong to: at most one for each kind of client.
-    pub fn owners_of(&self, place: Place, protocol: Protocol) -> impl Iterator<Item = &Key> {
+    /// The Services that packets to that address belong to: at most one for each kind of client.
+    pub fn owners_of(&self, address: FrontendAddress, protocol: Protocol) -> impl Iterator<Item = &Key> {
         let clients = [Clients::Anyone, Clients::Outside];
         clients
             .into_iter()
-            .filter_map(move |clients| Some(&self.owners.get(&(place, protocol, clients))?.service))
+            .filter_map(move |clients| Some(&self.owners.get(&(address, protocol, clients))?.service))
     }
 
     /// Gives the ports of each Service without the frontends that another one has. `applied` is what these Services had
@@ -103,7 +103,7 @@ impl Claims {
         for turn in [Turn::Own, Turn::Had, Turn::New] {
             for (key, ports, had) in &in_turn {
                 for (at, frontend) in ports.iter().flat_map(places) {
-                    if Turn::of(frontend, had.contains(&at)) == turn {
+                    if Turn::of_frontend(frontend, had.contains(&at)) == turn {
                         self.claim(key, at, frontend.own);
                     }
                 }
@@ -129,7 +129,7 @@ impl Claims {
         for port in &mut granted {
             let protocol = port.protocol;
             port.frontends.retain(|frontend| {
-                let at = (frontend.place, protocol, frontend.clients);
+                let at = (frontend.address, protocol, frontend.clients);
                 let Some(owner) = self.owners.get(&at).filter(|owner| owner.service != *key) else {
                     return true;
                 };
@@ -137,7 +137,7 @@ impl Claims {
                 if !told.contains(&(key.clone(), at)) {
                     tracing::warn!(
                         service = %key, %frontend, owner = %owner.service,
-                        "another Service has this address and port"
+                        "Address and port are already used by another Service; ignoring them for this one"
                     );
                 }
                 self.waiting.entry(at).or_default().insert(key.clone());
@@ -170,5 +170,5 @@ fn places(port: &ServicePort) -> impl Iterator<Item = (At, &Frontend)> {
     let protocol = port.protocol;
     port.frontends
         .iter()
-        .map(move |frontend| ((frontend.place, protocol, frontend.clients), frontend))
+        .map(move |frontend| ((frontend.address, protocol, frontend.clients), frontend))
 }

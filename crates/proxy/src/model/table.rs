@@ -7,7 +7,7 @@ use client::Key;
 use network::Protocol;
 
 use super::claims::Claims;
-use super::{Place, ServicePort, Target, keep_order};
+use super::{FrontendAddress, ServicePort, Target, keep_order};
 
 /// What every Service has, without what another one has already.
 #[derive(Debug, Default)]
@@ -51,15 +51,15 @@ impl ServiceTable {
         self.services.values().flatten()
     }
 
-    /// Where packets of a protocol to that place may be led.
-    pub fn endpoints_at(&self, place: Place, protocol: Protocol) -> BTreeSet<SocketAddr> {
-        let owners = self.claims.owners_of(place, protocol);
+    /// Where packets of a protocol to that address may be led.
+    pub fn endpoints_at(&self, address: FrontendAddress, protocol: Protocol) -> BTreeSet<SocketAddr> {
+        let owners = self.claims.owners_of(address, protocol);
         let ports = owners.filter_map(|owner| self.services.get(owner)).flatten();
         let frontends = ports
             .filter(|port| port.protocol == protocol)
             .flat_map(|port| &port.frontends);
         frontends
-            .filter(|frontend| frontend.place == place)
+            .filter(|frontend| frontend.address == address)
             .filter_map(|frontend| match &frontend.target {
                 Target::Endpoints(endpoints) => Some(endpoints),
                 Target::Reject | Target::Drop => None,

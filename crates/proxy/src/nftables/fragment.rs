@@ -9,7 +9,7 @@ use network::nft::{Data, Element, Expression, Register, Set, Verdict};
 use network::{Cidr, Protocol};
 
 use super::layout::{ALLOWED, Action, Group, Layout, RESTRICTED, View, set, verdict};
-use crate::model::{Clients, Frontend, Place, ServicePort, Target};
+use crate::model::{Clients, Frontend, FrontendAddress, ServicePort, Target};
 
 /// What one or more ports add.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,15 +31,17 @@ struct Destination {
 
 /// Where packets to the frontend are looked up.
 fn destination(protocol: Protocol, frontend: &Frontend) -> Destination {
-    let (view, data) = match (frontend.place, frontend.clients) {
-        (Place::Address(address), Clients::Anyone) => (View::Cluster, Data::new().address(address.ip())),
-        (Place::Address(address), Clients::Outside) => (View::ClusterOutside, Data::new().address(address.ip())),
-        (Place::NodePort { .. }, Clients::Anyone) => (View::Node, Data::new()),
-        (Place::NodePort { .. }, Clients::Outside) => (View::NodeOutside, Data::new()),
+    let (view, data) = match (frontend.address, frontend.clients) {
+        (FrontendAddress::Address(address), Clients::Anyone) => (View::Cluster, Data::new().address(address.ip())),
+        (FrontendAddress::Address(address), Clients::Outside) => {
+            (View::ClusterOutside, Data::new().address(address.ip()))
+        }
+        (FrontendAddress::NodePort { .. }, Clients::Anyone) => (View::Node, Data::new()),
+        (FrontendAddress::NodePort { .. }, Clients::Outside) => (View::NodeOutside, Data::new()),
     };
-    let port = match frontend.place {
-        Place::Address(address) => address.port(),
-        Place::NodePort { port, .. } => port,
+    let port = match frontend.address {
+        FrontendAddress::Address(address) => address.port(),
+        FrontendAddress::NodePort { port, .. } => port,
     };
     let key = data.protocol(protocol.number()).port(port).bytes();
     Destination { view, key }
@@ -47,7 +49,7 @@ fn destination(protocol: Protocol, frontend: &Frontend) -> Destination {
 
 impl Fragment {
     pub fn add(&mut self, layout: &Layout, port: &ServicePort) {
-        let of_family = |frontend: &&Frontend| frontend.place.is_ipv4() == layout.ipv4;
+        let of_family = |frontend: &&Frontend| frontend.address.is_ipv4() == layout.ipv4;
         for frontend in port.frontends.iter().filter(of_family) {
             self.add_frontend(layout, port, frontend);
         }
@@ -193,9 +195,9 @@ fn sticky_name(protocol: Protocol, frontend: &Frontend) -> String {
         Protocol::Udp => "udp",
         Protocol::Sctp => "sctp",
     };
-    let place = match frontend.place {
-        Place::Address(address) => plain(address),
-        Place::NodePort { port, .. } => format!("node-{port}"),
+    let place = match frontend.address {
+        FrontendAddress::Address(address) => plain(address),
+        FrontendAddress::NodePort { port, .. } => format!("node-{port}"),
     };
     let clients = match frontend.clients {
         Clients::Anyone => "",

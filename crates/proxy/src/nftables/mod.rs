@@ -20,6 +20,8 @@ mod layout;
 
 /// Raised when sets or maps of the same name change their meaning; a table of another layout is replaced whole.
 const LAYOUT_VERSION: u32 = 2;
+/// What `--proxy-mode` calls this backend.
+pub const MODE: &str = "nftables";
 
 /// What makes one node's rules differ from another's on the same machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,13 +40,13 @@ pub struct NftablesOptions {
 
 #[derive(Debug, thiserror::Error)]
 pub enum NftablesError {
-    #[error("open the packet rules: {0}")]
+    #[error("failed to open a netlink socket for nftables: {0}")]
     Open(netlink::Error),
 
-    #[error("read the rules of table {table}: {source}")]
+    #[error("failed to read the rules of nftables table {table}: {source}")]
     Read { table: String, source: netlink::Error },
 
-    #[error("change the rules of table {table}: {source}")]
+    #[error("failed to change the rules of nftables table {table}: {source}")]
     Change { table: String, source: nft::Error },
 }
 

@@ -6,7 +6,7 @@ use expect_test::{Expect, expect};
 use network::Protocol;
 
 use super::*;
-use crate::model::{Clients, Frontend, Masquerade, Place, Target};
+use crate::model::{Clients, Frontend, FrontendAddress, Masquerade, Target};
 
 fn state() -> FamilyState {
     let options = NftablesOptions {
@@ -29,7 +29,7 @@ fn service(number: u8, endpoints: &[u8]) -> ServicePort {
         created: String::new(),
         local: endpoints.iter().map(SocketAddr::ip).collect(),
         frontends: vec![Frontend {
-            place: Place::Address(address(96, number, 80)),
+            address: FrontendAddress::Address(address(96, number, 80)),
             clients: Clients::Anyone,
             own: true,
             masquerade: Masquerade::Outsiders,

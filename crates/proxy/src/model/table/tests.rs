@@ -15,7 +15,7 @@ fn service(number: u8, endpoints: &[u8]) -> ServicePort {
         created: String::new(),
         local: endpoints.iter().map(SocketAddr::ip).collect(),
         frontends: vec![Frontend {
-            place: Place::Address(address(96, number, 80)),
+            address: FrontendAddress::Address(address(96, number, 80)),
             clients: Clients::Anyone,
             own: true,
             masquerade: Masquerade::Outsiders,
@@ -35,7 +35,7 @@ fn external(number: u8, created: &str, address: [u8; 4]) -> Vec<ServicePort> {
     let mut port = service(number, &[number]);
     port.created = created.to_owned();
     port.frontends.push(Frontend {
-        place: Place::Address(SocketAddr::new(address.into(), 80)),
+        address: FrontendAddress::Address(SocketAddr::new(address.into(), 80)),
         own: false,
         ..port.frontends[0].clone()
     });
@@ -131,12 +131,12 @@ fn those_who_wait_cost_nothing_until_their_turn_comes() {
 #[test]
 fn packets_may_go_where_the_owner_of_the_place_leads() {
     let shared = [203, 0, 113, 5];
-    let place = Place::Address(SocketAddr::new(shared.into(), 80));
+    let address = FrontendAddress::Address(SocketAddr::new(shared.into(), 80));
     let mut table = ServiceTable::default();
     let put = |table: &mut ServiceTable, name: &str, ports| table.replace([(Key::new("ns", name), ports)].into());
     put(&mut table, "adam", external(1, "", shared));
     put(&mut table, "zoe", external(2, "", shared));
-    let at = |table: &ServiceTable, protocol| table.endpoints_at(place, protocol);
+    let at = |table: &ServiceTable, protocol| table.endpoints_at(address, protocol);
     assert_eq!(
         at(&table, Protocol::Tcp),
         [SocketAddr::new([10, 244, 0, 1].into(), 8080)].into()

@@ -8,7 +8,7 @@ use client::Key;
 use network::bridge::HeldPorts;
 use network::{PortMapping, Protocol};
 
-use crate::model::{Frontend, Place, ServicePort};
+use crate::model::{Frontend, FrontendAddress, ServicePort};
 
 /// The ports that are held, and by which Services.
 #[derive(Default)]
@@ -30,11 +30,11 @@ impl NodePlaces {
                 let Some(mapping) = mapping(frontend, protocol, addresses) else {
                     return true;
                 };
-                let (id, ip) = (format!("{} {protocol}", frontend.place), mapping.host_ip);
+                let (id, ip) = (format!("{} {protocol}", frontend.address), mapping.host_ip);
                 match self.held.hold(&id, ip.as_slice(), std::slice::from_ref(&mapping)) {
                     Ok(()) => wanted.insert(id),
                     Err(error) => {
-                        reason.get_or_insert(format!("{}: {error}", frontend.place));
+                        reason.get_or_insert(format!("{}: {error}", frontend.address));
                         return false;
                     }
                 };
@@ -72,7 +72,7 @@ impl NodePlaces {
 }
 
 fn mapping(frontend: &Frontend, protocol: Protocol, addresses: &BTreeSet<IpAddr>) -> Option<PortMapping> {
-    let Place::Address(address) = frontend.place else {
+    let FrontendAddress::Address(address) = frontend.address else {
         return None;
     };
     (!frontend.own && addresses.contains(&address.ip())).then(|| PortMapping {
@@ -98,7 +98,7 @@ mod tests {
             protocol: Protocol::Tcp,
             created: String::new(),
             frontends: vec![Frontend {
-                place: Place::Address(SocketAddr::new(HERE, port)),
+                address: FrontendAddress::Address(SocketAddr::new(HERE, port)),
                 clients: Clients::Anyone,
                 own: false,
                 masquerade: Masquerade::Everybody,
