@@ -23,17 +23,26 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
+/// Why it is not known who a client is or what it may do.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthError {
+    #[error("failed to create a TokenReview: {0}")]
+    TokenReview(#[source] client::Error),
+    #[error("failed to create a SubjectAccessReview: {0}")]
+    SubjectAccessReview(#[source] client::Error),
+}
+
 /// Knows bearer tokens.
 #[async_trait]
 pub trait Authenticator: Send + Sync {
     /// The token's user; none if it is nobody's.
-    async fn authenticate(&self, token: &str) -> Result<Option<User>, String>;
+    async fn authenticate(&self, token: &str) -> Result<Option<User>, AuthError>;
 }
 
 /// Decides what a user may do with this node.
 #[async_trait]
 pub trait Authorizer: Send + Sync {
-    async fn authorize(&self, user: &User, access: &Access) -> Result<bool, String>;
+    async fn authorize(&self, user: &User, access: &Access) -> Result<bool, AuthError>;
 }
 
 /// What is asked for, in the terms of RBAC: a verb on `nodes/SUBRESOURCE`.
@@ -113,7 +122,7 @@ impl ApiAuth {
     }
 
     /// Whether a user may do what is asked, which are `attributes` of a SubjectAccessReview.
-    pub async fn may(&self, user: &User, attributes: &str, asked: Value) -> Result<bool, String> {
+    pub async fn may(&self, user: &User, attributes: &str, asked: Value) -> Result<bool, AuthError> {
         #[derive(Deserialize)]
         struct Review {
             status: Status,
@@ -134,7 +143,7 @@ impl ApiAuth {
         let api = self
             .client
             .resource(&api::kinds::subject_access_review::SUBJECT_ACCESS_REVIEW);
-        let review: Review = api.create(&body).await.map_err(|error| error.to_string())?;
+        let review: Review = api.create(&body).await.map_err(AuthError::SubjectAccessReview)?;
         Ok(review.status.allowed)
     }
 }
@@ -148,7 +157,7 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
 
 #[async_trait]
 impl Authenticator for ApiAuth {
-    async fn authenticate(&self, token: &str) -> Result<Option<User>, String> {
+    async fn authenticate(&self, token: &str) -> Result<Option<User>, AuthError> {
         #[derive(Deserialize)]
         struct Review {
             status: Status,
@@ -175,7 +184,7 @@ impl Authenticator for ApiAuth {
             "spec": {"token": token},
         });
         let api = self.client.resource(&api::kinds::token_review::TOKEN_REVIEW);
-        let review: Review = api.create(&body).await.map_err(|error| error.to_string())?;
+        let review: Review = api.create(&body).await.map_err(AuthError::TokenReview)?;
         let user = review.status.authenticated.then_some(review.status.user);
         match &user {
             _ if key.len() > MAX_REMEMBERED_TOKEN_BYTES => {}
@@ -188,7 +197,7 @@ impl Authenticator for ApiAuth {
 
 #[async_trait]
 impl Authorizer for ApiAuth {
-    async fn authorize(&self, user: &User, access: &Access) -> Result<bool, String> {
+    async fn authorize(&self, user: &User, access: &Access) -> Result<bool, AuthError> {
         let key = (user.clone(), access.clone());
         if let Some(known) = self.decisions.get(&key) {
             return Ok(known);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use client::Client;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PublicKeyData};
 
-use crate::certificate_request::{self, CHECK, Purpose, RETRY, RequestError};
+use crate::certificate_request::{self, CHECK, Purpose, RETRY, RequestError, UnusableCertificate};
 use crate::moment::Moment;
 use crate::server::certificates;
 
@@ -45,8 +45,7 @@ impl ClientCertificate {
         params.distinguished_name.push(DnType::CommonName, self.common_name());
         let request = params.serialize_request(&key)?.pem()?;
         let certificate = certificate_request::ask(client, &PURPOSE, &request).await?;
-        self.check(&certificate, &key, Moment::now())
-            .map_err(|problem| RequestError::Unusable(problem.to_owned()))?;
+        self.check(&certificate, &key, Moment::now())?;
         certificate_request::store(self.path(), &certificate, key.serialize_pem().as_bytes())
     }
 
@@ -65,10 +64,10 @@ impl ClientCertificate {
             match self.obtain(&client).await {
                 Ok(()) => {
                     failures = 0;
-                    tracing::info!(node = self.node_name, "The node has a new client certificate");
+                    tracing::info!(node = self.node_name, "Obtained a new client certificate for the node");
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "The node has no new client certificate");
+                    tracing::warn!(node = self.node_name, %error, "Failed to obtain a new client certificate for the node; retrying");
                     tokio::time::sleep(RETRY.wait(failures)).await;
                     failures = failures.saturating_add(1);
                 }
@@ -84,20 +83,21 @@ impl ClientCertificate {
     }
 
     /// When a certificate is to be replaced, or why it cannot be used: what the cluster signed must be what was asked for.
-    fn check(&self, pem: &[u8], key: &KeyPair, now: Moment) -> Result<Moment, &'static str> {
-        let chain = certificates(pem).map_err(|_| "it is not PEM")?;
-        let first = chain.first().ok_or("there is none")?;
-        let (_, certificate) = x509_parser::parse_x509_certificate(first).map_err(|_| "it cannot be read")?;
+    fn check(&self, pem: &[u8], key: &KeyPair, now: Moment) -> Result<Moment, UnusableCertificate> {
+        let chain = certificates(pem)?;
+        let first = chain.first().ok_or(UnusableCertificate::Empty)?;
+        let parsed = x509_parser::parse_x509_certificate(first);
+        let (_, certificate) = parsed.map_err(|_| UnusableCertificate::Malformed)?;
         let mut names = certificate.subject().iter_common_name();
         let name = names.next().and_then(|name| name.as_str().ok());
         if name != Some(&self.common_name()) {
-            return Err("it is not for this node");
+            return Err(UnusableCertificate::OtherNode);
         }
         if certificate.public_key().raw != key.subject_public_key_info() {
-            return Err("it is not for the key of this node");
+            return Err(UnusableCertificate::OtherKey);
         }
         let due = certificate_request::renewal(certificate.validity(), &self.node_name, now);
-        due.ok_or("it has expired")
+        due.ok_or(UnusableCertificate::Expired)
     }
 
     fn common_name(&self) -> String {

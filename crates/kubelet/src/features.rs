@@ -7,11 +7,11 @@ use parking_lot::RwLock;
 
 /// Shared by the node, which asks the runtime now and then, and the pods, which depend on the answer.
 #[derive(Debug, Default)]
-pub struct RuntimeFeatures(RwLock<Known>);
+pub struct RuntimeFeatures(RwLock<ReportedFeatures>);
 
 /// One answer of the runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Known {
+pub struct ReportedFeatures {
     /// By the name of the RuntimeClass handler. Empty for a runtime that is too old to say.
     pub handlers: BTreeMap<String, HandlerFeatures>,
     /// None for a runtime that is too old to say.
@@ -25,11 +25,11 @@ pub struct HandlerFeatures {
 }
 
 impl RuntimeFeatures {
-    pub fn put(&self, known: Known) {
+    pub fn put(&self, known: ReportedFeatures) {
         *self.0.write() = known;
     }
 
-    pub fn known(&self) -> Known {
+    pub fn known(&self) -> ReportedFeatures {
         self.0.read().clone()
     }
 
@@ -53,8 +53,8 @@ impl RuntimeFeatures {
     }
 }
 
-impl Known {
-    pub fn of(status: &v1::StatusResponse) -> Known {
+impl ReportedFeatures {
+    pub fn from_status(status: &v1::StatusResponse) -> ReportedFeatures {
         let handlers = status.runtime_handlers.iter().map(|handler| {
             let features = handler.features.unwrap_or_default();
             let features = HandlerFeatures {
@@ -63,7 +63,7 @@ impl Known {
             };
             (handler.name.clone(), features)
         });
-        Known {
+        ReportedFeatures {
             handlers: handlers.collect(),
             supplemental_groups_policy: status.features.map(|features| features.supplemental_groups_policy),
         }

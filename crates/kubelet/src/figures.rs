@@ -22,6 +22,8 @@ pub struct Figures {
     pod_start: Histogram,
     status_sync: Histogram,
     started_pods: Counter,
+    user_namespaced_pods: Counter,
+    user_namespaced_errors: Counter,
     sandboxes: Family<Histogram>,
     sandbox_errors: Family<Counter>,
     started_containers: Family<Counter>,
@@ -57,6 +59,8 @@ impl Default for Figures {
             pod_start: Histogram::of_seconds(&START_BOUNDS),
             status_sync: Histogram::of_seconds(&DEFAULT_BOUNDS),
             started_pods: Counter::new(),
+            user_namespaced_pods: Counter::new(),
+            user_namespaced_errors: Counter::new(),
             sandboxes: Family::new(
                 "kubelet_run_podsandbox_duration_seconds",
                 "Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
@@ -110,7 +114,7 @@ impl Observer for Figures {
             series.value.errors.add(1);
         }
         if method == "run_pod_sandbox" {
-            // The handler is the default one: others are not supported.
+            // Which handler was asked for is not told here.
             let handler = || labels(&[("runtime_handler", "")]);
             self.sandboxes.find((), handler).value.observe(took.as_secs_f64());
             if !succeeded {
@@ -122,8 +126,18 @@ impl Observer for Figures {
 
 impl Figures {
     /// A pod was seen for the first time, and its worker has begun.
-    pub fn pod_started(&self) {
+    pub fn pod_started(&self, pod: &Pod) {
         self.started_pods.add(1);
+        if pod.spec.host_users == Some(false) {
+            self.user_namespaced_pods.add(1);
+        }
+    }
+
+    /// The sandbox of a pod, or one of its containers, could not be started for the first time.
+    pub fn pod_failed(&self, pod: &Pod) {
+        if pod.spec.host_users == Some(false) {
+            self.user_namespaced_errors.add(1);
+        }
     }
 
     /// A pod runs, so long after the kubelet saw it.
@@ -242,7 +256,7 @@ impl Page for Figures {
             "Duration in seconds of runtime operations. Broken down by operation type.",
             |operation| Some(&operation.duration),
         );
-        let singles: [(&str, &str, Write<'_>); 3] = [
+        let singles: [(&str, &str, Write<'_>); 5] = [
             (
                 "kubelet_pod_start_duration_seconds",
                 "Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
@@ -257,6 +271,16 @@ impl Page for Figures {
                 "kubelet_started_pods_total",
                 "Cumulative number of pods started",
                 &|text, name| one(text, name, &self.started_pods),
+            ),
+            (
+                "kubelet_started_user_namespaced_pods_total",
+                "Cumulative number of pods with user namespaces started. This metric will only be collected on Linux.",
+                &|text, name| one(text, name, &self.user_namespaced_pods),
+            ),
+            (
+                "kubelet_started_user_namespaced_pods_errors_total",
+                "Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux.",
+                &|text, name| one(text, name, &self.user_namespaced_errors),
             ),
         ];
         for (name, help, write) in singles {
@@ -315,6 +339,25 @@ mod tests {
             "kubelet_runtime_operations_duration_seconds_bucket{operation_type=\"run_podsandbox\",le=\"0.005\"} 1",
             "kubelet_runtime_operations_duration_seconds_count{operation_type=\"run_podsandbox\"} 2",
             "kubelet_run_podsandbox_errors_total{runtime_handler=\"\"} 1",
+        ] {
+            assert!(text.lines().any(|written| written == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn pods_in_user_namespaces_are_counted_apart() {
+        let figures = Figures::default();
+        let pod = |yaml: &str| -> Pod { serde_saphyr::from_str(yaml).unwrap() };
+        let (own, hosts) = (pod("spec: {hostUsers: false}"), pod("spec: {hostUsers: true}"));
+        figures.pod_started(&own);
+        figures.pod_started(&hosts);
+        figures.pod_failed(&own);
+        figures.pod_failed(&hosts);
+        let text = page(&figures);
+        for line in [
+            "kubelet_started_pods_total 2",
+            "kubelet_started_user_namespaced_pods_total 1",
+            "kubelet_started_user_namespaced_pods_errors_total 1",
         ] {
             assert!(text.lines().any(|written| written == line), "{line}\n{text}");
         }

@@ -27,7 +27,7 @@ pub async fn collect(shared: Arc<Shared>, options: ImageGcOptions, root: std::pa
     loop {
         look.tick().await;
         if let Err(error) = observe(&shared, &mut known, Moment::now()).await {
-            tracing::warn!(%error, "the runtime does not tell its images");
+            tracing::warn!(%error, "Failed to list images for garbage collection");
             continue;
         }
         let places = Places::find(&*shared.runtime, &root).await;
@@ -38,7 +38,11 @@ pub async fn collect(shared: Arc<Shared>, options: ImageGcOptions, root: std::pa
             continue;
         };
         let chosen = choose(&known, excess, Moment::now());
-        tracing::info!(excess, images = chosen.len(), "the disk of images is nearly full");
+        tracing::info!(
+            excess,
+            images = chosen.len(),
+            "Image filesystem is above the high threshold; removing unused images"
+        );
         for id in chosen {
             remove(&shared, &id).await;
         }
@@ -49,7 +53,7 @@ pub async fn collect(shared: Arc<Shared>, options: ImageGcOptions, root: std::pa
 pub async fn remove_unused(shared: &Shared) {
     let mut known = BTreeMap::new();
     if let Err(error) = observe(shared, &mut known, Moment::now()).await {
-        return tracing::warn!(%error, "the runtime does not tell its images");
+        return tracing::warn!(%error, "Failed to list images for garbage collection");
     }
     for (id, _) in known.iter().filter(|(_, image)| !image.in_use) {
         remove(shared, id).await;
@@ -64,9 +68,9 @@ async fn remove(shared: &Shared, id: &str) {
         }),
     };
     match shared.runtime.remove_image(request).await {
-        Ok(_) => tracing::info!(image = id, "removed an image that nobody uses"),
+        Ok(_) => tracing::info!(image = id, "Removed an unused image"),
         // It may be in use again by now.
-        Err(error) => tracing::debug!(image = id, %error, "an image could not be removed"),
+        Err(error) => tracing::debug!(image = id, %error, "Failed to remove an unused image"),
     }
 }
 

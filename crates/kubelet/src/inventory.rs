@@ -9,7 +9,7 @@ use crate::container::labels;
 use crate::inspect;
 use crate::moment::Moment;
 use crate::observed::Observed;
-use crate::owners::Place;
+use crate::owners::RuntimeObject;
 use crate::pod::{Container, Metadata, Pod};
 
 /// Questions about single containers that are put at once when everything is listed.
@@ -24,19 +24,19 @@ pub struct Inventory {
 }
 
 /// The states of everything, by identifier: the pod's UID, what it is, and its state as the CRI numbers it.
-pub type States = HashMap<String, (String, Place, i32)>;
+pub type States = HashMap<String, (String, RuntimeObject, i32)>;
 
 pub async fn states(runtime: &dyn Runtime) -> cri::Result<States> {
     let (sandboxes, containers) = list(runtime).await?;
     let mut states = States::new();
     for sandbox in sandboxes {
         let uid = sandbox.metadata.unwrap_or_default().uid;
-        states.insert(sandbox.id, (uid, Place::Sandbox, sandbox.state));
+        states.insert(sandbox.id, (uid, RuntimeObject::Sandbox, sandbox.state));
     }
     for container in containers {
         let uid = container.labels.get(labels::POD_UID).cloned().unwrap_or_default();
-        let place = Place::ContainerIn(container.pod_sandbox_id);
-        states.insert(container.id, (uid, place, container.state));
+        let object = RuntimeObject::ContainerIn(container.pod_sandbox_id);
+        states.insert(container.id, (uid, object, container.state));
     }
     Ok(states)
 }

@@ -3,10 +3,12 @@
 //! Start with [`plan`], the pure heart: what a pod should be and what is known of it in, what to do next out. Around
 //! it, `worker` runs one task per pod that carries plans out, `status` computes what the API is told, `container` and
 //! `volumes` make configurations and files, `probe` asks containers how they are, `node` speaks for the machine, `pressure`
-//! knows when it runs out of something, `eviction` acts on it and `server` answers on port 10250.
+//! knows when an eviction threshold is met, `eviction` acts on it and `server` answers on port 10250.
 //!
 //! This crate drives any [`cri::Runtime`] and must not know which one it is. It meets the rest of the system only
 //! through the API, and depends neither on the API server nor on the store.
+
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 mod admission;
 mod auth;
@@ -29,7 +31,6 @@ mod inventory;
 mod limits;
 mod local_volumes;
 mod moment;
-mod news;
 mod node;
 mod objects;
 mod observed;
@@ -37,6 +38,7 @@ mod options;
 mod owners;
 mod paths;
 mod plan;
+mod pleg;
 mod pod;
 mod pods;
 mod pressure;
@@ -63,7 +65,7 @@ mod volumes;
 mod worker;
 
 pub use admission::{BadSysctl, SysctlRules};
-pub use auth::{Access, ApiAuth, Authenticator, Authorizer, User, bearer};
+pub use auth::{Access, ApiAuth, AuthError, Authenticator, Authorizer, User, bearer};
 pub use certificate_request::RequestError;
 pub use client_certificate::ClientCertificate;
 pub use node::{BadReserved, Reserved};

@@ -45,7 +45,7 @@ pub const HOOK_OUTPUT_BYTES: usize = 4096;
 
 /// How often to look what pods with limits have written to the disk; less often where looking takes long.
 pub const LOCAL_STORAGE_CHECK: Duration = Duration::from_secs(5);
-/// How often to look whether the node runs out of something.
+/// How often to look whether an eviction threshold is met.
 pub const EVICTION_CHECK: Duration = Duration::from_secs(10);
 /// How long a node counts as under pressure after what was short is there again.
 pub const PRESSURE_TRANSITION: Duration = Duration::from_secs(300);

@@ -23,15 +23,15 @@ const IDLE: Duration = Duration::from_secs(3600);
 
 #[derive(Debug, thiserror::Error)]
 enum RemoveError {
-    #[error("a pod of this node still has the volume")]
+    #[error("a pod on this node still uses the volume")]
     InUse,
-    #[error("cannot tell whether a pod has the volume: {0}")]
+    #[error("failed to check whether a pod uses the volume: {0}")]
     Users(#[source] VolumeError),
-    #[error("cannot remove the volume's directory: {0}")]
+    #[error("failed to remove the volume's directory: {0}")]
     Remove(#[source] std::io::Error),
-    #[error("cannot ask the API: {0}")]
+    #[error("failed to read the PersistentVolume from the API server: {0}")]
     Api(#[from] client::Error),
-    #[error("the task that removes files failed: {0}")]
+    #[error("the removal of files panicked: {0}")]
     Task(#[from] tokio::task::JoinError),
 }
 
@@ -97,7 +97,7 @@ async fn remove_all(shared: &Arc<Shared>, cache: &Cache<ReleasedVolume>) -> bool
             Ok(()) => tracing::info!(volume, "Removed the data of a released volume"),
             Err(error) => {
                 all_done = false;
-                tracing::warn!(volume, %error, "Failed to remove the data of a released volume; trying again");
+                tracing::warn!(volume, %error, "Failed to remove the data of a released volume; retrying");
                 let about = ObjectReference::new(&PERSISTENT_VOLUME, &released.metadata);
                 let message = error.to_string();
                 shared

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::kinds::network_policy::ENFORCED_ON_NODE;
 use client::Client;
 use cri::Runtime;
 use network::{Cidr, PodNetwork, Protocol};
@@ -38,7 +39,8 @@ pub struct KubeletOptions {
     pub resolv_conf: PathBuf,
     /// Labels beside the well-known ones.
     pub labels: BTreeMap<String, String>,
-    /// Annotations of the node's object beside the well-known one.
+    /// Annotations of the node's object beside the well-known one. That policies are enforced is for those to say who do
+    /// it.
     pub annotations: BTreeMap<String, String>,
     /// Taints the node registers with, as in `spec.taints`.
     pub taints: Vec<serde_json::Value>,
@@ -72,6 +74,8 @@ pub struct KubeletOptions {
     pub file_check: Duration,
     /// A URL of static pods.
     pub manifest_url: Option<ManifestUrl>,
+    /// Whether the logs of the node's services can be asked for at `/logs/`.
+    pub system_log_query: bool,
     /// As the node's object shows it.
     pub version: String,
 }
@@ -143,7 +147,7 @@ impl KubeletOptions {
             cluster_domain: "cluster.local".to_owned(),
             resolv_conf: PathBuf::from("/etc/resolv.conf"),
             labels: BTreeMap::new(),
-            annotations: BTreeMap::new(),
+            annotations: BTreeMap::from([(ENFORCED_ON_NODE.to_owned(), false.to_string())]),
             taints: Vec::new(),
             provider_id: String::new(),
             pod_cidrs: Vec::new(),
@@ -168,6 +172,7 @@ impl KubeletOptions {
             static_pod_path: None,
             file_check: Duration::from_secs(20),
             manifest_url: None,
+            system_log_query: false,
             version: "v1.36.4".to_owned(),
         }
     }
@@ -193,6 +198,8 @@ impl KubeletOptions {
             "containerLogMaxFiles": self.container_logs.max_files,
             "containerLogMaxSize": self.container_logs.max_bytes.to_string(),
             "cpuManagerPolicy": "none",
+            "enableSystemLogHandler": true,
+            "enableSystemLogQuery": self.system_log_query,
             "evictionHard": self.eviction_hard.amounts(),
             "failSwapOn": false,
             "fileCheckFrequency": seconds(self.file_check),

@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 
 /// What an identifier of the runtime stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum RuntimeObject {
     Sandbox,
     ContainerIn(String),
 }
@@ -17,14 +17,14 @@ pub struct Owners(Mutex<HashMap<String, Owner>>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     pub uid: String,
-    pub place: Place,
+    pub object: RuntimeObject,
 }
 
 impl Owners {
-    pub fn put(&self, id: &str, uid: &str, place: Place) {
+    pub fn put(&self, id: &str, uid: &str, object: RuntimeObject) {
         let owner = Owner {
             uid: uid.to_owned(),
-            place,
+            object,
         };
         self.0.lock().insert(id.to_owned(), owner);
     }

@@ -1,4 +1,4 @@
-//! The workers of all pods: who they are, and how news reaches them.
+//! The workers of all pods: who they are, and how messages reach them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use client::Object;
 use parking_lot::Mutex;
 
 use crate::inventory::Inventory;
-use crate::owners::Place;
+use crate::owners::RuntimeObject;
 use crate::pod::Pod;
 use crate::shared::Shared;
 use crate::worker::{self, Handle, Input, Message, PodObject};
@@ -46,11 +46,11 @@ impl Pods {
     pub fn new(shared: Arc<Shared>, found: HashMap<String, Inventory>) -> Pods {
         for (uid, inventory) in &found {
             for sandbox in &inventory.observed.sandboxes {
-                shared.owners.put(&sandbox.id, uid, Place::Sandbox);
+                shared.owners.put(&sandbox.id, uid, RuntimeObject::Sandbox);
             }
             for container in &inventory.observed.containers {
-                let place = Place::ContainerIn(container.sandbox_id.clone());
-                shared.owners.put(&container.id, uid, place);
+                let object = RuntimeObject::ContainerIn(container.sandbox_id.clone());
+                shared.owners.put(&container.id, uid, object);
             }
         }
         Pods {
@@ -98,12 +98,12 @@ impl Pods {
     pub async fn send(&self, uid: &str, message: Message) {
         let mailbox = self.workers.lock().get(uid).map(|handle| handle.mailbox.clone());
         if let Some(mailbox) = mailbox {
-            // A worker that has just ended needs no news.
+            // A worker that has just ended needs no messages.
             let _ = mailbox.send(message).await;
         }
     }
 
-    /// Like [`send`](Pods::send), from where nobody can wait; only for news whose loss is made up for.
+    /// Like [`send`](Pods::send), from where nobody can wait; only for messages whose loss is made up for.
     pub fn nudge(&self, uid: &str) {
         if let Some(handle) = self.workers.lock().get(uid) {
             let _ = handle.mailbox.try_send(Message::ObjectsChanged);
@@ -153,7 +153,7 @@ impl Pods {
             // A worker that panics must not leave its pod without one for ever; its handle goes, and the next change
             // of the pod starts another.
             if let Err(error) = tokio::spawn(work).await {
-                tracing::error!(uid, %error, "a pod's worker failed");
+                tracing::error!(uid, %error, "Pod worker panicked; the pod's next change starts another");
             }
             pods.workers.lock().remove(&uid);
         });

@@ -8,9 +8,12 @@ use crate::pod::quantity::Milli;
 use crate::pod::resources::{Compute, pod_compute};
 use crate::pod::{Container, ContainerKind, Pod, Resources};
 
-/// The resources of a pod's containers, by name.
+/// The resources of a pod as a whole, and of its containers by name.
 #[derive(Clone, Debug, Default)]
-pub struct Allocation(BTreeMap<String, Resources>);
+pub struct Allocation {
+    pod: Resources,
+    containers: BTreeMap<String, Resources>,
+}
 
 /// Why a pod does not get what it asks for, as its condition says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,29 +29,36 @@ impl Allocation {
         let containers = pod
             .all_containers()
             .filter(|(kind, _)| *kind != ContainerKind::Ephemeral);
-        Allocation(
-            containers
+        Allocation {
+            pod: pod.spec.resources.clone(),
+            containers: containers
                 .map(|(_, container)| (container.name.clone(), container.resources.clone()))
                 .collect(),
-        )
+        }
     }
 
     /// What a kubelet before this one granted, as far as the status tells; else what the spec asks for.
     pub fn known(pod: &Pod) -> Allocation {
         let mut allocation = Allocation::wanted(pod);
-        for (name, resources) in &mut allocation.0 {
+        for (name, resources) in &mut allocation.containers {
             let known = pod.known_container(name);
             if let Some(granted) = known.and_then(|known| known.resources.clone()) {
                 *resources = granted;
             }
+        }
+        // The status tells what the pod has as a whole also of what only its containers ask for.
+        if let Some(granted) = &pod.status.resources {
+            keep_known(&mut allocation.pod.requests, &granted.requests);
+            keep_known(&mut allocation.pod.limits, &granted.limits);
         }
         allocation
     }
 
     /// Puts what is granted in the place of what is asked for.
     pub fn apply(&self, pod: &mut Pod) {
+        pod.spec.resources.clone_from(&self.pod);
         for container in pod.spec.init_containers.iter_mut().chain(&mut pod.spec.containers) {
-            if let Some(granted) = self.0.get(&container.name) {
+            if let Some(granted) = self.containers.get(&container.name) {
                 container.resources.clone_from(granted);
             }
         }
@@ -56,9 +66,20 @@ impl Allocation {
 
     /// Equal amounts are the same, however they are written.
     pub fn is_same(&self, other: &Allocation) -> bool {
+        let theirs = &other.containers;
         let same =
-            |(name, own): (&String, &Resources)| other.0.get(name).is_some_and(|theirs| same_resources(own, theirs));
-        self.0.len() == other.0.len() && self.0.iter().all(same)
+            |(name, own): (&String, &Resources)| theirs.get(name).is_some_and(|theirs| same_resources(own, theirs));
+        same_resources(&self.pod, &other.pod)
+            && self.containers.len() == theirs.len()
+            && self.containers.iter().all(same)
+    }
+}
+
+fn keep_known(wanted: &mut BTreeMap<String, String>, granted: &BTreeMap<String, String>) {
+    for (name, amount) in wanted {
+        if let Some(granted) = granted.get(name) {
+            amount.clone_from(granted);
+        }
     }
 }
 
@@ -174,6 +195,22 @@ mod tests {
         assert!(!granted.is_same(&Allocation::wanted(&pod)));
         granted.apply(&mut pod);
         assert_eq!(pod.spec.containers[0].resources.requests["cpu"], "1");
+    }
+
+    #[test]
+    fn what_a_pod_was_granted_as_a_whole_outlives_the_kubelet_too() {
+        let mut pod: Pod = serde_saphyr::from_str(
+            r#"
+spec: {resources: {requests: {cpu: "2"}}, containers: [{name: a, resources: {requests: {memory: 1Gi}}}]}
+status: {resources: {requests: {cpu: "1", memory: 1Gi}}}
+"#,
+        )
+        .unwrap();
+        let granted = Allocation::known(&pod);
+        assert!(!granted.is_same(&Allocation::wanted(&pod)));
+        granted.apply(&mut pod);
+        let requests: Vec<(&str, &str)> = pod.spec.resources.requests.iter().map(|(a, b)| (&**a, &**b)).collect();
+        assert_eq!(requests, [("cpu", "1")]);
     }
 
     #[test]

@@ -95,7 +95,7 @@ pub async fn keep(shared: Arc<Shared>, options: LogOptions) {
         if listed_at.is_none_or(|at| at.elapsed() >= limits::LOG_RELIST) {
             listed_at = Some(Instant::now());
             if let Err(error) = list(&shared).await {
-                tracing::warn!(%error, "the runtime does not tell its containers");
+                tracing::warn!(%error, "Failed to list containers for log rotation; retrying");
             }
         }
         let logs = shared.clone();
@@ -164,9 +164,10 @@ async fn rotate(shared: &Shared, id: &str, log: &Path, options: LogOptions) -> i
 async fn compress_old(log: PathBuf, compressing: Arc<Semaphore>) {
     // The semaphore is never closed.
     let _permit = compressing.acquire().await;
-    let compressed = tokio::task::spawn_blocking(move || compress_all_but_newest(&log)).await;
+    let path = log.clone();
+    let compressed = tokio::task::spawn_blocking(move || compress_all_but_newest(&path)).await;
     if let Ok(Err(error)) = compressed {
-        tracing::warn!(%error, "logs that were put aside could not be compressed");
+        tracing::warn!(log = %log.display(), %error, "Failed to compress rotated container logs");
     }
 }
 

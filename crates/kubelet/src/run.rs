@@ -14,7 +14,7 @@ use crate::container::dns::{ClusterDns, Resolver};
 use crate::container::resources;
 use crate::container::services::Service;
 use crate::csi::{self, Csi};
-use crate::features::{Known, RuntimeFeatures};
+use crate::features::{ReportedFeatures, RuntimeFeatures};
 use crate::figures::Figures;
 use crate::host_ports::HostPorts;
 use crate::node::{Machine, Node, Reserved};
@@ -34,15 +34,15 @@ use crate::status::Surroundings;
 use crate::user_namespaces::UserNamespaces;
 use crate::volumes::VolumeFigures;
 use crate::worker::PodObject;
-use crate::{cgroup, eviction, images, inventory, local_volumes, news, pressure, rotation, sweep, volumes};
+use crate::{cgroup, eviction, images, inventory, local_volumes, pleg, pressure, rotation, sweep, volumes};
 
 #[derive(Debug, thiserror::Error)]
 pub enum KubeletError {
-    #[error("the container runtime does not answer: {0}")]
+    #[error("failed to connect to the container runtime: {0}")]
     Runtime(#[source] cri::Error),
-    #[error("cannot make the kubelet's directory {path}: {source}")]
+    #[error("failed to create the kubelet's directory {path}: {source}")]
     Directory { path: String, source: std::io::Error },
-    #[error("the kubelet cannot serve: {0}")]
+    #[error("failed to start the kubelet's server: {0}")]
     Serve(#[from] server::ServeError),
 }
 
@@ -78,7 +78,7 @@ impl Kubelet {
         let version = version.map_err(KubeletError::Runtime)?;
         let found = found.map_err(KubeletError::Runtime)?;
         let features = Arc::new(RuntimeFeatures::default());
-        features.put(status.as_ref().map(Known::of).unwrap_or_default());
+        features.put(status.as_ref().map(ReportedFeatures::from_status).unwrap_or_default());
         let pull_records = open_pull_records(&options).await?;
         let machine = Machine::detect(&Measurements::take(&Places::on(&options.root_dir)));
         let events = EventRecorder::start(options.client.clone(), "kubelet", &options.node_name);
@@ -113,7 +113,7 @@ impl Kubelet {
         });
         let shared = pods.shared().clone();
         let node_pods = follow_pods(&options, &pods, &mut tasks);
-        tasks.spawn(news::follow(shared.clone(), pods.clone()));
+        tasks.spawn(pleg::run(shared.clone(), pods.clone()));
         tasks.spawn(eviction::watch(options.clone(), pods.clone(), node_pods.clone()));
         tasks.spawn(eviction::watch_local_storage(pods.clone(), node_pods.clone()));
         tasks.spawn(images::collect(
@@ -203,15 +203,15 @@ fn limit_pods(cgroups: &Cgroups, machine: &Machine, reserved: &Reserved) {
     if reserved.cpu_milli > 0 || reserved.memory_bytes > 0 {
         let (cpu, memory) = (machine.cpu_milli_for_pods(reserved), machine.memory_for_pods(reserved));
         if let Err(error) = cgroups.limit_all(cpu, memory) {
-            tracing::warn!(%error, "what is reserved cannot be kept from the pods by their cgroup");
+            tracing::warn!(%error, "Failed to limit the cgroup of all pods to the node's allocatable resources; pods can use what is reserved");
         }
     }
     let Some(limit) = pressure::max_processes().map(cgroup::processes_for_pods) else {
-        return tracing::warn!("the kernel does not say how many processes there can be; pods are not limited");
+        return tracing::warn!("Failed to read the kernel's limit on processes; the processes of pods are not limited");
     };
     let limit = limit.saturating_sub(reserved.pids).max(1);
     if let Err(error) = cgroups.limit_processes(limit) {
-        tracing::warn!(%error, limit, "the processes of all pods together cannot be limited");
+        tracing::warn!(%error, limit, "Failed to limit the number of processes in the cgroup of all pods");
     }
 }
 

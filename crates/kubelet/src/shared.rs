@@ -29,7 +29,7 @@ use crate::pressure::Pressure;
 use crate::pull_records::PullRecords;
 use crate::rotation::Logs;
 use crate::status::Surroundings;
-use crate::user_namespaces::{HostIds, UserNamespaces};
+use crate::user_namespaces::{HostIds, UserNamespaceError, UserNamespaces};
 use crate::volumes::VolumeFigures;
 
 pub struct Shared {
@@ -102,15 +102,14 @@ impl Shared {
     }
 
     /// Gives a pod with `hostUsers: false` its ids, if the runtime can do anything with them. Blocks on the file system.
-    pub fn assign_users(&self, pod: &Pod) -> Result<(), String> {
+    pub fn assign_users(&self, pod: &Pod) -> Result<(), UserNamespaceError> {
         if pod.spec.host_users != Some(false) {
             return Ok(());
         }
         if !self.around.features.user_namespaces("") {
-            return Err("can't set `spec.hostUsers: false`, runtime does not support user namespaces".to_owned());
+            return Err(UserNamespaceError::Unsupported);
         }
-        let assigned = self.user_namespaces.assign(&self.paths, &pod.metadata.uid);
-        assigned.map(drop).map_err(|error| error.to_string())
+        self.user_namespaces.assign(&self.paths, &pod.metadata.uid).map(drop)
     }
 
     pub fn normal(&self, pod: &Pod, container: &str, reason: &str, message: impl Into<String>) {

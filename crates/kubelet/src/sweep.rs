@@ -5,7 +5,8 @@
 //! nor a worker nor the runtime knows its pod.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,7 +54,7 @@ fn sweep(
 ) {
     let mut left = match volumes::pods_on_disk(paths) {
         Ok(on_disk) => on_disk,
-        Err(error) => return tracing::warn!(%error, "Failed to look for what is left of pods"),
+        Err(error) => return tracing::warn!(%error, "Failed to look for directories of deleted pods; retrying"),
     };
     left.retain(|uid| is_uid(uid) && !is_known(uid));
     // What was mounted first, for all of them: Secrets must not stay because something else cannot be removed. A pod whose
@@ -64,31 +65,40 @@ fn sweep(
             tracing::warn!(
                 uid,
                 %error,
-                "Failed to remove the volumes of a pod that is gone; trying again"
+                "Failed to tear down the volumes of a deleted pod; retrying"
             );
             false
         }
     });
     for uid in &left {
         match remove(paths, cgroups, uid) {
-            Ok(()) => tracing::info!(uid, "Removed what was left of a pod that is gone"),
-            Err(error) => tracing::warn!(uid, error, "Failed to remove what is left of a pod; trying again"),
+            Ok(()) => tracing::info!(uid, "Removed the directories and cgroups of a deleted pod"),
+            Err(error) => {
+                tracing::warn!(uid, %error, "Failed to remove the directories and cgroups of a deleted pod; retrying")
+            }
         }
     }
 }
 
+#[derive(Debug, thiserror::Error)]
+enum RemoveError {
+    #[error("failed to remove the log directory {path}: {source}")]
+    Logs { path: PathBuf, source: io::Error },
+    #[error("failed to remove the pod's cgroup: {0}")]
+    Cgroup(#[source] io::Error),
+    #[error(transparent)]
+    Directory(#[from] VolumeError),
+}
+
 /// Removes logs and cgroups of a pod, then its directory.
-fn remove(paths: &Paths, cgroups: &Cgroups, uid: &str) -> Result<(), String> {
+fn remove(paths: &Paths, cgroups: &Cgroups, uid: &str) -> Result<(), RemoveError> {
     let suffix = format!("_{uid}");
     for name in names(paths.logs()).filter(|name| name.ends_with(&suffix)) {
-        let logs = paths.logs().join(&name);
-        beneath::remove_below(paths.logs(), &logs)
-            .map_err(|error| format!("cannot remove {}: {error}", logs.display()))?;
+        let path = paths.logs().join(&name);
+        beneath::remove_below(paths.logs(), &path).map_err(|source| RemoveError::Logs { path, source })?;
     }
-    cgroups
-        .remove(uid)
-        .map_err(|error| format!("cannot remove the pod's cgroup: {error}"))?;
-    volumes::remove_pod(paths, uid).map_err(|error| error.to_string())
+    cgroups.remove(uid).map_err(RemoveError::Cgroup)?;
+    Ok(volumes::remove_pod(paths, uid)?)
 }
 
 /// Whether a directory can be that of a pod. What is not named like one is not ours.

@@ -6,12 +6,10 @@ use client::AnyServer;
 use rustls::ClientConfig;
 
 /// A client that takes any server for whom it claims to be.
-pub fn trusting_client() -> Result<ClientConfig, String> {
+pub fn trusting_client() -> Result<ClientConfig, rustls::Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ClientConfig::builder_with_provider(provider.clone());
-    let builder = builder
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
+    let builder = builder.with_safe_default_protocol_versions()?;
     let verifier = Arc::new(AnyServer(provider));
     Ok(builder
         .dangerous()

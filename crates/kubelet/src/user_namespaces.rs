@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use cri::v1;
 use parking_lot::Mutex;
@@ -49,18 +50,32 @@ impl HostIds {
 
 #[derive(Debug, thiserror::Error)]
 pub enum UserNamespaceError {
+    /// In upstream's words.
+    #[error("can't set `spec.hostUsers: false`, runtime does not support user namespaces")]
+    Unsupported,
     #[error("could not find an empty slot to allocate a user namespace: all {0} are taken")]
     Exhausted(usize),
-    #[error("cannot record the user namespace of the pod: {0}")]
-    Record(io::Error),
+    #[error("failed to record the user namespace of the pod: {0}")]
+    Record(#[source] io::Error),
     #[error("cannot assign user namespaces, because it is not known which ids are taken: {0}")]
-    Unknown(String),
+    Unknown(#[source] Arc<LoadError>),
+}
+
+/// A record that was not understood.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error("failed to list {path}: {source}")]
+    List { path: PathBuf, source: io::Error },
+    #[error("failed to read {path}: {source}")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path} gives its pod the ids that pod {other} has")]
+    Shared { path: PathBuf, other: String },
 }
 
 /// Who has which ids.
 pub struct UserNamespaces {
     /// By UID of the pod. An error when a record could not be read: its ids may be in use.
-    taken: Mutex<Result<BTreeMap<String, HostIds>, String>>,
+    taken: Mutex<Result<BTreeMap<String, HostIds>, Arc<LoadError>>>,
     max_pods: usize,
 }
 
@@ -71,7 +86,7 @@ impl UserNamespaces {
             tracing::error!(%error, "Failed to read the user namespaces of pods; pods with hostUsers: false cannot start");
         });
         Self {
-            taken: Mutex::new(taken),
+            taken: Mutex::new(taken.map_err(Arc::new)),
             max_pods,
         }
     }
@@ -161,23 +176,29 @@ impl Record {
     }
 }
 
-fn load(paths: &Paths) -> Result<BTreeMap<String, HostIds>, String> {
+fn load(paths: &Paths) -> Result<BTreeMap<String, HostIds>, LoadError> {
+    let list = |source| LoadError::List {
+        path: paths.pods(),
+        source,
+    };
     let entries = match std::fs::read_dir(paths.pods()) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(format!("{}: {error}", paths.pods().display())),
+        Err(error) => return Err(list(error)),
     };
     let mut taken: BTreeMap<String, HostIds> = BTreeMap::new();
     for entry in entries {
-        let entry = entry.map_err(|error| format!("{}: {error}", paths.pods().display()))?;
+        let entry = entry.map_err(list)?;
         let uid = entry.file_name().to_string_lossy().into_owned();
         let path = paths.user_namespace(&uid);
-        let bad = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
-        let Some(ids) = read_record(&path).map_err(|error| bad(&error))? else {
-            continue;
+        let ids = match read_record(&path) {
+            Ok(Some(ids)) => ids,
+            Ok(None) => continue,
+            Err(source) => return Err(LoadError::Read { path, source }),
         };
         if let Some((other, _)) = taken.iter().find(|(_, other)| **other == ids) {
-            return Err(bad(&format!("pod {other} has the same ids")));
+            let other = other.clone();
+            return Err(LoadError::Shared { path, other });
         }
         taken.insert(uid, ids);
     }
@@ -314,7 +335,11 @@ mod tests {
             std::fs::write(node.paths.user_namespace(uid), record(65536, 65536)).unwrap();
         }
         let error = node.open(110).assign(&node.paths, "c").unwrap_err().to_string();
-        assert!(error.ends_with("has the same ids"), "{error}");
+        assert!(
+            error.ends_with("gives its pod the ids that pod a has")
+                || error.ends_with("gives its pod the ids that pod b has"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -80,6 +80,10 @@ impl Rules for PodRules {
             }
         }
         default_pod_spec(spec);
+        // Of pods only, in creates and updates: templates keep what they say.
+        if spec.number(GRACE) < 0 {
+            spec.set(GRACE, 1);
+        }
     }
 
     fn prepare_create(&self, pod: &mut Value) {
@@ -89,9 +93,6 @@ impl Rules for PodRules {
             parts::select_own_labels(spec, &labels);
             drop_disabled(spec, &Value::Null);
             confine(spec, &annotations);
-            if spec.number(GRACE) < 0 {
-                spec.set(GRACE, 1);
-            }
         }
         let class = quality_of_service(&pod["spec"]);
         pod.set("status", json!({"phase": "Pending", "qosClass": class}));

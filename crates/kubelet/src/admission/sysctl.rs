@@ -47,7 +47,7 @@ pub enum BadSysctl {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Namespace {
+pub enum Namespace {
     Ipc,
     Net,
 }
@@ -59,6 +59,15 @@ impl fmt::Display for Namespace {
             Namespace::Net => "Net",
         })
     }
+}
+
+/// Why a pod may not change a setting, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ForbiddenSysctl {
+    #[error("{0:?} not allowlisted")]
+    NotAllowlisted(String),
+    #[error("{name:?} not allowed with host {namespace} enabled")]
+    HostNamespace { name: String, namespace: Namespace },
 }
 
 /// What may be changed.
@@ -96,19 +105,22 @@ impl SysctlRules {
 
     /// Why a pod may not change this, if it may not. What belongs to a namespace that the pod shares with the host would be
     /// changed for the host.
-    pub fn check(&self, name: &str, host_network: bool, host_ipc: bool) -> Result<(), String> {
+    pub fn check(&self, name: &str, host_network: bool, host_ipc: bool) -> Result<(), ForbiddenSysctl> {
         let name = normalized(name);
         let by_name = self.names.iter().find(|(allowed, _)| *allowed == name);
         let found = by_name.or_else(|| self.prefixes.iter().find(|(prefix, _)| name.starts_with(prefix)));
         let Some((_, namespace)) = found else {
-            return Err(format!("{name:?} not allowlisted"));
+            return Err(ForbiddenSysctl::NotAllowlisted(name));
         };
         let is_hosts = match namespace {
             Namespace::Ipc => host_ipc,
             Namespace::Net => host_network,
         };
         match is_hosts {
-            true => Err(format!("{name:?} not allowed with host {namespace} enabled")),
+            true => Err(ForbiddenSysctl::HostNamespace {
+                name,
+                namespace: *namespace,
+            }),
             false => Ok(()),
         }
     }

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use cri::v1;
 
 use super::env::Environment;
+use super::expand::TooLarge;
 use super::labels;
 use super::resources::{self, Machine};
-use super::security::{self, ImageUser};
+use super::security::{self, ImageUser, SecurityError};
 use crate::paths::Paths;
-use crate::pod::{Container, Pod, VolumeDevice, VolumeMount};
+use crate::pod::{Container, Pod, RecursiveReadOnlyError, VolumeDevice, VolumeMount};
 use crate::user_namespaces::HostIds;
 
 /// What was found out for one start of a container.
@@ -49,9 +50,31 @@ pub struct ContainerContext {
     pub log_max_bytes: u64,
 }
 
-pub fn config(pod: &Pod, container: &Container, context: &ContainerContext) -> Result<v1::ContainerConfig, String> {
+/// Why a container has no configuration, in upstream's words where it has them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    #[error(transparent)]
+    Security(#[from] SecurityError),
+    #[error("cannot find volume {volume:?} to mount into container {container:?}")]
+    MissingVolume { volume: String, container: String },
+    #[error("cannot find volume {volume:?} to pass into container {container:?}")]
+    MissingDevice { volume: String, container: String },
+    #[error("invalid MountPropagation mode: {0:?}")]
+    MountPropagation(String),
+    #[error("failed to resolve recursive read-only mode: {0}")]
+    RecursiveReadOnly(#[from] RecursiveReadOnlyError),
+    #[error("unknown stop signal {0:?}")]
+    StopSignal(String),
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+}
+
+pub fn config(
+    pod: &Pod,
+    container: &Container,
+    context: &ContainerContext,
+) -> Result<v1::ContainerConfig, ConfigError> {
     let environment = &context.environment;
-    let expand = |texts: &[String]| texts.iter().map(|text| environment.expand(text)).collect();
     let mut annotations = labels::container_annotations(pod, container, context.attempt);
     annotations.insert(cri::LOG_MAX_BYTES.to_owned(), context.log_max_bytes.to_string());
     Ok(v1::ContainerConfig {
@@ -64,8 +87,8 @@ pub fn config(pod: &Pod, container: &Container, context: &ContainerContext) -> R
             user_specified_image: container.image.clone(),
             ..v1::ImageSpec::default()
         }),
-        command: expand(&container.command),
-        args: expand(&container.args),
+        command: environment.expand_all(&container.command)?,
+        args: environment.expand_all(&container.args)?,
         working_dir: container.working_dir.clone(),
         envs: environment.iter().map(|(key, value)| variable(key, value)).collect(),
         mounts: mounts(container, context)?,
@@ -92,7 +115,7 @@ pub fn config(pod: &Pod, container: &Container, context: &ContainerContext) -> R
     })
 }
 
-fn mounts(container: &Container, context: &ContainerContext) -> Result<Vec<v1::Mount>, String> {
+fn mounts(container: &Container, context: &ContainerContext) -> Result<Vec<v1::Mount>, ConfigError> {
     let mut mounts = Vec::new();
     for (index, mount) in container.volume_mounts.iter().enumerate() {
         let mut made = volume_mount(index, mount, container, context)?;
@@ -121,12 +144,14 @@ fn mounts(container: &Container, context: &ContainerContext) -> Result<Vec<v1::M
 }
 
 /// The block devices that a container is given.
-fn devices(container: &Container, context: &ContainerContext) -> Result<Vec<v1::Device>, String> {
+fn devices(container: &Container, context: &ContainerContext) -> Result<Vec<v1::Device>, ConfigError> {
     let device = |wanted: &VolumeDevice| {
-        let (name, container) = (&wanted.name, &container.name);
+        let name = &wanted.name;
         let host_path = context.volume_devices.get(name);
-        let host_path =
-            host_path.ok_or_else(|| format!("cannot find volume {name:?} to pass into container {container:?}"))?;
+        let host_path = host_path.ok_or_else(|| ConfigError::MissingDevice {
+            volume: name.clone(),
+            container: container.name.clone(),
+        })?;
         let permissions = match context.read_only_volumes.contains(name) {
             true => "r",
             false => "mrw",
@@ -145,20 +170,21 @@ fn volume_mount(
     mount: &VolumeMount,
     container: &Container,
     context: &ContainerContext,
-) -> Result<v1::Mount, String> {
+) -> Result<v1::Mount, ConfigError> {
     if let Some(image) = context.volume_images.get(&mount.name) {
         return image_mount(index, mount, image, context);
     }
     let volume = context.volumes.get(&mount.name);
-    let host_path = context.subpaths.get(&index).or(volume).ok_or_else(|| {
-        let (mount, container) = (&mount.name, &container.name);
-        format!("cannot find volume {mount:?} to mount into container {container:?}")
+    let host_path = context.subpaths.get(&index).or(volume);
+    let host_path = host_path.ok_or_else(|| ConfigError::MissingVolume {
+        volume: mount.name.clone(),
+        container: container.name.clone(),
     })?;
     let propagation = match mount.mount_propagation.as_deref() {
         None | Some("None") => v1::MountPropagation::PropagationPrivate,
         Some("HostToContainer") => v1::MountPropagation::PropagationHostToContainer,
         Some("Bidirectional") => v1::MountPropagation::PropagationBidirectional,
-        Some(other) => return Err(format!("invalid MountPropagation mode: {other:?}")),
+        Some(other) => return Err(ConfigError::MountPropagation(other.to_owned())),
     };
     Ok(v1::Mount {
         container_path: absolute(&mount.mount_path),
@@ -176,7 +202,7 @@ fn image_mount(
     mount: &VolumeMount,
     image: &str,
     context: &ContainerContext,
-) -> Result<v1::Mount, String> {
+) -> Result<v1::Mount, ConfigError> {
     Ok(v1::Mount {
         container_path: absolute(&mount.mount_path),
         readonly: true,
@@ -190,9 +216,8 @@ fn image_mount(
     })
 }
 
-fn recursive_read_only(mount: &VolumeMount, context: &ContainerContext) -> Result<bool, String> {
-    let resolved = mount.is_recursive_read_only(context.supports_recursive_read_only);
-    resolved.map_err(|error| format!("failed to resolve recursive read-only mode: {error}"))
+fn recursive_read_only(mount: &VolumeMount, context: &ContainerContext) -> Result<bool, ConfigError> {
+    Ok(mount.is_recursive_read_only(context.supports_recursive_read_only)?)
 }
 
 /// A relative path stands for one below the root.
@@ -203,12 +228,12 @@ fn absolute(path: &str) -> String {
     }
 }
 
-fn stop_signal(container: &Container) -> Result<i32, String> {
+fn stop_signal(container: &Container) -> Result<i32, ConfigError> {
     match container.lifecycle.stop_signal.as_deref() {
         None | Some("") => Ok(v1::Signal::RuntimeDefault.into()),
         Some(name) => v1::Signal::from_str_name(name)
             .map(Into::into)
-            .ok_or_else(|| format!("unknown stop signal {name:?}")),
+            .ok_or_else(|| ConfigError::StopSignal(name.to_owned())),
     }
 }
 
@@ -248,7 +273,7 @@ mod tests {
             ..ContainerContext::default()
         };
         let missing = "cannot find volume \"b\" to pass into container \"c\"";
-        assert_eq!(devices(&container, &context), Err(missing.to_owned()));
+        assert_eq!(devices(&container, &context).unwrap_err().to_string(), missing);
         context
             .volume_devices
             .insert("b".to_owned(), PathBuf::from("/dev/loop8"));

@@ -14,14 +14,29 @@ pub struct Facts {
     pub allocatable: BTreeMap<String, String>,
 }
 
+/// Why a `fieldRef` or `resourceFieldRef` has no value, in upstream's words where it has them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldError {
+    #[error("unsupported fieldPath: {0}")]
+    UnsupportedPath(String),
+    #[error("container {0} not found")]
+    UnknownContainer(String),
+    #[error("unsupported container resource : {0}")]
+    UnsupportedResource(String),
+    #[error("{0:?} is not a quantity")]
+    InvalidQuantity(String),
+    #[error("divisor {0:?} is not positive")]
+    InvalidDivisor(String),
+}
+
 /// The value at a field path. Labels and annotations as a whole are only allowed in volumes, one per line.
-pub fn field(pod: &Pod, path: &str, facts: &Facts) -> Result<String, String> {
+pub fn field(pod: &Pod, path: &str, facts: &Facts) -> Result<String, FieldError> {
     let metadata = &pod.metadata;
     if let Some((map, key)) = subscript(path) {
         let map = match map {
             "metadata.labels" => &metadata.labels,
             "metadata.annotations" => &metadata.annotations,
-            _ => return Err(format!("unsupported fieldPath: {path}")),
+            _ => return Err(FieldError::UnsupportedPath(path.to_owned())),
         };
         return Ok(map.get(key).cloned().unwrap_or_default());
     }
@@ -37,24 +52,22 @@ pub fn field(pod: &Pod, path: &str, facts: &Facts) -> Result<String, String> {
         "status.hostIPs" => facts.host_ips.join(","),
         "status.podIP" => facts.pod_ips.first().cloned().unwrap_or_default(),
         "status.podIPs" => facts.pod_ips.join(","),
-        _ => return Err(format!("unsupported fieldPath: {path}")),
+        _ => return Err(FieldError::UnsupportedPath(path.to_owned())),
     })
 }
 
 /// A container's request or limit, divided and rounded up.
-pub fn resource(pod: &Pod, own: &str, reference: &ResourceFieldRef, facts: &Facts) -> Result<String, String> {
+pub fn resource(pod: &Pod, own: &str, reference: &ResourceFieldRef, facts: &Facts) -> Result<String, FieldError> {
     let name = match reference.container_name.as_str() {
         "" => own,
         name => name,
     };
     let (_, container) = pod
         .container(name)
-        .ok_or_else(|| format!("container {name} not found"))?;
+        .ok_or_else(|| FieldError::UnknownContainer(name.to_owned()))?;
     let resources = &container.resources;
-    let (list, resource) = reference
-        .resource
-        .split_once('.')
-        .ok_or_else(|| format!("unsupported container resource : {}", reference.resource))?;
+    let unsupported = || FieldError::UnsupportedResource(reference.resource.clone());
+    let (list, resource) = reference.resource.split_once('.').ok_or_else(unsupported)?;
     let text = match list {
         "limits" => resources
             .limits
@@ -64,16 +77,16 @@ pub fn resource(pod: &Pod, own: &str, reference: &ResourceFieldRef, facts: &Fact
             .requests
             .get(resource)
             .or_else(|| resources.limits.get(resource)),
-        _ => return Err(format!("unsupported container resource : {}", reference.resource)),
+        _ => return Err(unsupported()),
     };
-    let parse = |text: &str| Milli::parse(text).ok_or_else(|| format!("{text:?} is not a quantity"));
+    let parse = |text: &str| Milli::parse(text).ok_or_else(|| FieldError::InvalidQuantity(text.to_owned()));
     let value = text.map(|text| parse(text)).transpose()?.unwrap_or_default();
     let divisor = match reference.divisor.as_str() {
         "" | "0" => Milli(1000),
         divisor => parse(divisor)?,
     };
     if divisor.0 <= 0 {
-        return Err(format!("divisor {:?} is not positive", reference.divisor));
+        return Err(FieldError::InvalidDivisor(reference.divisor.clone()));
     }
     Ok(((value.0 + divisor.0 - 1) / divisor.0).to_string())
 }
@@ -116,7 +129,7 @@ spec:
         assert_eq!(field("status.podIPs"), Ok("10.0.0.1,fd00::1".into()));
         assert_eq!(
             field("spec.hostname"),
-            Err("unsupported fieldPath: spec.hostname".into())
+            Err(FieldError::UnsupportedPath("spec.hostname".into()))
         );
     }
 

@@ -2,8 +2,8 @@
 
 use cri::v1;
 
-use crate::pod::resources::{Compute, Qos, qos};
-use crate::pod::{Container, Pod};
+use crate::pod::resources::{Compute, Qos, container_compute, pod_compute, qos};
+use crate::pod::{Container, ContainerKind, Pod, Resources};
 
 /// A period of the CPU controller, in microseconds.
 const CPU_PERIOD_US: i64 = 100_000;
@@ -32,10 +32,9 @@ pub fn quota(cpu_limit_milli: Option<i64>) -> Option<i64> {
 }
 
 pub fn of_container(pod: &Pod, container: &Container, machine: Machine) -> v1::LinuxContainerResources {
-    let compute = Compute::of(&container.resources);
     v1::LinuxContainerResources {
-        oom_score_adj: oom_score(pod, compute, machine),
-        ..of_compute(compute)
+        oom_score_adj: oom_score(pod, container, machine),
+        ..of_compute(container_compute(pod, container))
     }
 }
 
@@ -50,17 +49,45 @@ pub fn of_compute(compute: Compute) -> v1::LinuxContainerResources {
 }
 
 /// The more of its node's memory a container has asked for, the later it is killed.
-fn oom_score(pod: &Pod, compute: Compute, machine: Machine) -> i64 {
+fn oom_score(pod: &Pod, container: &Container, machine: Machine) -> i64 {
     let wanted = match qos(pod) {
         _ if pod.spec.priority >= CRITICAL_PRIORITY => GUARANTEED_SCORE,
         Qos::Guaranteed => GUARANTEED_SCORE,
         Qos::BestEffort => 1000,
         Qos::Burstable => {
-            let share = i128::from(compute.memory_request) * 1000 / i128::from(machine.memory_bytes.max(1));
+            let request = protected_memory(pod, container);
+            let share = i128::from(request) * 1000 / i128::from(machine.memory_bytes.max(1));
             (1000 - i64::try_from(share).unwrap_or(1000)).clamp(1000 + GUARANTEED_SCORE, 999)
         }
     };
     machine.lowest_oom_score.map_or(wanted, |lowest| wanted.max(lowest))
+}
+
+/// The memory that counts as a container's own: what it asks for, a sidecar no less than any container that it serves,
+/// and its part of what the pod asks for beyond its containers.
+fn protected_memory(pod: &Pod, container: &Container) -> i64 {
+    let request = |container: &Container| Compute::from_resources(&container.resources).memory_request;
+    let is_sidecar = |own: &&Container| own.name == container.name && own.init_kind() == ContainerKind::Sidecar;
+    let served = pod.spec.containers.iter().map(request).min().unwrap_or_default();
+    let own = match pod.spec.init_containers.iter().find(is_sidecar) {
+        Some(sidecar) => request(sidecar).max(served),
+        None => request(container),
+    };
+    own.saturating_add(unassigned_memory(pod))
+}
+
+/// What a pod asks for as a whole and none of its containers does, for each of them.
+fn unassigned_memory(pod: &Pod) -> i64 {
+    let whole = Compute::from_resources(&pod.spec.resources).memory_request;
+    if whole == 0 {
+        return 0;
+    }
+    let mut apart = pod.clone();
+    apart.spec.resources = Resources::default();
+    apart.spec.overhead.clear();
+    let assigned = pod_compute(&apart).memory_request;
+    let containers = pod.spec.containers.len() + pod.spec.init_containers.len();
+    (whole - assigned) / i64::try_from(containers.max(1)).unwrap_or(i64::MAX)
 }
 
 impl Machine {
@@ -101,6 +128,27 @@ mod tests {
         assert_eq!(score("{requests: {memory: 1Gi}}", None), 750);
         assert_eq!(score("{limits: {memory: 1Gi, cpu: 1}}", None), -997);
         assert_eq!(score("{limits: {memory: 1Gi, cpu: 1}}", Some(0)), 0);
+    }
+
+    #[test]
+    fn memory_of_the_pod_protects_all_of_its_containers() {
+        let pod: Pod = serde_saphyr::from_str(
+            r#"
+spec:
+  resources: {requests: {memory: 2Gi}}
+  initContainers: [{name: side, restartPolicy: Always}]
+  containers: [{name: a, resources: {requests: {memory: 1Gi}}}]
+"#,
+        )
+        .unwrap();
+        let machine = Machine {
+            memory_bytes: 4 << 30,
+            lowest_oom_score: None,
+        };
+        let score = |container: &Container| of_container(&pod, container, machine).oom_score_adj;
+        // A quarter is its own, and half of another quarter.
+        assert_eq!(score(&pod.spec.containers[0]), 625);
+        assert_eq!(score(&pod.spec.init_containers[0]), 625);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use cri::v1;
 
 use super::dns::{self, ClusterDns, Resolver};
+use super::security::SecurityError;
 use super::{labels, resources, security};
 use crate::admission;
 use crate::paths::Paths;
@@ -22,7 +23,23 @@ pub struct SandboxContext<'a> {
     pub host_ids: Option<HostIds>,
 }
 
-pub fn config(pod: &Pod, attempt: u32, context: &SandboxContext<'_>) -> Result<v1::PodSandboxConfig, String> {
+/// What the kernel takes.
+const MAX_HOSTNAME_BYTES: usize = 64;
+
+/// Why a sandbox has no configuration, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SandboxError {
+    #[error(
+        "failed to construct FQDN from pod hostname and cluster domain, FQDN {hostname} is too long ({MAX_HOSTNAME_BYTES} \
+         characters is the max, {} characters requested)",
+        hostname.len()
+    )]
+    HostnameTooLong { hostname: String },
+    #[error(transparent)]
+    Security(#[from] SecurityError),
+}
+
+pub fn config(pod: &Pod, attempt: u32, context: &SandboxContext<'_>) -> Result<v1::PodSandboxConfig, SandboxError> {
     let metadata = &pod.metadata;
     Ok(v1::PodSandboxConfig {
         metadata: Some(v1::PodSandboxMetadata {
@@ -48,17 +65,13 @@ pub fn config(pod: &Pod, attempt: u32, context: &SandboxContext<'_>) -> Result<v
 }
 
 /// A pod on the host's network has the host's name.
-fn hostname(pod: &Pod, context: &SandboxContext<'_>) -> Result<String, String> {
+fn hostname(pod: &Pod, context: &SandboxContext<'_>) -> Result<String, SandboxError> {
     if pod.spec.host_network {
         return Ok(String::new());
     }
     let domain = dns::domain_name(pod, &context.cluster_dns.domain);
     match domain.filter(|_| pod.spec.set_hostname_as_fqdn) {
-        Some(name) if name.len() > 64 => Err(format!(
-            "failed to construct FQDN from pod hostname and cluster domain, FQDN {name} is too long (64 characters is \
-             the max, {} characters requested)",
-            name.len()
-        )),
+        Some(hostname) if hostname.len() > MAX_HOSTNAME_BYTES => Err(SandboxError::HostnameTooLong { hostname }),
         Some(name) => Ok(name),
         None => Ok(pod.hostname()),
     }

@@ -8,6 +8,30 @@ use cri::v1;
 use crate::pod::{Container, Pod, Profile, SelinuxOptions};
 use crate::user_namespaces::HostIds;
 
+/// Why a pod or container cannot have the security context that it asks for, in upstream's words where it has them.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SecurityError {
+    #[error("container's runAsUser breaks non-root policy (pod: {pod:?}, container: {container})")]
+    RunAsRoot { pod: String, container: String },
+    #[error("container has runAsNonRoot and image will run as root (pod: {pod:?}, container: {container})")]
+    ImageRunsAsRoot { pod: String, container: String },
+    #[error(
+        "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root (pod: \
+         {pod:?}, container: {container})"
+    )]
+    UnverifiableUser {
+        user: String,
+        pod: String,
+        container: String,
+    },
+    #[error("localhostProfile must be set if seccompProfile type is Localhost.")]
+    NoSeccompProfile,
+    #[error("localhostProfile {0:?} of the seccompProfile is outside of the node's directory of seccomp profiles")]
+    SeccompProfileOutside(String),
+    #[error("the pod has not been assigned a user namespace")]
+    NoUserNamespace,
+}
+
 /// Who an image runs as by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageUser {
@@ -43,7 +67,7 @@ pub fn container(
     target_id: &str,
     host_ids: Option<HostIds>,
     seccomp_root: &Path,
-) -> Result<v1::LinuxContainerSecurityContext, String> {
+) -> Result<v1::LinuxContainerSecurityContext, SecurityError> {
     let (own, pods) = (&container.security_context, &pod.spec.security_context);
     let run_as_user = own.run_as_user.or(pods.run_as_user);
     verify_non_root(pod, container, run_as_user, image_user)?;
@@ -94,7 +118,7 @@ pub fn container(
     })
 }
 
-pub fn sandbox(pod: &Pod, host_ids: Option<HostIds>) -> Result<v1::LinuxSandboxSecurityContext, String> {
+pub fn sandbox(pod: &Pod, host_ids: Option<HostIds>) -> Result<v1::LinuxSandboxSecurityContext, SecurityError> {
     let pods = &pod.spec.security_context;
     // A sandbox must be privileged for a privileged container to be allowed in it.
     let privileged = pod
@@ -119,13 +143,13 @@ pub fn sandbox(pod: &Pod, host_ids: Option<HostIds>) -> Result<v1::LinuxSandboxS
 
 /// `target_id` is the container whose processes an ephemeral container wants to see, `host_ids` what a pod with users
 /// of its own was given.
-fn namespaces(pod: &Pod, target_id: &str, host_ids: Option<HostIds>) -> Result<v1::NamespaceOption, String> {
+fn namespaces(pod: &Pod, target_id: &str, host_ids: Option<HostIds>) -> Result<v1::NamespaceOption, SecurityError> {
     use v1::NamespaceMode::{Container, Node, Pod as Shared, Target};
     let spec = &pod.spec;
     let userns_options = match (spec.host_users, host_ids) {
         (Some(false), Some(ids)) => Some(ids.options()),
         // Never in the host's user namespace instead.
-        (Some(false), None) => return Err("the pod has not been assigned a user namespace".to_owned()),
+        (Some(false), None) => return Err(SecurityError::NoUserNamespace),
         _ => None,
     };
     let pid = match (spec.host_pid, spec.share_process_namespace, target_id) {
@@ -144,24 +168,28 @@ fn namespaces(pod: &Pod, target_id: &str, host_ids: Option<HostIds>) -> Result<v
     })
 }
 
-fn verify_non_root(pod: &Pod, container: &Container, user: Option<i64>, image: &ImageUser) -> Result<(), String> {
+fn verify_non_root(
+    pod: &Pod,
+    container: &Container,
+    user: Option<i64>,
+    image: &ImageUser,
+) -> Result<(), SecurityError> {
     let own = container.security_context.run_as_non_root;
     if own.or(pod.spec.security_context.run_as_non_root) != Some(true) {
         return Ok(());
     }
-    let place = format!("(pod: {:?}, container: {})", pod.full_name(), container.name);
+    let (pod, container) = (pod.full_name(), container.name.clone());
     match (user, image.uid) {
-        (Some(0), _) => Err(format!("container's runAsUser breaks non-root policy {place}")),
+        (Some(0), _) => Err(SecurityError::RunAsRoot { pod, container }),
         (Some(_), _) => Ok(()),
-        (None, Some(0)) => Err(format!("container has runAsNonRoot and image will run as root {place}")),
+        (None, Some(0)) => Err(SecurityError::ImageRunsAsRoot { pod, container }),
         (None, Some(_)) => Ok(()),
-        (None, None) if image.name.is_empty() => {
-            Err(format!("container has runAsNonRoot and image will run as root {place}"))
-        }
-        (None, None) => Err(format!(
-            "container has runAsNonRoot and image has non-numeric user ({}), cannot verify user is non-root {place}",
-            image.name
-        )),
+        (None, None) if image.name.is_empty() => Err(SecurityError::ImageRunsAsRoot { pod, container }),
+        (None, None) => Err(SecurityError::UnverifiableUser {
+            user: image.name.clone(),
+            pod,
+            container,
+        }),
     }
 }
 
@@ -183,7 +211,7 @@ fn groups_policy(pod: &Pod) -> i32 {
 }
 
 /// Without a profile a container is unconfined, as upstream's kubelet leaves it by default.
-fn seccomp(wanted: Option<&Profile>, privileged: bool, root: &Path) -> Result<v1::SecurityProfile, String> {
+fn seccomp(wanted: Option<&Profile>, privileged: bool, root: &Path) -> Result<v1::SecurityProfile, SecurityError> {
     let unconfined = v1::SecurityProfile {
         profile_type: v1::security_profile::ProfileType::Unconfined.into(),
         localhost_ref: String::new(),
@@ -197,13 +225,10 @@ fn seccomp(wanted: Option<&Profile>, privileged: bool, root: &Path) -> Result<v1
         let file = Path::new(&profile.localhost_ref);
         let descends = |part: std::path::Component<'_>| matches!(part, std::path::Component::Normal(_));
         if profile.localhost_ref.is_empty() {
-            return Err("localhostProfile must be set if seccompProfile type is Localhost.".to_owned());
+            return Err(SecurityError::NoSeccompProfile);
         }
         if !file.components().all(descends) {
-            return Err(format!(
-                "localhostProfile {:?} of the seccompProfile leads out of the node's directory of profiles",
-                profile.localhost_ref
-            ));
+            return Err(SecurityError::SeccompProfileOutside(profile.localhost_ref));
         }
         profile.localhost_ref = root.join(file).to_string_lossy().into_owned();
     }
@@ -267,7 +292,7 @@ fn int(value: i64) -> v1::Int64Value {
 mod tests {
     use super::*;
 
-    fn context(spec: &str, image: ImageUser) -> Result<v1::LinuxContainerSecurityContext, String> {
+    fn context(spec: &str, image: ImageUser) -> Result<v1::LinuxContainerSecurityContext, SecurityError> {
         let pod: Pod =
             serde_saphyr::from_str(&format!("metadata: {{name: p, namespace: n, uid: u}}\nspec: {spec}")).unwrap();
         let seccomp = Path::new("/node/seccomp");
@@ -304,7 +329,7 @@ mod tests {
         let spec = "{containers: [{name: a, securityContext: {runAsNonRoot: true}}]}";
         assert!(context(spec, uid(7)).is_ok());
         assert_eq!(
-            context(spec, uid(0)).unwrap_err(),
+            context(spec, uid(0)).unwrap_err().to_string(),
             "container has runAsNonRoot and image will run as root (pod: \"p_n(u)\", container: a)"
         );
         let named = ImageUser {
@@ -312,7 +337,7 @@ mod tests {
             name: "www".to_owned(),
         };
         assert_eq!(
-            context(spec, named).unwrap_err(),
+            context(spec, named).unwrap_err().to_string(),
             "container has runAsNonRoot and image has non-numeric user (www), cannot verify user is non-root (pod: \
              \"p_n(u)\", container: a)"
         );
@@ -331,14 +356,11 @@ mod tests {
         assert_eq!(found.localhost_ref, "/node/seccomp/team/a.json");
         for outside in ["../../etc/shadow", "/etc/shadow", "a/../../b"] {
             let error = with(outside).unwrap_err();
-            assert!(
-                error.ends_with("leads out of the node's directory of profiles"),
-                "{error}"
-            );
+            assert_eq!(error, SecurityError::SeccompProfileOutside(outside.to_owned()));
         }
         let error = with("").unwrap_err();
         assert_eq!(
-            error,
+            error.to_string(),
             "localhostProfile must be set if seccompProfile type is Localhost."
         );
     }
@@ -353,10 +375,7 @@ mod tests {
         assert_eq!(users("{hostUsers: true, containers: [{name: a}]}"), None);
         assert_eq!(users("{containers: [{name: a}]}"), None);
         let pod: Pod = serde_saphyr::from_str("spec: {hostUsers: false, containers: [{name: a}]}").unwrap();
-        assert_eq!(
-            sandbox(&pod, None).unwrap_err(),
-            "the pod has not been assigned a user namespace"
-        );
+        assert_eq!(sandbox(&pod, None).unwrap_err(), SecurityError::NoUserNamespace);
     }
 
     #[test]

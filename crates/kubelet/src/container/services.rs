@@ -53,10 +53,10 @@ pub fn variables<'a>(
     // A service of the pod's own namespace that is called `kubernetes` stands before the API server's.
     let mut wanted: Vec<&Service> = wanted.collect();
     wanted.sort_by_key(|service| (service.metadata.namespace == namespace, service.metadata.name.clone()));
-    wanted.into_iter().flat_map(of).collect()
+    wanted.into_iter().flat_map(variables_of_service).collect()
 }
 
-fn of(service: &Service) -> Vec<(String, String)> {
+fn variables_of_service(service: &Service) -> Vec<(String, String)> {
     let Ok(address) = service.spec.cluster_ip.parse::<IpAddr>() else {
         return Vec::new();
     };

@@ -47,7 +47,7 @@ pub enum InvalidPlugin {
 pub enum EndpointError {
     #[error("driver name {0} not found in the list of registered CSI drivers")]
     Unknown(String),
-    #[error("cannot open the socket {path} of CSI driver {driver}: {source}")]
+    #[error("failed to open the socket {path} of CSI driver {driver}: {source}")]
     Open {
         driver: String,
         path: String,

@@ -55,7 +55,7 @@ pub async fn watch(shared: Arc<Shared>) {
     let mut tasks = JoinSet::new();
     loop {
         // Watched before it is read, so that nothing is missed between the two.
-        let changes = match Changes::of(shared.paths.root(), &path) {
+        let changes = match Changes::watch(shared.paths.root(), &path) {
             Ok(changes) => Some(changes),
             Err(error) => {
                 tracing::warn!(%error, path = %path.display(), "Failed to watch the directory of plugins; reading it now and then");
@@ -115,7 +115,7 @@ fn follow(
         if known.len() >= MAX_SOCKETS {
             tracing::warn!(
                 socket = name,
-                "There are too many plugin sockets; this one is not looked at"
+                "Ignoring a plugin socket: the limit of plugin sockets is reached; remove unused ones"
             );
             continue;
         }
@@ -158,9 +158,9 @@ async fn look_after(
 /// Takes back what was registered by a socket.
 async fn withdraw(shared: &Arc<Shared>, name: &str) {
     for driver in shared.csi.drivers.forget(name) {
-        tracing::info!(driver, socket = name, "A CSI driver is not registered any more");
+        tracing::info!(driver, socket = name, "Unregistered a CSI driver");
         if let Err(error) = node_info::uninstall(shared, &driver).await {
-            tracing::warn!(driver, %error, "Failed to take a CSI driver that is gone out of the node's CSINode");
+            tracing::warn!(driver, %error, "Failed to remove an unregistered CSI driver from the CSINode");
         }
     }
 }
@@ -170,7 +170,7 @@ async fn register_patiently(shared: &Arc<Shared>, name: &str) {
     loop {
         match register(shared, name).await {
             Ok(driver) => return tracing::info!(driver, socket = name, "Registered a CSI driver"),
-            Err(error) => tracing::warn!(socket = name, %error, "Failed to register a plugin; trying again"),
+            Err(error) => tracing::warn!(socket = name, %error, "Failed to register a plugin; retrying"),
         }
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(RETRY_MAX);
@@ -255,7 +255,7 @@ fn sockets(root: &Path, path: &Path) -> io::Result<BTreeMap<String, Identity>> {
 struct Changes(AsyncFd<OwnedFd>);
 
 impl Changes {
-    fn of(root: &Path, path: &Path) -> io::Result<Changes> {
+    fn watch(root: &Path, path: &Path) -> io::Result<Changes> {
         let directory: Dir = beneath::make_dir(root, path, MODE)?;
         let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?;
         let wanted = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE | WatchFlags::DELETE_SELF;

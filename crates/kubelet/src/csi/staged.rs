@@ -41,7 +41,7 @@ pub async fn keep(shared: Arc<Shared>) {
     let mut pause = RETRY;
     // Which volumes are attached to the node, a kubelet that starts does not know; it says of all that they are in use.
     if let Err(error) = restore_in_use(&shared).await {
-        tracing::warn!(%error, "Failed to say which volumes of an earlier kubelet are in use");
+        tracing::warn!(%error, "Failed to restore the volumes in use in the node's status");
     }
     loop {
         let wait = match look(&shared).await {
@@ -50,7 +50,7 @@ pub async fn keep(shared: Arc<Shared>) {
                 IDLE
             }
             Err(error) => {
-                tracing::warn!(%error, "Failed to unstage volumes that no pod uses; trying again");
+                tracing::warn!(%error, "Failed to unstage volumes that no pod uses; retrying");
                 pause = (pause * 2).min(RETRY_MAX);
                 pause
             }

@@ -42,7 +42,7 @@ async fn most_urgent(options: &KubeletOptions) -> Option<Shortage> {
 
 async fn relieve(options: &KubeletOptions, pods: &Pods, cache: &NodePods, shortage: Shortage) {
     let shared = pods.shared();
-    tracing::warn!(%shortage, "the node runs out of something");
+    tracing::warn!(%shortage, "Eviction threshold was met; reclaiming resources");
     if shortage.signal.pressure() == Pressure::Disk {
         images::remove_unused(shared).await;
         match most_urgent(options).await {
@@ -52,7 +52,7 @@ async fn relieve(options: &KubeletOptions, pods: &Pods, cache: &NodePods, shorta
     }
     let used = match usage::pods(&*shared.runtime).await {
         Ok(used) => used,
-        Err(error) => return tracing::warn!(%error, "the runtime does not say what pods use; none is evicted"),
+        Err(error) => return tracing::warn!(%error, "Failed to read the resource usage of pods; evicting none"),
     };
     let objects = cache.all();
     let active: Vec<&Pod> = objects

@@ -16,7 +16,7 @@ pub async fn keep(client: Client, node: String, uid: String) {
     loop {
         renewal.tick().await;
         if let Err(error) = renew(&client, &node, &uid).await {
-            tracing::warn!(%error, "the node's lease could not be renewed");
+            tracing::warn!(node, %error, "Failed to renew the node's Lease; retrying");
         }
     }
 }

@@ -16,7 +16,7 @@ use parking_lot::RwLock;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::features::{Known, RuntimeFeatures};
+use crate::features::{ReportedFeatures, RuntimeFeatures};
 use crate::limits;
 use crate::moment::Moment;
 use crate::options::KubeletOptions;
@@ -115,7 +115,7 @@ impl Node {
         let uid = loop {
             match self.register().await {
                 Ok(uid) => break uid,
-                Err(error) => tracing::warn!(%error, "the node could not be registered"),
+                Err(error) => tracing::warn!(%error, "Failed to register the node with the API server; retrying"),
             }
             tokio::time::sleep(RETRY).await;
         };
@@ -151,7 +151,7 @@ impl Node {
                 continue;
             }
             if let Err(error) = self.update().await {
-                tracing::warn!(%error, "the node's status could not be written");
+                tracing::warn!(%error, "Failed to update the node's status; retrying");
             }
         }
     }
@@ -165,7 +165,7 @@ impl Node {
         match self.options.runtime.status(v1::StatusRequest::default()).await {
             Ok(status) => {
                 self.facts.unready = unready(&status);
-                self.facts.runtime = Known::of(&status);
+                self.facts.runtime = ReportedFeatures::from_status(&status);
                 self.features.put(self.facts.runtime.clone());
             }
             Err(error) => self.facts.unready = Some(format!("container runtime is down: {error}")),
@@ -200,10 +200,10 @@ impl Node {
             return;
         }
         match shortages {
-            [] => tracing::info!("the node is no longer under pressure"),
+            [] => tracing::info!("Node is no longer under resource pressure"),
             _ => tracing::warn!(
                 shortages = %shortages.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
-                "the node is under pressure and takes no new pods"
+                "Node is under resource pressure and rejects new pods"
             ),
         }
     }
@@ -315,7 +315,7 @@ impl Node {
         };
         match self.options.runtime.update_runtime_config(request).await {
             Err(error) if !error.is_unsupported() => {
-                tracing::warn!(%error, "the runtime could not be told the pod CIDR");
+                tracing::warn!(%error, "Failed to configure the pod CIDR in the container runtime; retrying");
                 return;
             }
             _ => {}
@@ -323,7 +323,7 @@ impl Node {
         if let Some(network) = &self.options.pod_network {
             let blocks: Vec<Cidr> = cidrs.iter().filter_map(|text| text.parse().ok()).collect();
             if let Err(error) = network.update_pod_cidrs(&blocks).await {
-                tracing::warn!(%error, "the pod network could not be told the pod CIDR");
+                tracing::warn!(%error, "Failed to configure the pod CIDR in the pod network; retrying");
                 return;
             }
         }

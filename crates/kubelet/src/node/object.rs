@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::machine::Machine;
 use super::reserved::Reserved;
-use crate::features::{HandlerFeatures, Known};
+use crate::features::{HandlerFeatures, ReportedFeatures};
 use crate::limits;
 use crate::moment::Moment;
 use crate::pressure::{Pressure, Shortage, Thresholds};
@@ -33,7 +33,7 @@ pub struct Facts {
     /// Why the node cannot run pods, if it cannot.
     pub unready: Option<String>,
     pub images: Vec<Image>,
-    pub runtime: Known,
+    pub runtime: ReportedFeatures,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,7 +110,7 @@ pub fn status(facts: &Facts, known: &[KnownCondition], now: Moment) -> Value {
     })
 }
 
-fn runtime_handlers(runtime: &Known) -> Vec<Value> {
+fn runtime_handlers(runtime: &ReportedFeatures) -> Vec<Value> {
     let handler = |(name, features): (&String, &HandlerFeatures)| {
         let mut handler = json!({"features": {
             "recursiveReadOnlyMounts": features.recursive_read_only_mounts,
@@ -125,7 +125,7 @@ fn runtime_handlers(runtime: &Known) -> Vec<Value> {
     runtime.handlers.iter().map(handler).collect()
 }
 
-fn features(runtime: &Known) -> Value {
+fn features(runtime: &ReportedFeatures) -> Value {
     let policy = runtime.supplemental_groups_policy;
     policy.map_or(Value::Null, |policy| json!({"supplementalGroupsPolicy": policy}))
 }
@@ -304,7 +304,7 @@ mod tests {
             ..HandlerFeatures::default()
         };
         let mut new = facts();
-        new.runtime = Known {
+        new.runtime = ReportedFeatures {
             handlers: [(String::new(), features), ("kata".to_owned(), features)].into(),
             supplemental_groups_policy: Some(true),
         };

@@ -22,7 +22,7 @@ pub enum BadReserved {
     Form(String),
     #[error("resource quantity for {name:?} cannot be negative: {quantity}")]
     Negative { name: String, quantity: String },
-    #[error("{0:?} is no quantity")]
+    #[error("{0:?} is not a quantity")]
     Quantity(String),
 }
 
@@ -94,6 +94,6 @@ mod tests {
             "resource quantity for \"memory\" cannot be negative: -1Gi"
         );
         assert_eq!(refused("cpu"), "\"cpu\": must be name=quantity");
-        assert_eq!(refused("cpu=much"), "\"much\" is no quantity");
+        assert_eq!(refused("cpu=much"), "\"much\" is not a quantity");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Action, KillReason, Plan, PodView, Stop, Task, Volumes, is_unstarted};
+use super::{Action, KillReason, Plan, PodView, Stop, Task, Volumes};
 use crate::limits;
 use crate::moment::Moment;
 use crate::observed::Instance;
@@ -10,7 +10,8 @@ use crate::pod::ContainerKind;
 
 pub(super) fn plan(view: PodView<'_>, now: Moment, plan: &mut Plan) {
     cancel_pulls(view, plan);
-    if kill_containers(view, now, plan) || is_creating(view) {
+    let mounting = view.progress.is_busy(&Task::Volumes);
+    if kill_containers(view, now, plan) || mounting || view.is_creating() {
         return;
     }
     let ready = view.observed.sandboxes.iter().filter(|sandbox| sandbox.ready);
@@ -85,15 +86,6 @@ fn remaining_grace(view: PodView<'_>, now: Moment) -> Duration {
         Duration::ZERO => Duration::ZERO,
         grace => grace.saturating_sub(used).max(limits::MINIMUM_GRACE.min(grace)),
     }
-}
-
-/// What is being created now must be known before it can be ended.
-fn is_creating(view: PodView<'_>) -> bool {
-    view.progress.busy.keys().any(|task| match task {
-        Task::Sandbox | Task::Volumes => true,
-        Task::Start(container) => view.observed.latest(container).is_none_or(is_unstarted),
-        _ => false,
-    })
 }
 
 fn remove_all(view: PodView<'_>, plan: &mut Plan) {

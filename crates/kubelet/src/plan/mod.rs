@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::moment::Moment;
 use crate::observed::{Instance, Observed, State};
-use crate::pod::resources::{Compute, pod_compute};
+use crate::pod::resources::{Compute, container_compute, pod_compute};
 use crate::pod::{Container, ContainerKind, Pod};
 use crate::resize;
 pub use progress::*;
@@ -191,19 +191,32 @@ impl<'a> PodView<'a> {
                 .current(&container.name)
                 .filter(|instance| instance.is_running())?;
             let applied = progress.applied(&container.name, &instance.id)?;
-            let fixed = matches!(kind, ContainerKind::Ephemeral | ContainerKind::Init);
-            (!fixed && applied != Compute::of(&container.resources)).then_some((instance, container, applied))
+            let fixed = kind == ContainerKind::Ephemeral;
+            (!fixed && applied != container_compute(pod, container)).then_some((instance, container, applied))
         })
     }
 
     /// Those that need no restart for it.
-    pub fn resizable(self) -> impl Iterator<Item = (&'a Instance, &'a Container)> {
-        let stays = |(_, container, applied): &(&Instance, &Container, Compute)| {
-            !resize::needs_restart(container, *applied, Compute::of(&container.resources))
+    pub fn resizable(self) -> impl Iterator<Item = (&'a Instance, &'a Container, Compute)> {
+        let pod = self.pod;
+        let stays = move |(_, container, applied): &(&Instance, &Container, Compute)| {
+            !resize::needs_restart(container, *applied, container_compute(pod, container))
         };
-        self.outdated()
-            .filter(stays)
-            .map(|(instance, container, _)| (instance, container))
+        self.outdated().filter(stays)
+    }
+
+    /// What the pod's cgroup is to be limited to now. While containers wait to be ended for others with other resources,
+    /// that is enough for both: the kernel gives no cgroup less than what is inside.
+    pub fn pod_target(self) -> Compute {
+        let wanted = pod_compute(self.pod);
+        let pod = self.pod;
+        let waits = |(_, container, applied): (&Instance, &Container, Compute)| {
+            resize::needs_restart(container, applied, container_compute(pod, container))
+        };
+        match self.progress.pod_applied {
+            Some(applied) if self.outdated().any(waits) => applied.max(wanted),
+            _ => wanted,
+        }
     }
 
     /// What the pod was granted is not what it has yet.
@@ -231,9 +244,18 @@ impl<'a> PodView<'a> {
         self.is_started(container, instance) && probed
     }
 
+    /// A sandbox or a container is on its way, which must be known before it can be ended.
+    pub fn is_creating(self) -> bool {
+        self.progress.busy.keys().any(|task| match task {
+            Task::Sandbox => true,
+            Task::Start(container) => self.observed.latest(container).is_none_or(is_unstarted),
+            _ => false,
+        })
+    }
+
     /// Until when a container that has ended must wait for its next start, unless that is under way.
     pub fn crash_wait(self, instance: &Instance, now: Moment) -> Option<Moment> {
-        if self.progress.is_starting(&instance.name) {
+        if self.progress.is_starting(&instance.name) || self.is_replaced(&instance.name) {
             return None;
         }
         let finished_at = instance.exit()?.finished_at.unwrap_or(instance.created_at);

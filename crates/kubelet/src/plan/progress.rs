@@ -64,6 +64,8 @@ pub struct ContainerProgress {
     pub failure: Option<Failure>,
     pub backoff: Option<Backoff>,
     pub verdicts: Verdicts,
+    /// The instance that was ended for another one with other resources to take its place.
+    pub replaced: Option<String>,
     /// What the next instance is started with.
     pub starting_with: Option<Compute>,
     /// What an instance was given last.

@@ -1,7 +1,7 @@
 //! Whether containers that have ended are started again: by the rules of the container, then by its policy, then by the
 //! pod's; and a rule that starts all containers of the pod again.
 
-use super::{PodView, Task};
+use super::{Image, PodView, Task};
 use crate::moment::Moment;
 use crate::observed::{Instance, State};
 use crate::pod::{Container, ContainerKind, RestartAction, RestartPolicy};
@@ -20,6 +20,9 @@ pub struct Reset {
 impl<'a> PodView<'a> {
     /// Whether a container that ended with this code is started again.
     pub fn restarts(self, kind: ContainerKind, container: &Container, exit_code: i32) -> bool {
+        if self.is_replaced(&container.name) {
+            return true;
+        }
         if kind != ContainerKind::Ephemeral && container.restart_rule(exit_code).is_some() {
             return true;
         }
@@ -28,6 +31,14 @@ impl<'a> PodView<'a> {
             RestartPolicy::OnFailure => exit_code != 0,
             RestartPolicy::Never => false,
         }
+    }
+
+    /// Whether the newest instance was ended for another one to take its place: whatever its policy says about ends of its
+    /// own, it is started again, and at once.
+    pub fn is_replaced(self, name: &str) -> bool {
+        let replaced = self.progress.container(name).and_then(|own| own.replaced.as_ref());
+        let latest = self.observed.latest(name);
+        replaced.is_some_and(|id| latest.is_some_and(|latest| latest.id == *id))
     }
 
     /// The newest instance in the current sandbox, unless all containers are started again since.
@@ -72,6 +83,10 @@ impl<'a> PodView<'a> {
         if let Some(known) = known.filter(|known| known.settled) {
             return Some(known.clone());
         }
+        let is_app = matches!(self.pod.container(&source.name), Some((ContainerKind::App, _)));
+        if known.is_none() && is_app && !self.have_all_begun() {
+            return self.progress.reset.clone();
+        }
         // A kubelet before this one has carried it out.
         let is_replaced = self
             .observed
@@ -91,6 +106,16 @@ impl<'a> PodView<'a> {
                 at: now,
                 settled: !ending,
             },
+        })
+    }
+
+    /// Whether all containers have been started, or could not be. One that ends at once must not keep those after it from
+    /// their first start: all of them are started again then.
+    fn have_all_begun(self) -> bool {
+        self.pod.spec.containers.iter().all(|container| {
+            let progress = self.progress.container(&container.name);
+            let failed = progress.is_some_and(|own| own.failure.is_some() || matches!(own.image, Image::Failed(_)));
+            failed || self.progress.is_starting(&container.name) || self.observed.latest(&container.name).is_some()
         })
     }
 

@@ -46,6 +46,31 @@ fn the_first_rule_that_matches_decides_before_the_policy() {
     check(&one("{action: Restart}", 42), ended());
 }
 
+#[test]
+fn what_was_ended_for_other_resources_starts_again_at_once() {
+    for policy in ["Always", "OnFailure", "Never"] {
+        let mut scene = Scene::parse(&format!(
+            "pod: {{spec: {{restartPolicy: {policy}, containers: [{{name: a}}]}}}}
+volumes: mounted
+images: [a]
+sandboxes: [{{id: s0}}]
+containers: [{{name: a, state: 0, ago: 1}}]
+backoff: {{a: 20}}
+"
+        ));
+        let actions = |scene: &Scene| -> Vec<String> {
+            let planned = plan(scene.view(), NOW);
+            planned.actions.iter().map(ToString::to_string).collect()
+        };
+        assert!(!actions(&scene).contains(&"start a, attempt 1".to_owned()), "{policy}");
+        scene.progress.container_mut("a").replaced = Some("a-0".to_owned());
+        assert_eq!(actions(&scene), ["start a, attempt 1"], "{policy}");
+        // An earlier instance says nothing about the one that ended.
+        scene.progress.container_mut("a").replaced = Some("another".to_owned());
+        assert!(!actions(&scene).contains(&"start a, attempt 1".to_owned()), "{policy}");
+    }
+}
+
 const ALL: &str = "pod: {spec: {restartPolicy: Never, initContainers: [{name: i}, {name: s, restartPolicy: Always}], \
     containers: [{name: a, restartPolicyRules: [{action: RestartAllContainers, exitCodes: {operator: In, values: [42]}}]}, \
     {name: b}]}}
@@ -74,6 +99,40 @@ containers: [{{name: i, state: 0, ago: 50}}, {{name: s, state: running, ago: 50}
         ),
         expect![[r#"
             start i, attempt 1
+        "#]],
+    );
+}
+
+#[test]
+fn what_comes_after_a_container_that_ends_at_once_is_started_first() {
+    let scene = |b: &str| {
+        format!(
+            "{ALL}started: [s]
+containers: [{{name: i, state: 0, ago: 50}}, {{name: s, state: running, ago: 50}}, {{name: a, state: 42, ago: 5}}{b}]"
+        )
+    };
+    check(
+        &scene(""),
+        expect![[r#"
+            start b, attempt 0
+        "#]],
+    );
+    check(
+        &scene(", {name: b, state: running, ago: 1}"),
+        expect![[r#"
+            kill b (b-0) in 0s: RestartAll
+            kill s (s-0) in 0s: RestartAll
+        "#]],
+    );
+    // One that cannot start keeps nobody waiting.
+    let broken = format!(
+        "{}\nimage_failures: {{b: \"ErrImagePull: not found\"}}",
+        scene("").replace("images: [i, s, a, b]", "images: [i, s, a]")
+    );
+    check(
+        &broken,
+        expect![[r#"
+            kill s (s-0) in 0s: RestartAll
         "#]],
     );
 }

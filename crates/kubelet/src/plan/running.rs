@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::{Action, Image, KillReason, Plan, PodView, Unhealthy, Volumes};
 use crate::moment::Moment;
 use crate::observed::{Instance, Sandbox, State};
-use crate::pod::resources::Compute;
-use crate::pod::{Container, ContainerKind, Probe};
+use crate::pod::resources::container_compute;
+use crate::pod::{Container, ContainerKind, Probe, RestartAction};
 use crate::resize::needs_restart;
 
 pub(super) fn plan(view: PodView<'_>, now: Moment, plan: &mut Plan) {
@@ -42,9 +42,12 @@ fn resize(view: PodView<'_>, plan: &mut Plan) {
     if !view.is_resizing() {
         return;
     }
-    plan.push(Action::Resize);
+    let pod_changes = view.progress.pod_applied != Some(view.pod_target());
+    if pod_changes || view.resizable().next().is_some() {
+        plan.push(Action::Resize);
+    }
     for (instance, container, applied) in view.outdated() {
-        if needs_restart(container, applied, Compute::of(&container.resources)) {
+        if needs_restart(container, applied, container_compute(view.pod, container)) {
             plan.kill(instance, view.pod.grace(), KillReason::Resize);
         }
     }
@@ -178,12 +181,18 @@ fn advance(view: PodView<'_>, kind: ContainerKind, container: &Container, now: M
         State::Running => check_health(view, container, instance, plan),
         State::Unknown => plan.kill(instance, view.pod.grace(), KillReason::UnknownState),
         State::Created => start(view, container, now, plan),
+        // It waits for the others to have been started once.
+        State::Exited(exit) if restarts_all(kind, container, exit.code) => {}
         State::Exited(exit) if view.restarts(kind, container, exit.code) => match view.crash_wait(instance, now) {
             Some(until) => plan.wake(until),
             None => start(view, container, now, plan),
         },
         State::Exited(_) => {}
     }
+}
+
+fn restarts_all(kind: ContainerKind, container: &Container, exit_code: i32) -> bool {
+    kind != ContainerKind::Ephemeral && container.restart_rule(exit_code) == Some(RestartAction::RestartAllContainers)
 }
 
 fn check_health(view: PodView<'_>, container: &Container, instance: &Instance, plan: &mut Plan) {

@@ -584,3 +584,42 @@ containers: [{{name: web, state: running}}]
     assert_eq!(scene("NotRequired"), "resize");
     assert_eq!(scene("RestartContainer"), "resize; kill web (web-0) in 30s: Resize");
 }
+
+#[test]
+fn a_pod_becomes_smaller_only_when_its_containers_have() {
+    let compute = |cpu_request_milli| crate::pod::resources::Compute {
+        cpu_request_milli,
+        ..Default::default()
+    };
+    let mut scene = Scene::parse(
+        r#"
+pod:
+  spec:
+    containers:
+    - name: web
+      resources: {requests: {cpu: 100m}}
+      resizePolicy: [{resourceName: cpu, restartPolicy: RestartContainer}]
+volumes: mounted
+sandboxes: [{id: s0}]
+containers: [{name: web, state: running}]
+"#,
+    );
+    let id = scene.observed.containers[0].id.clone();
+    scene.progress.pod_applied = Some(compute(200));
+    scene.progress.container_mut("web").applied = Some(super::Applied {
+        container: "web".to_owned(),
+        id,
+        compute: compute(200),
+    });
+    let actions = |scene: &Scene| -> Vec<String> {
+        let planned = plan(scene.view(), NOW);
+        planned.actions.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(scene.view().pod_target(), compute(200));
+    assert_eq!(actions(&scene), ["kill web (web-0) in 30s: Resize"]);
+    // The container that took its place.
+    let applied = scene.progress.container_mut("web").applied.as_mut();
+    applied.expect("it was set above").compute = compute(100);
+    assert_eq!(scene.view().pod_target(), compute(100));
+    assert_eq!(actions(&scene), ["resize"]);
+}

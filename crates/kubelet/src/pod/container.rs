@@ -169,30 +169,41 @@ pub struct VolumeMount {
     pub mount_propagation: Option<String>,
 }
 
+/// Why a mount cannot be read-only recursively, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecursiveReadOnlyError {
+    #[error("volume {0:?} requested recursive read-only mode, but it is not read-only")]
+    NotReadOnly(String),
+    #[error(
+        "volume {volume:?} requested recursive read-only mode, but it is not compatible with propagation {propagation:?}"
+    )]
+    Propagation { volume: String, propagation: String },
+    #[error("volume {0:?} requested recursive read-only mode, but it is not supported by the runtime")]
+    NotSupported(String),
+    #[error("unknown recursive read-only mode {0:?}")]
+    UnknownMode(String),
+}
+
 impl VolumeMount {
     /// Whether everything below the mount is to be read-only too, on a runtime that can or cannot do that.
-    pub fn is_recursive_read_only(&self, supported: bool) -> Result<bool, String> {
-        let refused = |why: &str| {
-            let name = &self.name;
-            Err(format!(
-                "volume {name:?} requested recursive read-only mode, but it is {why}"
-            ))
-        };
+    pub fn is_recursive_read_only(&self, supported: bool) -> Result<bool, RecursiveReadOnlyError> {
+        let volume = self.name.clone();
         let mode = match self.recursive_read_only.as_deref() {
             None | Some("Disabled") => return Ok(false),
             Some(mode) => mode,
         };
         if !self.read_only {
-            return refused("not read-only");
+            return Err(RecursiveReadOnlyError::NotReadOnly(volume));
         }
         if let Some(propagation) = self.mount_propagation.as_deref().filter(|mode| *mode != "None") {
-            return refused(&format!("not compatible with propagation {propagation:?}"));
+            let propagation = propagation.to_owned();
+            return Err(RecursiveReadOnlyError::Propagation { volume, propagation });
         }
         match (mode, supported) {
             ("IfPossible", _) => Ok(supported),
             ("Enabled", true) => Ok(true),
-            ("Enabled", false) => refused("not supported by the runtime"),
-            (other, _) => Err(format!("unknown recursive read-only mode {other:?}")),
+            ("Enabled", false) => Err(RecursiveReadOnlyError::NotSupported(volume)),
+            (other, _) => Err(RecursiveReadOnlyError::UnknownMode(other.to_owned())),
         }
     }
 }
@@ -294,6 +305,15 @@ pub enum PullPolicy {
     Never,
 }
 
+/// Why a probe or hook has no port to go to, in upstream's words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PortError {
+    #[error("couldn't find port: {0:?} in container {1:?}")]
+    UnknownName(String, String),
+    #[error("invalid port number: {0}")]
+    InvalidNumber(i64),
+}
+
 /// An `IntOrString` that names a port by number or by the name it has in `ports`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortRef {
@@ -353,20 +373,18 @@ impl Container {
         self.restart_policy_rules.iter().find(matches).map(|rule| rule.action)
     }
 
-    /// The number behind a port's name; the error is for the user.
-    pub fn port(&self, port: &PortRef) -> Result<u16, String> {
+    /// The number behind a port's name.
+    pub fn port(&self, port: &PortRef) -> Result<u16, PortError> {
         let number = match port {
-            PortRef::Number(number) => u16::try_from(*number).ok(),
+            PortRef::Number(number) => *number,
             PortRef::Name(name) => {
                 let named = self.ports.iter().find(|port| port.name == *name);
-                let named =
-                    named.ok_or_else(|| format!("couldn't find port: {name:?} in container {:?}", self.name))?;
-                Some(named.container_port)
+                let named = named.ok_or_else(|| PortError::UnknownName(name.clone(), self.name.clone()))?;
+                i64::from(named.container_port)
             }
         };
-        number
-            .filter(|number| *number > 0)
-            .ok_or_else(|| format!("invalid port number: {port:?}"))
+        let valid = u16::try_from(number).ok().filter(|number| *number > 0);
+        valid.ok_or(PortError::InvalidNumber(number))
     }
 
     /// Changes when the container must be replaced: its name or its image. The value is the one upstream's kubelet
@@ -410,7 +428,9 @@ mod tests {
     fn recursive_read_only_mounts_need_a_read_only_mount_that_stays_private() {
         let check = |mount: &str, supported: bool| {
             let mount: VolumeMount = serde_saphyr::from_str(mount).unwrap();
-            mount.is_recursive_read_only(supported)
+            mount
+                .is_recursive_read_only(supported)
+                .map_err(|error| error.to_string())
         };
         let refused = |why: &str| {
             Err(format!(

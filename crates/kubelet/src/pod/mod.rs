@@ -186,6 +186,8 @@ pub struct KnownStatus {
     #[serde(rename = "podIPs")]
     pub pod_ips: Vec<KnownIp>,
     pub conditions: Vec<KnownCondition>,
+    /// What the pod has as a whole.
+    pub resources: Option<Resources>,
     pub init_container_statuses: Vec<KnownContainer>,
     pub container_statuses: Vec<KnownContainer>,
     pub ephemeral_container_statuses: Vec<KnownContainer>,

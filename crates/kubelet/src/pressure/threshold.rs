@@ -55,12 +55,12 @@ pub enum BadThreshold {
 impl Thresholds {
     /// Upstream's for a kubelet.
     pub fn upstream() -> Thresholds {
-        Thresholds::known(
+        Thresholds::parse_constant(
             "memory.available<100Mi,nodefs.available<10%,imagefs.available<15%,nodefs.inodesFree<5%,imagefs.inodesFree<5%",
         )
     }
 
-    fn known(text: &str) -> Thresholds {
+    fn parse_constant(text: &str) -> Thresholds {
         text.parse().unwrap_or_default()
     }
 
@@ -74,13 +74,13 @@ impl Thresholds {
 
     /// What is kept free of a resource of this capacity.
     pub fn reserve(&self, signal: Signal, capacity: u64) -> u64 {
-        self.0.get(&signal).map_or(0, |amount| amount.of(capacity))
+        self.0.get(&signal).map_or(0, |amount| amount.resolve(capacity))
     }
 
     pub fn shortages(&self, measured: &Measurements) -> Vec<Shortage> {
         let met = |(signal, amount): (&Signal, &Amount)| {
             let Level { available, capacity } = *measured.0.get(signal)?;
-            let threshold = amount.of(capacity);
+            let threshold = amount.resolve(capacity);
             (available < threshold).then(|| Shortage {
                 signal: *signal,
                 available,
@@ -116,7 +116,7 @@ impl Amount {
         }
     }
 
-    fn of(&self, capacity: u64) -> u64 {
+    fn resolve(&self, capacity: u64) -> u64 {
         match self {
             Amount::Fixed { value, .. } => *value,
             Amount::Percent { share, .. } => (capacity as f64 * share) as u64,

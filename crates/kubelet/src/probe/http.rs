@@ -10,11 +10,35 @@ use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{Answer, tcp};
+use super::Answer;
+use super::tcp::{self, DialError};
 use crate::limits;
 use crate::pod::HttpGet;
 
 const MAX_REDIRECTS: usize = 10;
+
+/// Why a request has no answer, in Go's words where it has them.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpError {
+    #[error("Get {url:?}: {source}")]
+    Get { url: String, source: Box<HttpError> },
+    #[error("invalid URL {url:?}: {source}")]
+    Url { url: String, source: http::uri::InvalidUri },
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    #[error("invalid server name: {0}")]
+    ServerName(#[from] rustls::pki_types::InvalidDnsNameError),
+    #[error("TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    #[error("TLS handshake: {0}")]
+    TlsHandshake(#[source] std::io::Error),
+    #[error("{}", describe(.0))]
+    Http(#[from] hyper::Error),
+    #[error("invalid request: {0}")]
+    Request(#[from] http::Error),
+    #[error("stopped after {MAX_REDIRECTS} redirects")]
+    Redirects,
+}
 
 /// An answer's status, where it points to, and the beginning of its body.
 pub struct Fetched {
@@ -31,7 +55,7 @@ pub async fn ask(action: &HttpGet, address: &str, port: u16, timeout: Duration) 
             Answer::Warning(format!("Probe terminated redirects, Response body: {}", fetched.body))
         }
         Ok(Ok(fetched)) => Answer::Failure(format!("HTTP probe failed with statuscode: {}", fetched.status)),
-        Ok(Err(error)) => Answer::Failure(error),
+        Ok(Err(error)) => Answer::Failure(error.to_string()),
         Err(_) => Answer::Failure(format!(
             "Get {:?}: context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
             url(action, address, port)
@@ -40,15 +64,13 @@ pub async fn ask(action: &HttpGet, address: &str, port: u16, timeout: Duration) 
 }
 
 /// Follows redirects within the host; one that leads elsewhere is an answer in itself.
-async fn follow(action: &HttpGet, address: &str, port: u16, timeout: Duration) -> Result<Fetched, String> {
+async fn follow(action: &HttpGet, address: &str, port: u16, timeout: Duration) -> Result<Fetched, HttpError> {
     let mut target = url(action, address, port);
     for _ in 0..=MAX_REDIRECTS {
-        let uri: Uri = target
-            .parse()
-            .map_err(|error| format!("invalid URL {target:?}: {error}"))?;
+        let uri = parse(&target)?;
         let fetched = fetch(&uri, action, timeout)
             .await
-            .map_err(|error| format!("Get {target:?}: {error}"))?;
+            .map_err(|error| error.of_url(&target))?;
         let redirected = (300..400)
             .contains(&fetched.status)
             .then_some(fetched.location.as_ref())
@@ -58,7 +80,23 @@ async fn follow(action: &HttpGet, address: &str, port: u16, timeout: Duration) -
             None => return Ok(fetched),
         }
     }
-    Err(format!("Get {target:?}: stopped after {MAX_REDIRECTS} redirects"))
+    Err(HttpError::Redirects.of_url(&target))
+}
+
+impl HttpError {
+    fn of_url(self, url: &str) -> HttpError {
+        HttpError::Get {
+            url: url.to_owned(),
+            source: Box::new(self),
+        }
+    }
+}
+
+pub fn parse(url: &str) -> Result<Uri, HttpError> {
+    url.parse().map_err(|source| HttpError::Url {
+        url: url.to_owned(),
+        source,
+    })
 }
 
 pub fn url(action: &HttpGet, address: &str, port: u16) -> String {
@@ -87,7 +125,7 @@ fn resolve(from: &Uri, location: &str) -> Option<String> {
 }
 
 /// One GET with the probe's headers.
-pub async fn fetch(uri: &Uri, action: &HttpGet, timeout: Duration) -> Result<Fetched, String> {
+pub async fn fetch(uri: &Uri, action: &HttpGet, timeout: Duration) -> Result<Fetched, HttpError> {
     let host = uri.host().unwrap_or_default();
     let secure = uri.scheme_str() == Some("https");
     let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
@@ -95,25 +133,19 @@ pub async fn fetch(uri: &Uri, action: &HttpGet, timeout: Duration) -> Result<Fet
     if !secure {
         return send(stream, uri, action).await;
     }
-    let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned()).map_err(|error| error.to_string())?;
+    let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned())?;
     let connector = tokio_rustls::TlsConnector::from(trusting_tls()?);
-    let stream = connector
-        .connect(name, stream)
-        .await
-        .map_err(|error| error.to_string())?;
+    let stream = connector.connect(name, stream).await.map_err(HttpError::TlsHandshake)?;
     send(stream, uri, action).await
 }
 
-async fn send<S>(stream: S, uri: &Uri, action: &HttpGet) -> Result<Fetched, String>
+async fn send<S>(stream: S, uri: &Uri, action: &HttpGet) -> Result<Fetched, HttpError>
 where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
 {
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| error.to_string())?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     let driver = tokio::spawn(connection);
-    let answer = sender.send_request(request(uri, action)?).await;
-    let answer = answer.map_err(|error| describe(&error))?;
+    let answer = sender.send_request(request(uri, action)?).await?;
     let status = answer.status().as_u16();
     let location = answer.headers().get(header::LOCATION);
     let location = location.and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -137,7 +169,7 @@ async fn read_at_most(mut body: hyper::body::Incoming, limit: usize) -> Vec<u8> 
     read
 }
 
-fn request(uri: &Uri, action: &HttpGet) -> Result<Request<Empty<Bytes>>, String> {
+fn request(uri: &Uri, action: &HttpGet) -> Result<Request<Empty<Bytes>>, http::Error> {
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let mut request = Request::builder().uri(path);
     let mut headers = vec![
@@ -158,7 +190,7 @@ fn request(uri: &Uri, action: &HttpGet) -> Result<Request<Empty<Bytes>>, String>
     for (name, value) in headers {
         request = request.header(name, value);
     }
-    request.body(Empty::new()).map_err(|error| error.to_string())
+    request.body(Empty::new())
 }
 
 fn describe(error: &hyper::Error) -> String {
@@ -170,8 +202,8 @@ fn describe(error: &hyper::Error) -> String {
 }
 
 /// TLS without verification: a probe asks whether a server answers, not who it is.
-fn trusting_tls() -> Result<Arc<rustls::ClientConfig>, String> {
-    static CONFIG: OnceLock<Result<Arc<rustls::ClientConfig>, String>> = OnceLock::new();
+fn trusting_tls() -> Result<Arc<rustls::ClientConfig>, rustls::Error> {
+    static CONFIG: OnceLock<Result<Arc<rustls::ClientConfig>, rustls::Error>> = OnceLock::new();
     CONFIG
         .get_or_init(|| crate::tls::trusting_client().map(Arc::new))
         .clone()

@@ -61,7 +61,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 const FIRST_EXEC_PAUSE: Duration = Duration::from_millis(50);
 
 impl ProbeKind {
-    pub fn of(self, container: &Container) -> Option<&Probe> {
+    pub fn probe_of(self, container: &Container) -> Option<&Probe> {
         match self {
             ProbeKind::Startup => container.startup_probe.as_ref(),
             ProbeKind::Readiness => container.readiness_probe.as_ref(),
@@ -201,7 +201,7 @@ pub async fn ask(handler: &Handler, target: &Target, timeout: Duration) -> Answe
     if let Some(action) = &handler.http_get {
         return match port(&action.port) {
             Ok(port) => http::ask(action, &target.address, port, timeout).await,
-            Err(error) => Answer::Error(error),
+            Err(error) => Answer::Error(error.to_string()),
         };
     }
     if let Some(action) = &handler.tcp_socket {
@@ -210,7 +210,7 @@ pub async fn ask(handler: &Handler, target: &Target, timeout: Duration) -> Answe
             .unwrap_or(&target.address);
         return match port(&action.port) {
             Ok(port) => tcp::ask(host, port, timeout).await,
-            Err(error) => Answer::Error(error),
+            Err(error) => Answer::Error(error.to_string()),
         };
     }
     if let Some(action) = &handler.grpc {

@@ -197,7 +197,7 @@ impl PullRecords {
             if !present.contains(id.as_str())
                 && let Err(error) = files.remove(&id)
             {
-                tracing::warn!(image = id, %error, "Failed to remove the record of an image that is gone");
+                tracing::warn!(image = id, %error, "Failed to remove the record of an image that was removed");
             }
         }
     }
@@ -221,7 +221,7 @@ impl Drop for Pull<'_> {
         if self.ended
             && let Err(error) = files.end(self.image)
         {
-            tracing::error!(image = self.image, %error, "Failed to remove the mark of a pull that has ended");
+            tracing::error!(image = self.image, %error, "Failed to remove the record of a pull that has ended");
         }
     }
 }

@@ -5,10 +5,21 @@ use std::sync::Arc;
 use client::SERVING_CHALLENGE;
 use parking_lot::RwLock;
 use rustls::crypto::ring;
-use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+
+/// Why a certificate cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    #[error("failed to read the certificates: {0}")]
+    Chain(#[source] pem::Error),
+    #[error("failed to read the private key: {0}")]
+    Key(#[source] pem::Error),
+    #[error("the certificate does not go with its private key: {0}")]
+    Pair(#[from] rustls::Error),
+}
 
 /// What is shown to whom.
 #[derive(Debug, Default)]
@@ -20,13 +31,13 @@ pub struct ServingCertificates {
 }
 
 impl ServingCertificates {
-    pub fn set_current(&self, chain: &[u8], key: &[u8]) -> Result<(), String> {
+    pub fn set_current(&self, chain: &[u8], key: &[u8]) -> Result<(), CertificateError> {
         *self.current.write() = Some(certified(chain, key)?);
         Ok(())
     }
 
     /// Puts forward the key that is to be certified, in a certificate that nobody else signed; or takes it back.
-    pub fn set_requested(&self, requested: Option<(&[u8], &[u8])>) -> Result<(), String> {
+    pub fn set_requested(&self, requested: Option<(&[u8], &[u8])>) -> Result<(), CertificateError> {
         let requested = requested.map(|(chain, key)| certified(chain, key)).transpose()?;
         *self.requested.write() = requested;
         Ok(())
@@ -48,16 +59,15 @@ impl ResolvesServerCert for ServingCertificates {
     }
 }
 
-fn certified(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>, String> {
+fn certified(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>, CertificateError> {
     let chain = certificates(chain)?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("the key: {error}"))?;
-    let certified = CertifiedKey::from_der(chain, key, &ring::default_provider());
-    certified.map(Arc::new).map_err(|error| error.to_string())
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(CertificateError::Key)?;
+    Ok(Arc::new(CertifiedKey::from_der(chain, key, &ring::default_provider())?))
 }
 
-pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
     let parsed: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
-    parsed.map_err(|error| format!("the certificates: {error}"))
+    parsed.map_err(CertificateError::Chain)
 }
 
 #[cfg(test)]

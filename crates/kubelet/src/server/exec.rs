@@ -121,7 +121,8 @@ pub async fn open_by_id(runtime: &dyn Runtime, container_id: String, options: Op
     match target.map_err(|error| Refusal::internal(error.to_string()))? {
         StreamTarget::Native(streams) => Ok(Command { streams, options }),
         StreamTarget::Url(url) => {
-            let streams = remote::command(&url, &options).await.map_err(Refusal::internal)?;
+            let streams = remote::command(&url, &options).await;
+            let streams = streams.map_err(|error| Refusal::internal(error.to_string()))?;
             Ok(Command { streams, options })
         }
     }

@@ -214,12 +214,21 @@ async fn forward(
     }
 }
 
+/// Why there is no connection to a port of a pod.
+#[derive(Debug, thiserror::Error)]
+pub enum ForwardError {
+    #[error(transparent)]
+    Runtime(#[from] cri::Error),
+    #[error(transparent)]
+    Stream(#[from] remote::StreamError),
+}
+
 /// A connection to a port on the pod's loopback address.
-pub async fn connect(runtime: &dyn Runtime, sandbox: &str, port: u16) -> Result<Box<dyn Duplex>, String> {
+pub async fn connect(runtime: &dyn Runtime, sandbox: &str, port: u16) -> Result<Box<dyn Duplex>, ForwardError> {
     match runtime.open_port_forward(sandbox, port).await {
         Ok(PortTarget::Native(stream)) => Ok(stream),
-        Ok(PortTarget::Url(url)) => remote::port(&url, port).await,
-        Err(error) => Err(error.to_string()),
+        Ok(PortTarget::Url(url)) => Ok(remote::port(&url, port).await?),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -14,7 +14,7 @@ use http_body_util::BodyExt;
 use http_body_util::channel::Channel;
 use tokio::io::{AsyncBufReadExt, AsyncSeekExt, BufReader};
 
-use super::query::Query;
+use super::query::{Query, QueryError};
 use super::{Answer, Refusal};
 use crate::container::labels;
 use crate::moment::Moment;
@@ -44,16 +44,21 @@ pub struct LogOptions {
 }
 
 impl LogOptions {
-    fn parse(query: &Query) -> Result<LogOptions, String> {
-        let positive = |name: &str| -> Result<Option<usize>, String> {
+    fn parse(query: &Query) -> Result<LogOptions, QueryError> {
+        let positive = |name: &str| -> Result<Option<usize>, QueryError> {
             let number = query.number(name)?;
             number
-                .map(|n| usize::try_from(n).map_err(|_| format!("{name} must not be negative")))
+                .map(|n| usize::try_from(n).map_err(|_| QueryError::Negative(name.to_owned())))
                 .transpose()
         };
         let since_time = query.get("sinceTime").filter(|text| !text.is_empty());
         let since_time = since_time
-            .map(|text| Moment::parse(text).ok_or_else(|| format!("sinceTime is not a time: {text:?}")))
+            .map(|text| {
+                Moment::parse(text).ok_or_else(|| QueryError::Time {
+                    name: "sinceTime".to_owned(),
+                    value: text.to_owned(),
+                })
+            })
             .transpose()?;
         let since_seconds = positive("sinceSeconds")?;
         let stream = query
@@ -72,7 +77,7 @@ impl LogOptions {
 }
 
 pub async fn answer(shared: &Arc<Shared>, pod: &Pod, container: &str, query: &Query) -> Answer {
-    let options = LogOptions::parse(query).map_err(Refusal::bad_request)?;
+    let options = LogOptions::parse(query).map_err(|error| Refusal::bad_request(error.to_string()))?;
     if pod.container(container).is_none() {
         let message = format!("container {container:?} not found in pod {:?}", pod.metadata.name);
         return Err(Refusal::not_found(message));
@@ -85,7 +90,7 @@ pub async fn answer(shared: &Arc<Shared>, pod: &Pod, container: &str, query: &Qu
         let mut output = Output::new(sender, options.limit_bytes);
         let copied = copy(&shared, &path, &found.id, &options, &mut output).await;
         if let Err(error) = copied.and(output.flush().await) {
-            tracing::debug!(%error, path = %path.display(), "a log could not be sent to its end");
+            tracing::debug!(%error, path = %path.display(), "Failed to send a container log to its end");
         }
     });
     let mut response = Response::new(Body::new(body.map_err(|never| never)));

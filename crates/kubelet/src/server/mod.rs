@@ -9,6 +9,7 @@ pub(crate) mod channels;
 mod exec;
 mod forward;
 mod logs;
+mod node_logs;
 mod own;
 mod page;
 mod pod_details;
@@ -31,7 +32,7 @@ use crate::shared::Shared;
 use crate::static_pods::NodePods;
 use query::Query;
 
-pub use certificate::{ServingCertificates, certificates};
+pub use certificate::{CertificateError, ServingCertificates, certificates};
 pub use serve::{ServeError, listen, serve, user_of};
 pub use streaming::StreamServer;
 
@@ -41,6 +42,8 @@ pub struct Server {
     cpu: stats::NodeCpu,
     /// How the kubelet is configured, as a KubeletConfiguration.
     configuration: serde_json::Value,
+    /// Whether `/logs/` answers questions about services.
+    system_log_query: bool,
 }
 
 /// A request that was not granted: a status code and what to tell the client.
@@ -79,7 +82,9 @@ type Answer = Result<Response<Body>, Refusal>;
 
 impl Server {
     pub fn new(shared: Arc<Shared>, pods: NodePods, configuration: serde_json::Value) -> Server {
+        let system_log_query = configuration["enableSystemLogQuery"] == true;
         Server {
+            system_log_query,
             shared,
             pods,
             cpu: stats::NodeCpu::default(),
@@ -110,6 +115,7 @@ impl Server {
                 let pod = self.pod(namespace, pod)?;
                 logs::answer(&self.shared, &pod, container, &query).await
             }
+            ["logs", path @ ..] => node_logs::answer(path, &query, self.system_log_query).await,
             ["stats", "summary"] => Ok(json(stats::summary(&self.shared, &self.cpu).await?)),
             ["metrics", "resource"] => Ok(text(
                 StatusCode::OK,

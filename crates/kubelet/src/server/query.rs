@@ -1,7 +1,24 @@
 //! Query parameters.
 
+use std::num::ParseIntError;
+
 /// Decoded name-value pairs, in order.
 pub struct Query(Vec<(String, String)>);
+
+/// What is wrong with a parameter.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QueryError {
+    #[error("query parameter {name:?} is not a number: {value:?}")]
+    Number {
+        name: String,
+        value: String,
+        source: ParseIntError,
+    },
+    #[error("{0} must not be negative")]
+    Negative(String),
+    #[error("{name} is not a time: {value:?}")]
+    Time { name: String, value: String },
+}
 
 impl Query {
     pub fn parse(text: &str) -> Query {
@@ -30,16 +47,22 @@ impl Query {
         matches!(self.get(name), Some("1" | "true" | "True" | "t"))
     }
 
-    /// A number, or what is wrong with it.
-    pub fn number(&self, name: &str) -> Result<Option<i64>, String> {
+    pub fn number(&self, name: &str) -> Result<Option<i64>, QueryError> {
         let value = self.get(name).filter(|value| !value.is_empty());
         let parse = |value: &str| {
-            value
-                .parse()
-                .map_err(|_| format!("query parameter {name:?} is not a number: {value:?}"))
+            value.parse().map_err(|source| QueryError::Number {
+                name: name.to_owned(),
+                value: value.to_owned(),
+                source,
+            })
         };
         value.map(parse).transpose()
     }
+}
+
+/// A part of a path, where a plus is a plus.
+pub fn unescape_path(text: &str) -> String {
+    unescape(&text.replace('+', "%2B"))
 }
 
 fn unescape(text: &str) -> String {

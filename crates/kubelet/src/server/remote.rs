@@ -21,12 +21,40 @@ const RESIZES: usize = 8;
 /// A command's end is told in fewer bytes.
 const MAX_STATUS_BYTES: usize = 64 * 1024;
 
+/// Why there are no streams from the runtime.
+#[derive(Debug, thiserror::Error)]
+pub enum StreamError {
+    #[error("failed to connect to the runtime's streaming server at {url}: {source}")]
+    Connect { url: String, source: ConnectError },
+    #[error("failed to open a stream of the runtime's streaming server: {0}")]
+    Open(#[from] std::io::Error),
+}
+
+/// Why the runtime's streaming server gives no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    #[error("invalid URL: {0}")]
+    Url(#[from] http::uri::InvalidUri),
+    #[error("the URL has no host")]
+    NoHost,
+    #[error("the URL is not an http URL, and no other scheme is supported")]
+    Scheme,
+    #[error(transparent)]
+    Connection(#[from] std::io::Error),
+    #[error(transparent)]
+    Http(#[from] hyper::Error),
+    #[error("invalid request: {0}")]
+    Request(#[from] http::Error),
+    #[error("it answered {0} instead of switching to SPDY")]
+    Status(http::StatusCode),
+}
+
 /// Opens the streams of a command.
-pub async fn command(url: &str, options: &Options) -> Result<Streams, String> {
-    let session = connect(url, "v4.channel.k8s.io").await?;
+pub async fn command(url: &str, options: &Options) -> Result<Streams, StreamError> {
+    let session = session(url, "v4.channel.k8s.io").await?;
     let open = async |kind: &str| {
         let headers = vec![("streamtype".to_owned(), kind.to_owned())];
-        session.open(headers).await.map_err(|error| error.to_string())
+        session.open(headers).await
     };
     let status = open("error").await?;
     let stdin = match options.stdin {
@@ -55,12 +83,12 @@ pub async fn command(url: &str, options: &Options) -> Result<Streams, String> {
 }
 
 /// Opens a connection to a port of a pod.
-pub async fn port(url: &str, port: u16) -> Result<Box<dyn Duplex>, String> {
-    let session = connect(url, "portforward.k8s.io").await?;
+pub async fn port(url: &str, port: u16) -> Result<Box<dyn Duplex>, StreamError> {
+    let session = session(url, "portforward.k8s.io").await?;
     let open = async |kind: &str| {
         let headers = [("streamtype", kind), ("port", &port.to_string()), ("requestid", "0")];
         let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        session.open(headers).await.map_err(|error| error.to_string())
+        session.open(headers).await
     };
     let mut errors = open("error").await?;
     errors.writer.finish().await;
@@ -72,7 +100,7 @@ pub async fn port(url: &str, port: u16) -> Result<Box<dyn Duplex>, String> {
         // What went wrong at the other end shows as the end of the connection.
         drain(data.reader, to_user).await;
         if let Some(error) = errors.reader.next().await {
-            tracing::debug!(error = %String::from_utf8_lossy(&error), port, "a forwarded port failed");
+            tracing::debug!(error = %String::from_utf8_lossy(&error), port, "Port forwarding failed in the container runtime");
         }
         drop((errors, session));
     });
@@ -80,24 +108,25 @@ pub async fn port(url: &str, port: u16) -> Result<Box<dyn Duplex>, String> {
 }
 
 /// Asks for SPDY at the URL.
-async fn connect(url: &str, protocol: &str) -> Result<Session, String> {
-    let failed = |why: String| format!("the runtime's streaming server at {url} refused: {why}");
-    let uri: Uri = url.parse().map_err(|error| failed(format!("{error}")))?;
-    let authority = uri
-        .authority()
-        .ok_or_else(|| failed("the URL names no host".to_owned()))?;
+async fn session(url: &str, protocol: &str) -> Result<Session, StreamError> {
+    connect(url, protocol).await.map_err(|source| StreamError::Connect {
+        url: url.to_owned(),
+        source,
+    })
+}
+
+async fn connect(url: &str, protocol: &str) -> Result<Session, ConnectError> {
+    let uri: Uri = url.parse()?;
+    let authority = uri.authority().ok_or(ConnectError::NoHost)?;
     let (host, port) = (
         authority.host().trim_matches(['[', ']']),
         authority.port_u16().unwrap_or(80),
     );
     if uri.scheme_str() != Some("http") {
-        return Err(failed("only http is supported".to_owned()));
+        return Err(ConnectError::Scheme);
     }
-    let stream = TcpStream::connect((host, port))
-        .await
-        .map_err(|error| failed(error.to_string()))?;
-    let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = handshake.map_err(|error| failed(error.to_string()))?;
+    let stream = TcpStream::connect((host, port)).await?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     tokio::spawn(connection.with_upgrades());
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     let request = Request::post(path)
@@ -105,22 +134,14 @@ async fn connect(url: &str, protocol: &str) -> Result<Session, String> {
         .header(header::CONNECTION, "Upgrade")
         .header(header::UPGRADE, "SPDY/3.1")
         .header("X-Stream-Protocol-Version", protocol)
-        .body(Empty::<Bytes>::new())
-        .map_err(|error| failed(error.to_string()))?;
-    let answer = sender
-        .send_request(request)
-        .await
-        .map_err(|error| failed(error.to_string()))?;
+        .body(Empty::<Bytes>::new())?;
+    let answer = sender.send_request(request).await?;
     if answer.status() != http::StatusCode::SWITCHING_PROTOCOLS {
-        return Err(failed(answer.status().to_string()));
+        return Err(ConnectError::Status(answer.status()));
     }
-    let upgraded = hyper::upgrade::on(answer)
-        .await
-        .map_err(|error| failed(error.to_string()))?;
-    let started = spdy::session::start(TokioIo::new(upgraded), spdy::Role::Client);
-    started
-        .map(|(session, _)| session)
-        .map_err(|error| failed(error.to_string()))
+    let upgraded = hyper::upgrade::on(answer).await?;
+    let (session, _) = spdy::session::start(TokioIo::new(upgraded), spdy::Role::Client)?;
+    Ok(session)
 }
 
 fn writer(stream: Writer) -> cri::Writer {
@@ -200,7 +221,9 @@ async fn exit(mut status: spdy::Stream, session: Session) -> cri::Result<ExecSta
     drop(session);
     let told: Told = serde_json::from_slice(&text).map_err(|_| {
         let text = String::from_utf8_lossy(&text);
-        cri::Error::internal(format!("the runtime did not say how the command ended: {text}"))
+        cri::Error::internal(format!(
+            "the container runtime did not report the exit status of the command: {text}"
+        ))
     })?;
     if told.status == "Success" {
         return Ok(ExecStatus { exit_code: 0 });

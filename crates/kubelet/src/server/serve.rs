@@ -9,7 +9,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::CertificateDer;
-use rustls::server::{ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use serving::{
     Activity, AnyError, Connection, ConnectionLimits, Connections, HANDSHAKE_TIMEOUT, HEADER_TIMEOUT, client_id,
@@ -18,6 +18,7 @@ use serving::{
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
+use super::certificate::CertificateError;
 use super::upgrade::{self, Opened};
 use super::{Refusal, Server, ServingCertificates, certificates};
 use crate::auth::{Access, User, bearer};
@@ -28,10 +29,16 @@ const MAX_BODY_BYTES: usize = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("cannot listen on {address}: {source}")]
+    #[error("failed to listen on {address}: {source}")]
     Listen { address: String, source: std::io::Error },
     #[error("the serving certificate cannot be used: {0}")]
-    Certificate(String),
+    Certificate(#[source] CertificateError),
+    #[error("the certificate authority of clients cannot be used: {0}")]
+    ClientAuthority(#[source] CertificateError),
+    #[error("client certificates cannot be verified: {0}")]
+    ClientVerifier(#[from] VerifierBuilderError),
+    #[error("failed to set up TLS: {0}")]
+    Tls(#[from] rustls::Error),
 }
 
 /// A socket that is ready to serve.
@@ -52,7 +59,7 @@ pub async fn listen(options: &ServerOptions) -> Result<Listening, ServeError> {
         }
         ServingCertificate::Requested { .. } => shown.clone(),
     };
-    let tls = Arc::new(tls_config(options, resolver).map_err(ServeError::Certificate)?);
+    let tls = Arc::new(tls_config(options, resolver)?);
     let listener = TcpListener::bind(options.address)
         .await
         .map_err(|source| ServeError::Listen {
@@ -142,7 +149,8 @@ async fn admit(
     let user = match (by_certificate, bearer(request.headers()), &options.authenticator) {
         (Some(user), ..) => user,
         (None, Some(token), Some(authenticator)) => {
-            let known = authenticator.authenticate(token).await.map_err(Refusal::internal)?;
+            let known = authenticator.authenticate(token).await;
+            let known = known.map_err(|error| Refusal::internal(error.to_string()))?;
             known.ok_or_else(unauthorized)?
         }
         _ => return Err(unauthorized()),
@@ -150,7 +158,7 @@ async fn admit(
     let wanted = Access::any_of(request, &server.shared.node_name);
     for access in &wanted {
         let allowed = options.authorizer.authorize(&user, access).await;
-        if allowed.map_err(Refusal::internal)? {
+        if allowed.map_err(|error| Refusal::internal(error.to_string()))? {
             return Ok(user);
         }
     }
@@ -184,29 +192,24 @@ pub fn hand_over(opened: Opened, request: Request<Incoming>, place: Arc<Connecti
     tokio::spawn(async move {
         match upgraded.await {
             Ok(stream) => opened.run(TokioIo::new(stream)).await,
-            Err(error) => tracing::debug!(%error, "a connection could not be upgraded"),
+            Err(error) => tracing::debug!(%error, "Failed to upgrade a connection"),
         }
         drop(place);
     });
     response
 }
 
-fn tls_config(options: &ServerOptions, shown: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, String> {
+fn tls_config(options: &ServerOptions, shown: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, ServeError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
+    let builder = ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions()?;
     let builder = match &options.client_ca {
         None => builder.with_no_client_auth(),
         Some(ca) => {
             let mut roots = RootCertStore::empty();
-            roots.add_parsable_certificates(certificates(ca)?);
+            roots.add_parsable_certificates(certificates(ca).map_err(ServeError::ClientAuthority)?);
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
             // A client without a certificate may still have a token.
-            let verifier = verifier
-                .allow_unauthenticated()
-                .build()
-                .map_err(|error| error.to_string())?;
+            let verifier = verifier.allow_unauthenticated().build()?;
             builder.with_client_cert_verifier(verifier)
         }
     };

@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(said, "hello");
         assert_eq!(streams.exit.await.unwrap().exit_code, 3);
         let again = super::super::remote::command(&url, &options).await;
-        assert!(again.is_err_and(|error| error.contains("404")));
+        assert!(again.is_err_and(|error| error.to_string().contains("404")));
     }
 
     #[tokio::test]

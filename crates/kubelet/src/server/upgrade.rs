@@ -81,7 +81,7 @@ impl Opened {
             (Carrier::Tunnel, Work::Command(_)) => Ok(()),
         };
         if let Err(error) = ended {
-            tracing::debug!(%error, "a streaming connection ended");
+            tracing::debug!(%error, "Streaming connection ended with an error");
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::pod::{self, Pod};
 
 /// Where a manifest comes from, as the pod's annotation names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct Origin<'a> {
     /// `file` or `http`.
     pub source: &'static str,
     /// The path or the URL.
@@ -29,7 +29,7 @@ pub struct Manifest {
 pub enum ManifestError {
     #[error("{0}")]
     Decode(String),
-    #[error("{api_version:?}, Kind={kind} is no v1 Pod")]
+    #[error("{api_version:?}, Kind={kind} is not a v1 Pod")]
     Kind { api_version: String, kind: String },
     #[error("invalid pod: {0}")]
     Invalid(String),
@@ -39,15 +39,15 @@ pub enum ManifestError {
 }
 
 /// One pod, as files have it.
-pub fn decode(data: &[u8], place: Place<'_>) -> Result<Manifest, ManifestError> {
-    one(parse(data)?, place)
+pub fn decode(data: &[u8], origin: Origin<'_>) -> Result<Manifest, ManifestError> {
+    one(parse(data)?, origin)
 }
 
 /// One pod or a PodList, as URLs may have it. One bad pod makes the whole list bad, for nobody can say what is missing.
-pub fn decode_all(data: &[u8], place: Place<'_>) -> Result<Vec<Manifest>, ManifestError> {
+pub fn decode_all(data: &[u8], origin: Origin<'_>) -> Result<Vec<Manifest>, ManifestError> {
     let mut value = parse(data)?;
     if value.text("kind") != "PodList" {
-        return Ok(vec![one(value, place)?]);
+        return Ok(vec![one(value, origin)?]);
     }
     let items = match value["items"].take() {
         Value::Array(items) => items,
@@ -56,7 +56,7 @@ pub fn decode_all(data: &[u8], place: Place<'_>) -> Result<Vec<Manifest>, Manife
     let items = items.into_iter().map(|mut item| {
         item.fill("apiVersion", "v1");
         item.fill("kind", "Pod");
-        one(item, place)
+        one(item, origin)
     });
     items.collect()
 }
@@ -78,7 +78,7 @@ fn parse(data: &[u8]) -> Result<Value, ManifestError> {
     schema::parse_yaml(data).map_err(|error| ManifestError::Decode(error.to_string()))
 }
 
-fn one(mut pod: Value, place: Place<'_>) -> Result<Manifest, ManifestError> {
+fn one(mut pod: Value, origin: Origin<'_>) -> Result<Manifest, ManifestError> {
     if (pod.text("apiVersion"), pod.text("kind")) != ("v1", "Pod") {
         return Err(ManifestError::Kind {
             api_version: pod.text("apiVersion").to_owned(),
@@ -89,7 +89,7 @@ fn one(mut pod: Value, place: Place<'_>) -> Result<Manifest, ManifestError> {
     let ty = schema::builtin().object("v1", "Pod");
     let ty = ty.ok_or_else(|| ManifestError::Decode("pods have no schema".to_owned()))?;
     schema::normalize(ty, &mut pod).map_err(decode)?;
-    let uid = name_for_node(&mut pod, place);
+    let uid = name_for_node(&mut pod, origin);
     schema::apply_table_defaults(ty, &mut pod);
     let rules = kinds::pod::POD.rules;
     rules.default(&mut pod);
@@ -107,33 +107,33 @@ fn one(mut pod: Value, place: Place<'_>) -> Result<Manifest, ManifestError> {
 }
 
 /// Gives the pod what tells it from those of other nodes and other manifests; the result is its UID.
-fn name_for_node(pod: &mut Value, place: Place<'_>) -> String {
-    let node = place.node_name.to_lowercase();
+fn name_for_node(pod: &mut Value, origin: Origin<'_>) -> String {
+    let node = origin.node_name.to_lowercase();
     pod["status"] = json!({"phase": "Pending"});
     let metadata = pod.ensure("metadata");
     let given = metadata.text("uid").to_owned();
     let name = format!("{}-{node}", metadata.text("name"));
     metadata.fill("namespace", "default");
     metadata["name"] = json!(name);
-    pod.ensure("spec")["nodeName"] = json!(place.node_name);
+    pod.ensure("spec")["nodeName"] = json!(origin.node_name);
     let uid = match given.is_empty() {
         false => given,
-        true => uid_of(pod, place),
+        true => uid_of(pod, origin),
     };
     let metadata = pod.ensure("metadata");
     metadata["uid"] = json!(uid);
     let annotations = metadata.ensure("annotations");
     annotations[pod::CONFIG_HASH] = json!(uid);
-    annotations[pod::CONFIG_SOURCE] = json!(place.source);
-    if place.source == super::source::FILE {
+    annotations[pod::CONFIG_SOURCE] = json!(origin.source);
+    if origin.source == super::source::FILE {
         tolerate_all(pod.ensure("spec"));
     }
     uid
 }
 
 /// Different for different contents, places and nodes, and the same after a restart.
-fn uid_of(pod: &Value, place: Place<'_>) -> String {
-    let text = format!("{}\n{}\n{}\n{pod}", place.node_name, place.source, place.location);
+fn uid_of(pod: &Value, origin: Origin<'_>) -> String {
+    let text = format!("{}\n{}\n{}\n{pod}", origin.node_name, origin.source, origin.location);
     let digest = digest::digest(&digest::SHA256, text.as_bytes());
     digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -209,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    const PLACE: Place<'_> = Place {
+    const ORIGIN: Origin<'_> = Origin {
         source: "file",
         location: "/etc/kubernetes/manifests/web.yaml",
         node_name: "node-1",
@@ -217,12 +217,12 @@ mod tests {
     const WEB: &str = "{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: a, image: b}]}}";
 
     fn refused(text: &str, expected: Expect) {
-        expected.assert_eq(&decode(text.as_bytes(), PLACE).unwrap_err().to_string());
+        expected.assert_eq(&decode(text.as_bytes(), ORIGIN).unwrap_err().to_string());
     }
 
     #[test]
     fn a_manifest_becomes_a_pod_of_this_node() {
-        let manifest = decode(WEB.as_bytes(), PLACE).unwrap();
+        let manifest = decode(WEB.as_bytes(), ORIGIN).unwrap();
         let (metadata, spec) = (&manifest.pod["metadata"], &manifest.pod["spec"]);
         assert_eq!(manifest.key(), "default/web-node-1");
         assert_eq!(spec["nodeName"], "node-1");
@@ -237,32 +237,32 @@ mod tests {
 
     #[test]
     fn the_same_manifest_is_the_same_pod_and_another_is_another() {
-        let uid = |text: &str, place: Place<'_>| decode(text.as_bytes(), place).unwrap().uid;
-        let first = uid(WEB, PLACE);
-        assert_eq!((first.len(), &uid(WEB, PLACE)), (32, &first));
-        assert_ne!(uid(&WEB.replace("image: b", "image: c"), PLACE), first);
-        let elsewhere = Place {
+        let uid = |text: &str, origin: Origin<'_>| decode(text.as_bytes(), origin).unwrap().uid;
+        let first = uid(WEB, ORIGIN);
+        assert_eq!((first.len(), &uid(WEB, ORIGIN)), (32, &first));
+        assert_ne!(uid(&WEB.replace("image: b", "image: c"), ORIGIN), first);
+        let elsewhere = Origin {
             location: "/other.yaml",
-            ..PLACE
+            ..ORIGIN
         };
         assert_ne!(uid(WEB, elsewhere), first);
-        assert_eq!(uid(&WEB.replace("name: web", "name: web, uid: own"), PLACE), "own");
+        assert_eq!(uid(&WEB.replace("name: web", "name: web, uid: own"), ORIGIN), "own");
     }
 
     #[test]
     fn what_is_no_valid_pod_is_refused() {
         refused(
             "{apiVersion: apps/v1, kind: Deployment}",
-            expect![[r#""apps/v1", Kind=Deployment is no v1 Pod"#]],
+            expect![[r#""apps/v1", Kind=Deployment is not a v1 Pod"#]],
         );
         refused(
             &WEB.replace("name: a, ", ""),
             expect!["invalid pod: spec.containers[0].name: Required value"],
         );
-        assert!(decode(b"{", PLACE).is_err() && decode(b"", PLACE).is_err() && decode(b"[]", PLACE).is_err());
+        assert!(decode(b"{", ORIGIN).is_err() && decode(b"", ORIGIN).is_err() && decode(b"[]", ORIGIN).is_err());
         let escape = WEB.replace("name: web", "name: ../web");
         assert!(matches!(
-            decode(escape.as_bytes(), PLACE),
+            decode(escape.as_bytes(), ORIGIN),
             Err(ManifestError::Invalid(_))
         ));
     }
@@ -297,10 +297,10 @@ mod tests {
                 "configmaps",
             ),
         ] {
-            let error = decode(text.as_bytes(), PLACE).unwrap_err();
+            let error = decode(text.as_bytes(), ORIGIN).unwrap_err();
             assert_eq!(error, ManifestError::Reference(what), "{text}");
         }
-        assert!(decode(volume("hostPath: {path: /etc}").as_bytes(), PLACE).is_ok());
+        assert!(decode(volume("hostPath: {path: /etc}").as_bytes(), ORIGIN).is_ok());
     }
 
     #[test]
@@ -309,16 +309,16 @@ mod tests {
             "{{apiVersion: v1, kind: PodList, items: [{WEB}, {}]}}",
             WEB.replace("web", "db")
         );
-        let place = Place {
+        let origin = Origin {
             source: "http",
-            ..PLACE
+            ..ORIGIN
         };
-        let keys: Vec<String> = decode_all(list.as_bytes(), place)
+        let keys: Vec<String> = decode_all(list.as_bytes(), origin)
             .unwrap()
             .iter()
             .map(Manifest::key)
             .collect();
         assert_eq!(keys, ["default/web-node-1", "default/db-node-1"]);
-        assert_eq!(decode_all(WEB.as_bytes(), place).unwrap().len(), 1);
+        assert_eq!(decode_all(WEB.as_bytes(), origin).unwrap().len(), 1);
     }
 }

@@ -29,7 +29,7 @@ use mirror::Step;
 const RETRY: Duration = Duration::from_secs(1);
 /// How often to look whether the predecessor of a pod is gone.
 const LEAVING_CHECK: Duration = Duration::from_millis(100);
-/// How often to look without any news.
+/// How often to look without any change.
 const RESYNC: Duration = Duration::from_secs(60);
 
 /// What runs on this node: what the API says, and static pods in the place of their mirror pods.
@@ -45,7 +45,7 @@ pub struct StaticPods {
     node_name: String,
     state: Mutex<State>,
     /// Told when a source, a mirror pod or a worker changed.
-    news: Notify,
+    changed: Notify,
 }
 
 #[derive(Default)]
@@ -99,19 +99,19 @@ impl StaticPods {
             client: options.client.clone(),
             node_name: options.node_name.clone(),
             state: Mutex::default(),
-            news: Notify::new(),
+            changed: Notify::new(),
         })
     }
 
     /// A mirror pod changed.
     pub fn nudge(&self) {
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     /// Replaces what a source has.
     fn replace(&self, source: &'static str, manifests: Vec<Manifest>) {
         self.state.lock().sources.insert(source, manifests);
-        self.news.notify_one();
+        self.changed.notify_one();
     }
 
     /// Reads the sources and keeps pods and mirror pods as they say, for as long as it is not dropped.
@@ -138,7 +138,7 @@ impl StaticPods {
                 (_, true) => LEAVING_CHECK,
                 _ => RESYNC,
             };
-            let _ = tokio::time::timeout(pause, self.news.notified()).await;
+            let _ = tokio::time::timeout(pause, self.changed.notified()).await;
         }
     }
 

@@ -13,7 +13,7 @@ use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::net::unix::pipe::Receiver;
 
 use super::StaticPods;
-use super::manifest::{self, Manifest, Place};
+use super::manifest::{self, Manifest, Origin};
 use crate::options::{KubeletOptions, ManifestUrl};
 
 pub const FILE: &str = "file";
@@ -30,7 +30,7 @@ const SETTLE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, thiserror::Error)]
 enum SourceError {
-    #[error("cannot read it: {0}")]
+    #[error("failed to read it: {0}")]
     Read(#[from] std::io::Error),
     #[error("it is larger than {MAX_BYTES} bytes")]
     Size,
@@ -38,13 +38,13 @@ enum SourceError {
     Type,
     #[error(transparent)]
     Manifest(#[from] manifest::ManifestError),
-    #[error("it is not a URL that can be asked: {0}")]
+    #[error("it is not an http or https URL: {0}")]
     Config(#[from] client::ConfigError),
     #[error("{0}")]
     Request(#[from] http::Error),
     #[error("{0}")]
     Fetch(#[from] client::Error),
-    #[error("it does not answer within {} s", URL_TIMEOUT.as_secs())]
+    #[error("it did not answer within {} s", URL_TIMEOUT.as_secs())]
     Timeout,
 }
 
@@ -155,12 +155,12 @@ fn read_file(path: &Path, node_name: &str) -> Result<Manifest, SourceError> {
         return Err(SourceError::Size);
     }
     let location = path.to_string_lossy();
-    let place = Place {
+    let origin = Origin {
         source: FILE,
         location: &location,
         node_name,
     };
-    Ok(manifest::decode(&data, place)?)
+    Ok(manifest::decode(&data, origin)?)
 }
 
 async fn follow_url(pods: &StaticPods, url: &ManifestUrl) {
@@ -194,12 +194,12 @@ async fn ask(url: &ManifestUrl, node_name: &str) -> Result<Vec<Manifest>, Source
     if data.len() as u64 > MAX_BYTES {
         return Err(SourceError::Size);
     }
-    let place = Place {
+    let origin = Origin {
         source: HTTP,
         location: &url.url,
         node_name,
     };
-    Ok(manifest::decode_all(&data, place)?)
+    Ok(manifest::decode_all(&data, origin)?)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::{Condition, ContainerStatus, Phase, PodStatus};
 use crate::moment::Moment;
-use crate::plan::{PodView, Stop};
+use crate::plan::{PodView, Stop, Task};
 use crate::pod::{ContainerKind, KnownCondition};
 
 /// A condition before it is dated.
@@ -104,7 +104,12 @@ fn resizes(view: PodView<'_>) -> impl Iterator<Item = Finding> {
         message: pending.message.clone(),
         ..Finding::yes("PodResizePending")
     });
-    let going_on = (!view.is_ending() && view.is_resizing()).then(|| Finding::yes("PodResizeInProgress"));
+    let failure = view.progress.failed.get(&Task::Resize);
+    let going_on = (!view.is_ending() && view.is_resizing()).then(|| Finding {
+        reason: failure.map_or("", |_| "Error"),
+        message: failure.map(|failure| failure.message.clone()).unwrap_or_default(),
+        ..Finding::yes("PodResizeInProgress")
+    });
     pending.into_iter().chain(going_on)
 }
 

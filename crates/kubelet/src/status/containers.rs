@@ -7,7 +7,7 @@ use crate::limits;
 use crate::moment::Moment;
 use crate::observed::{Instance, State};
 use crate::plan::{Image, PodView};
-use crate::pod::resources::Compute;
+use crate::pod::resources::container_compute;
 use crate::pod::{Container, ContainerKind, ContainerUser, KnownContainer, Resources, Terminated, VolumeMount};
 
 pub(super) fn fill(status: &mut PodStatus, view: PodView<'_>, around: &Surroundings, now: Moment) {
@@ -17,11 +17,11 @@ pub(super) fn fill(status: &mut PodStatus, view: PodView<'_>, around: &Surroundi
             ContainerKind::App => &mut status.container_statuses,
             ContainerKind::Ephemeral => &mut status.ephemeral_container_statuses,
         };
-        list.push(of(view, kind, container, around, now));
+        list.push(container_status(view, kind, container, around, now));
     }
 }
 
-fn of(
+fn container_status(
     view: PodView<'_>,
     kind: ContainerKind,
     container: &Container,
@@ -100,7 +100,7 @@ fn current_resources(
         return None;
     }
     let applied = view.progress.applied(&container.name, &instance.id);
-    let outdated = applied.is_some_and(|applied| applied != Compute::of(&container.resources));
+    let outdated = applied.is_some_and(|applied| applied != container_compute(view.pod, container));
     let known = view.pod.known_container(&container.name);
     let before = known.and_then(|known| known.resources.clone());
     Some(

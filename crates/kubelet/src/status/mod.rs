@@ -59,6 +59,12 @@ pub struct PodStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ephemeral_container_statuses: Vec<ContainerStatus>,
     pub qos_class: String,
+    /// What the pod was granted as a whole.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub allocated_resources: BTreeMap<String, String>,
+    /// What the pod has as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -153,6 +159,12 @@ pub fn compute(view: PodView<'_>, around: &Surroundings, known: &[KnownCondition
         qos_class: resources::qos(pod).to_string(),
         ..PodStatus::default()
     };
+    let granted = resources::pod_resources(pod);
+    status.allocated_resources.clone_from(&granted.requests);
+    status.resources = Some(match &pod.status.resources {
+        Some(before) if view.is_resizing() => before.clone(),
+        _ => granted,
+    });
     containers::fill(&mut status, view, around, now);
     status.phase = phase::compute(view, &status);
     (status.reason, status.message) = reason_of(view);
@@ -168,6 +180,7 @@ pub fn compute(view: PodView<'_>, around: &Surroundings, known: &[KnownCondition
 pub fn is_over(view: PodView<'_>) -> bool {
     let observed = view.observed;
     view.is_ending()
+        && !view.is_creating()
         && !observed.containers.iter().any(|instance| instance.is_alive())
         && !observed.sandboxes.iter().any(|sandbox| sandbox.ready)
 }

@@ -19,6 +19,8 @@ const OWNED: &[&str] = &[
     "containerStatuses",
     "ephemeralContainerStatuses",
     "qosClass",
+    "allocatedResources",
+    "resources",
 ];
 
 /// Conditions of the kubelet's that are taken away when they no longer hold.

@@ -3,8 +3,9 @@
 use expect_test::{Expect, expect};
 use serde_json::{Value, json};
 
-use super::{Surroundings, compute, patch};
-use crate::features::{HandlerFeatures, Known};
+use super::{Phase, Surroundings, compute, patch};
+use crate::features::{HandlerFeatures, ReportedFeatures};
+use crate::plan::{Busy, Task};
 use crate::pod::LinuxUser;
 use crate::testing::{NOW, Scene};
 
@@ -60,6 +61,22 @@ fn a_new_pod_is_pending() {
             web: {"waiting":{"reason":"PodInitializing"}} last {} ready=false started=false restarts=0
         "#]],
     );
+}
+
+#[test]
+fn a_pod_that_is_deleted_while_it_starts_has_not_failed_yet() {
+    let phase = |task: Option<Task>, sandboxes: &str| {
+        let pod = "{metadata: {deletionTimestamp: 2023-11-14T22:13:20Z}, spec: {containers: [{name: web}]}}";
+        let mut scene = Scene::parse(&format!("pod: {pod}\nsandboxes: {sandboxes}"));
+        scene.progress.busy.extend(task.map(|task| (task, Busy::default())));
+        compute(scene.view(), &around(), &[], NOW).phase
+    };
+    assert_eq!(phase(Some(Task::Sandbox), "[]"), Phase::Pending);
+    assert_eq!(phase(Some(Task::Start("web".to_owned())), "[]"), Phase::Pending);
+    assert_eq!(phase(None, "[{id: s0}]"), Phase::Pending);
+    // Its volumes are unmounted when everything else has ended.
+    assert_eq!(phase(Some(Task::Volumes), "[]"), Phase::Failed);
+    assert_eq!(phase(None, "[]"), Phase::Failed);
 }
 
 #[test]
@@ -393,9 +410,9 @@ pod: {spec: {containers: [{name: web, volumeMounts: [
         recursive_read_only_mounts: true,
         ..HandlerFeatures::default()
     };
-    able.features.put(Known {
+    able.features.put(ReportedFeatures {
         handlers: [(String::new(), features)].into(),
-        ..Known::default()
+        ..ReportedFeatures::default()
     });
     assert_eq!(modes(&able), ["Enabled", "Enabled", "Disabled", ""]);
     assert_eq!(modes(&around()), ["Disabled", "Disabled", "Disabled", ""]);

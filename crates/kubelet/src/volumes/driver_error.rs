@@ -93,7 +93,7 @@ pub enum DriverError {
     },
     #[error("kubernetes.io/csi: mounter.SetUpAt failed to get service accoount token attributes: {0}")]
     Token(#[source] client::Error),
-    #[error("failed to tell the API which volumes are in use: {0}")]
+    #[error("failed to report the volumes in use in the node's status: {0}")]
     InUse(#[source] client::Error),
     #[error("failed to get the volume's VolumeAttachment: {0}")]
     Attachment(#[source] client::Error),
@@ -102,23 +102,23 @@ pub enum DriverError {
     /// What the driver's attacher said.
     #[error("{0}")]
     Attach(String),
-    #[error("failed to read or write the claim or its volume: {0}")]
+    #[error("failed to read or update the PersistentVolumeClaim or its PersistentVolume: {0}")]
     Claim(#[source] client::Error),
     #[error("the volume's capacity {0:?} is not a quantity")]
     Size(String),
     #[error("NodeExpand is not supported by the CSI driver {0}")]
     NoExpansion(String),
-    #[error("the pod ends")]
+    #[error("the pod is terminating")]
     PodEnds,
     #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
     ReadWriteOncePod,
     #[error("cannot tell which pods use the volume: {0}")]
     Users(#[source] Box<VolumeError>),
-    #[error("cannot prepare {path}: {source}")]
+    #[error("failed to prepare {path}: {source}")]
     Prepare { path: PathBuf, source: io::Error },
-    #[error("the driver published nothing that can be used at {path}: {source}")]
+    #[error("the CSI driver published no usable volume at {path}: {source}")]
     NotPublished { path: PathBuf, source: io::Error },
-    #[error("the driver published no block device at {0}")]
+    #[error("the CSI driver published no block device at {0}")]
     NotADevice(PathBuf),
     #[error("applyFSGroup failed for vol {handle}: {source}")]
     Own { handle: String, source: io::Error },
@@ -126,8 +126,8 @@ pub enum DriverError {
     Unmount(#[source] Box<VolumeError>),
     #[error("cannot remove {path}: {source}")]
     Remove { path: PathBuf, source: io::Error },
-    #[error("the path {0} is not UTF-8, which drivers need")]
+    #[error("path {0} is not UTF-8, which CSI drivers require")]
     Path(PathBuf),
-    #[error("the task that works on a volume failed: {0}")]
+    #[error("the work on a volume panicked: {0}")]
     Task(#[from] tokio::task::JoinError),
 }

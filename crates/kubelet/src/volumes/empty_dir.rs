@@ -74,8 +74,10 @@ fn make(root: &Path, path: &Path, source: &EmptyDir, group: Option<u32>) -> Resu
     if let Some(group) = group {
         directory.set_group(group).map_err(failed)?;
     }
-    let mode = if group.is_some() { 0o2777 } else { 0o777 };
-    directory.set_mode(mode).map_err(failed)
+    let of_group = if group.is_some() { 0o2000 } else { 0 };
+    // Upstream leaves a file system in memory as the kernel makes it, in which nobody removes others' files.
+    let sticky = if source.medium == "Memory" { 0o1000 } else { 0 };
+    directory.set_mode(0o777 | of_group | sticky).map_err(failed)
 }
 
 #[cfg(test)]
@@ -109,7 +111,7 @@ mod tests {
             };
             for _ in 0..2 {
                 make(dir, &path, &source, None).unwrap();
-                assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o777);
+                assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o1777);
                 let _ = fs::write(path.join("f"), "kept");
             }
             assert_eq!(fs::read_to_string(path.join("f")).unwrap(), "kept");
@@ -117,6 +119,22 @@ mod tests {
                 fs::write(path.join("large"), vec![1; 1 << 20]).is_err(),
                 "the size limit holds"
             );
+        });
+    }
+
+    #[test]
+    fn a_directory_of_a_group_gives_it_to_what_is_made_in_it() {
+        in_mount_namespace(|dir| {
+            for (medium, mode) in [("", 0o2777), ("Memory", 0o3777)] {
+                let path = dir.join(format!("of{medium}"));
+                let source = EmptyDir {
+                    medium: medium.to_owned(),
+                    ..EmptyDir::default()
+                };
+                make(dir, &path, &source, Some(123)).unwrap();
+                let metadata = fs::metadata(&path).unwrap();
+                assert_eq!((metadata.mode() & 0o7777, metadata.gid()), (mode, 123));
+            }
         });
     }
 }

@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use super::driver_error::{DriverError, DriverStep};
+use super::format::FormatError;
+use crate::container::fields::FieldError;
 use crate::objects::MissingObject;
 
 #[derive(Debug, thiserror::Error)]
@@ -40,13 +42,13 @@ pub enum VolumeError {
     StillPublished(String),
     #[error(transparent)]
     Objects(#[from] crate::objects::follow::NotSynced),
-    #[error("cannot unmount what is below {path}: {source}")]
+    #[error("failed to unmount the mounts below {path}: {source}")]
     Unmount { path: PathBuf, source: io::Error },
-    #[error("cannot remove {path}: {source}")]
+    #[error("failed to remove {path}: {source}")]
     Remove { path: PathBuf, source: io::Error },
-    #[error("cannot read the volumes in {path}: {source}")]
+    #[error("failed to list the volumes in {path}: {source}")]
     Read { path: PathBuf, source: io::Error },
-    #[error("the task that sets up volumes failed: {0}")]
+    #[error("the set-up of volumes panicked: {0}")]
     Task(#[from] tokio::task::JoinError),
 }
 
@@ -63,11 +65,11 @@ impl VolumeError {
 /// Why one volume could not be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum SetUpError {
-    #[error("cannot make {path}: {source}")]
+    #[error("failed to create {path}: {source}")]
     Make { path: PathBuf, source: io::Error },
-    #[error("cannot mount a tmpfs at {path}: {source}")]
+    #[error("failed to mount a tmpfs at {path}: {source}")]
     MountMemory { path: PathBuf, source: io::Error },
-    #[error("cannot write {path}: {source}")]
+    #[error("failed to write {path}: {source}")]
     Write { path: PathBuf, source: io::Error },
     #[error("emptyDir medium {0:?} is not supported by this node")]
     UnsupportedMedium(String),
@@ -79,23 +81,23 @@ pub enum SetUpError {
     MissingObject(#[from] MissingObject),
     #[error("{kind} references non-existent {kind} key: {key}")]
     MissingKey { kind: String, key: String },
-    #[error("{0}")]
-    Field(String),
+    #[error(transparent)]
+    Field(#[from] FieldError),
     #[error("downward API item {0:?} has no source")]
     NoFieldSource(String),
     #[error("the service account token has not been issued")]
     NoToken,
     #[error("the image has not been pulled")]
     NoImage,
-    #[error("the volume's claim has not been looked for")]
+    #[error("the volume's PersistentVolumeClaim has not been resolved")]
     NoClaim,
-    #[error("the volume's driver has not mounted it")]
+    #[error("the volume's CSI driver has not mounted it")]
     NotPublished,
     #[error("invalid path: {0} must be absolute and must not contain '..'")]
     InvalidPath(String),
     #[error("path {0:?} does not exist")]
     NoPath(PathBuf),
-    #[error("cannot open {path}: {source}")]
+    #[error("failed to open {path}: {source}")]
     Open { path: PathBuf, source: io::Error },
     #[error("path {0:?} is neither a directory nor a block device")]
     NotADirectory(PathBuf),
@@ -107,22 +109,21 @@ pub enum SetUpError {
     NoMountOptions,
     #[error("mount option {0:?} is not supported for a local volume that is a directory")]
     UnsupportedMountOption(String),
-    #[error("cannot mount at {path}: {source}")]
+    #[error("failed to mount at {path}: {source}")]
     Mount { path: PathBuf, source: io::Error },
-    #[error(
-        "failed to mount the device {path} as {kind}: {source}; a device must have a file system before it is used, this \
-         node does not make one"
-    )]
+    #[error("failed to mount the device {path} as {kind}: {source}")]
     MountDevice {
         path: PathBuf,
         kind: String,
         source: io::Error,
     },
+    #[error("failed to mount the device {path}: {source}")]
+    Format { path: PathBuf, source: FormatError },
     #[error("applyFSGroup failed for vol {path}: {source}")]
     Own { path: PathBuf, source: io::Error },
     #[error("volume uses the ReadWriteOncePod access mode and is already in use by another pod")]
     ReadWriteOncePod,
-    #[error("cannot tell which pods use the volume: {0}")]
+    #[error("failed to find out which pods use the volume: {0}")]
     Users(Box<VolumeError>),
     #[error("projected sources {0:?} are not supported by this node")]
     UnsupportedProjection(Vec<String>),

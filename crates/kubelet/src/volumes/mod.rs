@@ -18,6 +18,7 @@ mod empty_dir;
 mod ephemeral;
 mod error;
 mod figures;
+mod format;
 mod host_path;
 mod image;
 pub mod mounts;

@@ -59,9 +59,9 @@ pub fn add_fields(
 ) -> Result<(), SetUpError> {
     for item in &source.items {
         let content = if let Some(reference) = &item.field_ref {
-            fields::field(request.pod, &reference.field_path, request.facts).map_err(SetUpError::Field)?
+            fields::field(request.pod, &reference.field_path, request.facts)?
         } else if let Some(reference) = &item.resource_field_ref {
-            fields::resource(request.pod, "", reference, request.facts).map_err(SetUpError::Field)?
+            fields::resource(request.pod, "", reference, request.facts)?
         } else {
             return Err(SetUpError::NoFieldSource(item.path.clone()));
         };

@@ -26,23 +26,23 @@ const MAX_ATTEMPTS: usize = 64;
 pub enum SubpathError {
     #[error("subPath {0:?} must be a relative path and must not contain '..'")]
     Invalid(String),
-    #[error("cannot open the volume {path}: {source}")]
+    #[error("failed to open the volume {path}: {source}")]
     Volume { path: PathBuf, source: io::Error },
-    #[error("cannot open subPath {subpath:?} of {volume}: {source}")]
+    #[error("failed to open subPath {subpath:?} of {volume}: {source}")]
     Open {
         subpath: String,
         volume: PathBuf,
         source: io::Error,
     },
-    #[error("cannot make directories for subPath {subpath:?} of {volume}: {source}")]
+    #[error("failed to create directories for subPath {subpath:?} of {volume}: {source}")]
     Make {
         subpath: String,
         volume: PathBuf,
         source: io::Error,
     },
-    #[error("subPath {0:?} leads to nothing, or changes faster than it can be opened")]
+    #[error("subPath {0:?} does not exist, or it was changed while it was opened")]
     Unsteady(String),
-    #[error("cannot bind to {path}: {source}")]
+    #[error("failed to bind mount to {path}: {source}")]
     Bind { path: PathBuf, source: io::Error },
 }
 

@@ -16,10 +16,10 @@ use crate::csi;
 use crate::inspect;
 use crate::moment::Moment;
 use crate::observed::Sandbox;
-use crate::owners::Place;
-use crate::plan::{Action, Backoff, Busy, Task};
+use crate::owners::RuntimeObject;
+use crate::plan::{Action, Backoff, Busy, KillReason, Task};
 use crate::pod::Pod;
-use crate::pod::resources::{Compute, pod_compute};
+use crate::pod::resources::{container_compute, pod_compute};
 use crate::rotation;
 use crate::shared::Shared;
 
@@ -42,6 +42,9 @@ impl Worker {
                 grace,
                 reason,
             } => {
+                if reason == KillReason::Resize {
+                    self.progress.container_mut(&container).replaced = Some(id.clone());
+                }
                 let instance = self.observed.instance(&id);
                 let kill = Kill {
                     running: instance.is_some_and(|instance| instance.is_running()),
@@ -152,14 +155,16 @@ impl Worker {
         let (Some(sandbox), Some(image)) = (sandbox, self.images.get(&container).cloned()) else {
             return;
         };
-        let ended = self.observed.latest(&container).and_then(|latest| {
+        let replaced = self.view().is_replaced(&container);
+        let latest = self.observed.latest(&container).filter(|_| !replaced);
+        let ended = latest.and_then(|latest| {
             let exit = latest.exit()?;
             Some(exit.finished_at.unwrap_or(latest.created_at))
         });
         let compute = self
             .pod
             .container(&container)
-            .map(|(_, spec)| Compute::of(&spec.resources));
+            .map(|(_, spec)| container_compute(&self.pod, spec));
         let progress = self.progress.container_mut(&container);
         progress.starting_with = compute;
         if let Some(finished_at) = ended {
@@ -258,12 +263,12 @@ impl Worker {
         });
     }
 
-    pub(super) fn look(&mut self, id: String, place: Place) {
+    pub(super) fn inspect(&mut self, id: String, object: RuntimeObject) {
         let (shared, sender) = (self.shared.clone(), self.tasks.sender());
         tokio::spawn(async move {
-            match place {
-                Place::Sandbox => report_sandbox(&shared, &sender, &id).await,
-                Place::ContainerIn(sandbox) => report_container(&shared, &sender, &id, &sandbox).await,
+            match object {
+                RuntimeObject::Sandbox => report_sandbox(&shared, &sender, &id).await,
+                RuntimeObject::ContainerIn(sandbox) => report_container(&shared, &sender, &id, &sandbox).await,
             }
         });
     }
@@ -284,33 +289,51 @@ async fn create_sandbox(
         let (shared, pod) = (shared.clone(), pod.clone());
         blocking(move || prepare(&shared, &pod)).await?;
     }
-    let config = sandbox::config(pod, attempt, &shared.sandbox_context(pod)).map_err(TaskError::SandboxConfig)?;
+    let handler = runtime_handler(shared, pod).await?;
+    let config = sandbox::config(pod, attempt, &shared.sandbox_context(pod))?;
     // The semaphore is never closed.
     let _permit = shared.starts.acquire().await;
     let request = v1::RunPodSandboxRequest {
         config: Some(config),
-        runtime_handler: String::new(),
+        runtime_handler: handler,
     };
     let answer = shared.runtime.run_pod_sandbox(request).await?;
     let id = answer.pod_sandbox_id;
-    shared.owners.put(&id, &pod.metadata.uid, Place::Sandbox);
+    shared.owners.put(&id, &pod.metadata.uid, RuntimeObject::Sandbox);
     let sandbox = inspect::sandbox(&*shared.runtime, &id).await?;
     trace::mark("kubelet/sandbox-ready", pod.mark_name(), pod.metadata.uid.clone());
     sandbox.ok_or(TaskError::SandboxVanished(id))
 }
 
+/// The handler that the pod's RuntimeClass names; the runtime's default without one.
+async fn runtime_handler(shared: &Shared, pod: &Pod) -> Result<String, TaskError> {
+    #[derive(serde::Deserialize)]
+    struct RuntimeClass {
+        handler: String,
+    }
+    let Some(name) = pod.spec.runtime_class_name.as_deref().filter(|name| !name.is_empty()) else {
+        return Ok(String::new());
+    };
+    let classes = shared.client.resource(&api::kinds::runtime_class::RUNTIME_CLASS);
+    let found: Result<RuntimeClass, client::Error> = classes.get(name).await;
+    match found {
+        Ok(class) => Ok(class.handler),
+        Err(source) => Err(TaskError::RuntimeClass {
+            name: name.to_owned(),
+            source,
+        }),
+    }
+}
+
 /// What a sandbox needs on the host. Blocks on the file system.
 fn prepare(shared: &Shared, pod: &Pod) -> Result<(), TaskError> {
-    if let Some(class) = &pod.spec.runtime_class_name {
-        return Err(TaskError::RuntimeClass(class.clone()));
-    }
     let paths = &shared.paths;
     let (files, logs) = (paths.pod(&pod.metadata.uid), paths.pod_logs(pod));
     // Programs that collect logs may not be root's.
     for (root, directory, mode) in [(paths.root(), files, 0o750), (paths.logs(), logs, 0o755)] {
         beneath::make_dir(root, &directory, mode).map_err(TaskError::make(&directory))?;
     }
-    shared.assign_users(pod).map_err(TaskError::SandboxConfig)?;
+    shared.assign_users(pod)?;
     // A new sandbox has new addresses.
     let hosts = paths.hosts_file(&pod.metadata.uid);
     beneath::remove_below(paths.root(), &hosts).map_err(TaskError::remove(&hosts))?;
@@ -344,7 +367,7 @@ fn remove_pod(shared: &Shared, pod: &Pod) -> Result<(), TaskError> {
 /// is just as well.
 fn remove_logs(log: &Path) {
     if let Err(error) = rotation::remove(log) {
-        tracing::warn!(%error, log = %log.display(), "cannot remove the logs of a removed container");
+        tracing::warn!(%error, log = %log.display(), "Failed to remove the logs of a removed container");
     }
 }
 
@@ -353,7 +376,7 @@ async fn report_container(shared: &Shared, sender: &tokio::sync::mpsc::Sender<Me
         Ok(Some(instance)) => Message::Container(instance),
         Ok(None) => Message::Vanished(id.to_owned()),
         Err(error) => {
-            tracing::warn!(%error, container = id, "the runtime cannot say how a container is");
+            tracing::warn!(%error, container = id, "Failed to read a container's status from the runtime");
             return;
         }
     };
@@ -365,7 +388,7 @@ async fn report_sandbox(shared: &Shared, sender: &tokio::sync::mpsc::Sender<Mess
         Ok(Some(sandbox)) => Message::Sandbox(sandbox),
         Ok(None) => Message::Vanished(id.to_owned()),
         Err(error) => {
-            tracing::warn!(%error, sandbox = id, "the runtime cannot say how a sandbox is");
+            tracing::warn!(%error, sandbox = id, "Failed to read a sandbox's status from the runtime");
             return;
         }
     };

@@ -3,44 +3,53 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::container::sandbox::SandboxError;
+use crate::user_namespaces::UserNamespaceError;
 use crate::volumes::VolumeError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
     #[error("{0}")]
     Runtime(#[from] cri::Error),
-    #[error("cannot stop sandbox {id}: {source}")]
+    #[error("failed to stop sandbox {id}: {source}")]
     StopSandbox { id: String, source: cri::Error },
-    #[error("cannot remove sandbox {id}: {source}")]
+    #[error("failed to remove sandbox {id}: {source}")]
     RemoveSandbox { id: String, source: cri::Error },
     #[error("sandbox {0} vanished after it was created")]
     SandboxVanished(String),
     /// The pod asks for a sandbox that this node cannot make.
-    #[error("{0}")]
-    SandboxConfig(String),
-    #[error("runtimeClassName {0:?} is not supported by this node")]
-    RuntimeClass(String),
-    #[error("cannot stop container {id}: {source}")]
+    #[error(transparent)]
+    SandboxConfig(#[from] SandboxError),
+    #[error(transparent)]
+    UserNamespace(#[from] UserNamespaceError),
+    #[error("failed to get RuntimeClass {name:?} of the pod: {source}")]
+    RuntimeClass { name: String, source: client::Error },
+    #[error("failed to stop container {id}: {source}")]
     StopContainer { id: String, source: cri::Error },
-    #[error("cannot remove container {id}: {source}")]
+    #[error("failed to remove container {id}: {source}")]
     RemoveContainer { id: String, source: cri::Error },
-    #[error("cannot change container {container:?}: {source}")]
+    #[error("failed to update the resources of container {container:?}: {source}")]
     ChangeContainer { container: String, source: cri::Error },
-    #[error("cannot make the pod's cgroup: {0}")]
+    /// In upstream's words: clients look for them in the pod's condition.
+    #[error("cannot decrease memory limits: {0}")]
+    MemoryInUse(String),
+    #[error("failed to read the memory usage of the pod: {0}")]
+    MemoryUsage(#[source] cri::Error),
+    #[error("failed to create the pod's cgroup: {0}")]
     MakeCgroup(#[source] io::Error),
-    #[error("cannot change the pod's cgroup: {0}")]
+    #[error("failed to update the pod's cgroup: {0}")]
     ChangeCgroup(#[source] io::Error),
-    #[error("cannot remove the pod's cgroup: {0}")]
+    #[error("failed to remove the pod's cgroup: {0}")]
     RemoveCgroup(#[source] io::Error),
-    #[error("cannot make {path}: {source}")]
+    #[error("failed to create {path}: {source}")]
     Make { path: PathBuf, source: io::Error },
-    #[error("cannot remove {path}: {source}")]
+    #[error("failed to remove {path}: {source}")]
     Remove { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Volumes(#[from] VolumeError),
-    #[error("cannot delete the pod: {0}")]
+    #[error("failed to delete the pod from the API server: {0}")]
     DeletePod(#[source] client::Error),
-    #[error("the task failed: {0}")]
+    #[error("the pod's task panicked: {0}")]
     Panicked(#[from] tokio::task::JoinError),
 }
 

@@ -24,6 +24,20 @@ pub struct NoImage {
     pub message: String,
 }
 
+/// Why an image could not be pulled.
+#[derive(Debug, thiserror::Error)]
+enum PullError {
+    #[error("Failed to record image pull intent for container image {image:?}: {source}")]
+    Record { image: String, source: std::io::Error },
+    #[error("failed to inspect the image after it was pulled: {0}")]
+    Inspect(#[source] cri::Error),
+    #[error("image {0:?} vanished after it was pulled")]
+    Vanished(String),
+    /// With what the runtime said to each of the credentials.
+    #[error("{}", .0.join(", "))]
+    Refused(Vec<String>),
+}
+
 impl NoImage {
     fn new(reason: &'static str, message: impl Into<String>) -> NoImage {
         NoImage {
@@ -136,7 +150,7 @@ async fn pull(
             let message = format!("Failed to pull image {image:?}: {error}");
             shared.warning(pod, &container.name, "Failed", message);
             shared.warning(pod, &container.name, "Failed", "Error: ErrImagePull");
-            Err(NoImage::new("ErrImagePull", error))
+            Err(NoImage::new("ErrImagePull", error.to_string()))
         }
     }
 }
@@ -148,11 +162,13 @@ async fn pull_with_credentials(
     pod: &Pod,
     container: &Container,
     credentials: &[Credential],
-) -> Result<v1::Image, String> {
+) -> Result<v1::Image, PullError> {
     let image = &container.image;
     let pull = shared.pull_records.begin(image);
-    let pull =
-        pull.map_err(|error| format!("Failed to record image pull intent for container image {image:?}: {error}"))?;
+    let pull = pull.map_err(|source| PullError::Record {
+        image: image.clone(),
+        source,
+    })?;
     let tried: Vec<Option<&Credential>> = match credentials {
         [] => vec![None],
         some => some.iter().map(Some).collect(),
@@ -167,9 +183,8 @@ async fn pull_with_credentials(
         };
         match shared.runtime.pull_image(request).await {
             Ok(answer) => {
-                let pulled = status(shared, &answer.image_ref).await;
-                let pulled = pulled.map_err(|error| error.to_string())?;
-                let pulled = pulled.ok_or_else(|| format!("image {image:?} vanished after it was pulled"))?;
+                let pulled = status(shared, &answer.image_ref).await.map_err(PullError::Inspect)?;
+                let pulled = pulled.ok_or_else(|| PullError::Vanished(image.clone()))?;
                 let used = credential.map(|credential| Credentials::secret(credential.source.clone()));
                 pull.succeeded(&pulled.id, &used.unwrap_or_else(Credentials::none));
                 return Ok(pulled);
@@ -178,7 +193,7 @@ async fn pull_with_credentials(
         }
     }
     failures.dedup();
-    Err(failures.join(", "))
+    Err(PullError::Refused(failures))
 }
 
 /// The pull secrets of the pod; those that are missing are told about and left out.

@@ -9,7 +9,7 @@ use super::{Worker, probes, volumes};
 use crate::moment::Moment;
 use crate::observed::{Instance, Sandbox};
 use crate::plan::{Applied, Stop, Task};
-use crate::pod::resources::Compute;
+use crate::pod::resources::compute_in_pod;
 use crate::probe::{ProbeKind, Report};
 
 impl Worker {
@@ -54,7 +54,7 @@ impl Worker {
             Message::Container(instance) => self.take_container(instance),
             Message::Sandbox(sandbox) => self.take_sandbox(sandbox),
             Message::SandboxEnded(id) => self.observed.end_sandbox(&id),
-            Message::Look { id, place } => self.look(id, place),
+            Message::Inspect { id, object } => self.inspect(id, object),
             Message::Vanished(id) => self.forget(&id),
             Message::Probe {
                 container,
@@ -119,7 +119,8 @@ impl Worker {
         if newest && progress.applied.as_ref().map(|applied| &applied.id) != Some(&instance.id) {
             let known = self.pod.known_container(&instance.name);
             let known = known.filter(|known| known.container_id.ends_with(&instance.id));
-            let before = known.and_then(|known| known.resources.as_ref()).map(Compute::of);
+            let before = known.and_then(|known| known.resources.as_ref());
+            let before = before.map(|before| compute_in_pod(&self.pod, before));
             let compute = match starting {
                 true => progress.starting_with,
                 false => before,

@@ -63,7 +63,7 @@ impl Keyring {
         let entries = match entries {
             Ok(entries) => entries,
             Err(error) => {
-                return tracing::warn!(namespace, secret = name, %error, "Leaving out a pull secret that cannot be read");
+                return tracing::warn!(namespace, secret = name, %error, "Ignoring an image pull secret that cannot be read");
             }
         };
         for (key, entry) in entries {

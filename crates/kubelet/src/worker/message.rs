@@ -11,7 +11,7 @@ use super::start::StartError;
 use super::tasks::TaskId;
 use super::volumes::Mounted;
 use crate::observed::{Instance, Sandbox};
-use crate::owners::Place;
+use crate::owners::RuntimeObject;
 use crate::plan::{Applied, Task};
 use crate::pod::Pod;
 use crate::pod::resources::Compute;
@@ -40,9 +40,9 @@ pub enum Message {
     /// This sandbox has ended, whoever ended it.
     SandboxEnded(String),
     /// Something happened to this container or sandbox: ask the runtime.
-    Look {
+    Inspect {
         id: String,
-        place: Place,
+        object: RuntimeObject,
     },
     /// The runtime no longer knows this container or sandbox.
     Vanished(String),

@@ -111,7 +111,7 @@ impl Worker {
         let metadata = &self.pod.metadata;
         trace::mark("kubelet/observed", self.pod.mark_name(), metadata.uid.clone());
         if observed.is_empty() {
-            self.shared.figures.pod_started();
+            self.shared.figures.pod_started(&self.pod);
         }
         for sandbox in observed.sandboxes {
             self.take_sandbox(sandbox);

@@ -4,6 +4,7 @@ use super::Worker;
 use super::error::TaskError;
 use super::image::{NoImage, ReadyImage};
 use super::message::Done;
+use super::start::StartError;
 use crate::limits;
 use crate::moment::Moment;
 use crate::plan::{Failure, Image, Task, Volumes};
@@ -46,17 +47,23 @@ impl Worker {
                 let error = error.to_string();
                 let message = format!("Failed to create pod sandbox: {error}");
                 self.shared.warning(&self.pod, "", "FailedCreatePodSandBox", message);
+                if self.progress.sandbox.is_none() {
+                    self.shared.figures.pod_failed(&self.pod);
+                }
                 let failure = retry(self.progress.sandbox.as_ref());
                 self.progress.sandbox = Some(failure.because("CreatePodSandboxError", error));
             }
             Done::Image(container, result) => self.image_done(container, result, now),
             Done::Started(container, result) => {
-                self.count_start(&container, result.as_ref().err().map(|error| error.reason));
+                self.count_start(&container, result.as_ref().err().map(StartError::reason));
                 let progress = self.progress.container_mut(&container);
+                if result.is_err() && progress.failure.is_none() {
+                    self.shared.figures.pod_failed(&self.pod);
+                }
                 progress.image = Image::Unknown;
                 progress.failure = result
                     .err()
-                    .map(|error| retry(progress.failure.as_ref()).because(error.reason, error.message));
+                    .map(|error| retry(progress.failure.as_ref()).because(error.reason(), error.to_string()));
             }
             Done::Resized(Ok((pod, applied))) => {
                 self.progress.pod_applied = Some(pod);
@@ -89,7 +96,9 @@ impl Worker {
                 tracing::warn!(pod = self.pod.key(), ?task, %error, "A task failed and will be retried");
                 let before = self.progress.failed.get(&task);
                 let failure = Failure::after(before, limits::RETRY, limits::RETRY_MAX, now);
-                self.progress.failed.insert(task, failure);
+                self.progress
+                    .failed
+                    .insert(task, failure.because("", error.to_string()));
             }
         }
     }

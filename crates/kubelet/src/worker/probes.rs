@@ -31,7 +31,7 @@ impl Probes {
         });
         for ((name, kind), (id, container)) in wanted {
             let Some(probe) = kind
-                .of(container)
+                .probe_of(container)
                 .filter(|_| !self.running.contains_key(&(name.clone(), kind)))
             else {
                 continue;
@@ -87,7 +87,7 @@ fn wanted(view: PodView<'_>) -> BTreeMap<(String, ProbeKind), (&str, &Container)
                 ProbeKind::Readiness => started,
                 ProbeKind::Liveness => started && !ending,
             };
-            if due && kind.of(container).is_some() {
+            if due && kind.probe_of(container).is_some() {
                 wanted.insert((container.name.clone(), kind), (instance.id.as_str(), container));
             }
         }

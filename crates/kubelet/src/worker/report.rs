@@ -151,7 +151,7 @@ impl Reporter {
                 self.failure = None;
             }
             Err(error) => {
-                tracing::warn!(%error, "a pod's status could not be written");
+                tracing::warn!(%error, "Failed to update a pod's status; retrying");
                 let failure = Failure::after(self.failure.as_ref(), limits::RETRY, limits::RETRY_MAX, now);
                 self.failure = Some(failure);
             }

@@ -1,5 +1,6 @@
 //! Creating and starting one container.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +12,16 @@ use super::image::ReadyImage;
 use super::volumes::Mounted;
 use super::{Message, hook};
 use crate::beneath;
-use crate::container::config::{self, ContainerContext};
+use crate::container::config::{self, ConfigError, ContainerContext};
+use crate::container::env::{self, EnvError};
 use crate::container::env_file::EnvFiles;
-use crate::container::{dns, env, sandbox, services};
+use crate::container::expand::{self, expand};
+use crate::container::sandbox::{self, SandboxError};
+use crate::container::{dns, services};
 use crate::inspect;
-use crate::objects;
+use crate::objects::{self, follow::NotSynced};
 use crate::observed::{Instance, Sandbox};
-use crate::owners::Place;
+use crate::owners::RuntimeObject;
 use crate::plan::CONFIG_ERROR;
 use crate::pod::{Container, Pod};
 use crate::probe::Target;
@@ -42,15 +46,54 @@ pub struct Start {
     pub target_id: String,
 }
 
-/// Why a container did not start: a waiting reason and its message.
-#[derive(Clone, Debug)]
-pub struct StartError {
-    pub reason: &'static str,
-    pub message: String,
+/// Why a container did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(transparent)]
+    Config(#[from] ContextError),
+    #[error(transparent)]
+    Create(cri::Error),
+    #[error(transparent)]
+    Run(cri::Error),
+    #[error("PostStartHook failed")]
+    PostStart,
 }
 
-fn because(reason: &'static str) -> impl Fn(String) -> StartError {
-    move |message| StartError { reason, message }
+impl StartError {
+    /// The reason that the container waits for, as its status says it.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            StartError::Config(_) => CONFIG_ERROR,
+            StartError::Create(_) => "CreateContainerError",
+            StartError::Run(_) => "RunContainerError",
+            StartError::PostStart => "PostStartHookError",
+        }
+    }
+}
+
+/// Why a container cannot be described to the runtime.
+#[derive(Debug, thiserror::Error)]
+pub enum ContextError {
+    #[error(transparent)]
+    Objects(#[from] NotSynced),
+    #[error(transparent)]
+    Environment(#[from] EnvError),
+    #[error(transparent)]
+    Container(#[from] ConfigError),
+    #[error(transparent)]
+    Sandbox(#[from] SandboxError),
+    #[error("missing value for {0:?}")]
+    SubpathVariables(Vec<String>),
+    #[error("failed to expand subPathExpr: {0}")]
+    SubpathLength(#[from] expand::TooLarge),
+    #[error("volume {0:?} is not mounted")]
+    VolumeNotMounted(String),
+    #[error("failed to prepare subPath for volumeMount {volume:?} of container {container:?}")]
+    Subpath { volume: String, container: String },
+    #[error("failed to write {path}: {source}")]
+    Write { path: PathBuf, source: io::Error },
+    #[error("the preparation of the container's files was interrupted: {0}")]
+    Interrupted(#[from] tokio::task::JoinError),
 }
 
 /// Starts a container and runs its postStart hook. The instance is reported as soon as it runs.
@@ -64,14 +107,8 @@ pub async fn run(
         return Ok(());
     };
     let result = begin(shared, pod, container, &start, &report).await;
-    let instance = match result {
-        Ok(instance) => instance,
-        Err(error) => {
-            let message = format!("Error: {}", error.message);
-            shared.warning(pod, &container.name, "Failed", message);
-            return Err(error);
-        }
-    };
+    let instance =
+        result.inspect_err(|error| shared.warning(pod, &container.name, "Failed", format!("Error: {error}")))?;
     post_start(shared, pod, container, &start, &instance).await
 }
 
@@ -82,10 +119,8 @@ async fn begin(
     start: &Start,
     report: &mpsc::Sender<Message>,
 ) -> Result<Instance, StartError> {
-    let context = context(shared, pod, container, start)
-        .await
-        .map_err(because(CONFIG_ERROR))?;
-    let config = config::config(pod, container, &context).map_err(because(CONFIG_ERROR))?;
+    let context = context(shared, pod, container, start).await?;
+    let config = config::config(pod, container, &context).map_err(ContextError::from)?;
     warn_of_selinux(shared, pod, container, &config);
     let sandbox_config = sandbox::config(pod, start.sandbox.attempt, &shared.sandbox_context(pod));
     // The semaphore is never closed.
@@ -93,15 +128,13 @@ async fn begin(
     let create = v1::CreateContainerRequest {
         pod_sandbox_id: start.sandbox.id.clone(),
         config: Some(config),
-        sandbox_config: Some(sandbox_config.map_err(because(CONFIG_ERROR))?),
+        sandbox_config: Some(sandbox_config.map_err(ContextError::from)?),
     };
     let created = shared.runtime.create_container(create).await;
-    let id = created
-        .map_err(|error| because("CreateContainerError")(error.to_string()))?
-        .container_id;
+    let id = created.map_err(StartError::Create)?.container_id;
     // Known before it runs, so that not even the shortest life is missed.
-    let place = Place::ContainerIn(start.sandbox.id.clone());
-    shared.owners.put(&id, &pod.metadata.uid, place);
+    let object = RuntimeObject::ContainerIn(start.sandbox.id.clone());
+    shared.owners.put(&id, &pod.metadata.uid, object);
     let log = shared.paths.container_log(pod, container, start.attempt);
     shared.logs.put(&id, log);
     shared.normal(pod, &container.name, "Created", "Container created");
@@ -113,7 +146,7 @@ async fn begin(
     let found = inspect::container(&*shared.runtime, &id, &start.sandbox.id).await;
     let instance = found.ok().flatten().unwrap_or_else(|| unseen(container, start, &id));
     let _ = report.send(Message::Container(instance.clone())).await;
-    started.map_err(|error| because("RunContainerError")(error.to_string()))?;
+    started.map_err(StartError::Run)?;
     shared.normal(pod, &container.name, "Started", "Container started");
     trace::mark("kubelet/container-started", pod.mark_name(), pod.metadata.uid.clone());
     Ok(instance)
@@ -143,14 +176,14 @@ fn unseen(container: &Container, start: &Start, id: &str) -> Instance {
 }
 
 /// What the container's variables refer to in files of the pod.
-async fn env_files(shared: &Arc<Shared>, pod: &Arc<Pod>, container: &Container) -> Result<EnvFiles, String> {
+async fn env_files(shared: &Arc<Shared>, pod: &Arc<Pod>, container: &Container) -> Result<EnvFiles, ContextError> {
     let sources = container.env.iter().filter_map(|variable| variable.value_from.as_ref());
     if sources.into_iter().all(|source| source.file_key_ref.is_none()) {
         return Ok(EnvFiles::default());
     }
     let (shared, pod, container) = (shared.clone(), pod.clone(), container.clone());
     let read = tokio::task::spawn_blocking(move || EnvFiles::read(&shared.paths, &pod, &container));
-    read.await.map_err(|error| error.to_string())
+    Ok(read.await?)
 }
 
 async fn context(
@@ -158,10 +191,10 @@ async fn context(
     pod: &Arc<Pod>,
     container: &Container,
     start: &Start,
-) -> Result<ContainerContext, String> {
+) -> Result<ContainerContext, ContextError> {
     let names = objects::environment_objects(container);
     let found = shared.objects.find(&pod.metadata.namespace, names).await;
-    let found = found.map_err(|error| error.to_string())?;
+    let found = found?;
     // Without an API server there are no Services, and static pods run all the same.
     if !pod.is_static() {
         shared.services.synced().await;
@@ -192,7 +225,7 @@ async fn context(
         prepare_files(&shared, &pod, &container, &pod_ips, &mut context)?;
         Ok(context)
     });
-    prepared.await.unwrap_or_else(|error| Err(error.to_string()))
+    prepared.await?
 }
 
 fn add_volumes(context: &mut ContainerContext, volumes: &Mounted) {
@@ -216,7 +249,7 @@ fn prepare_files(
     container: &Container,
     pod_ips: &[String],
     context: &mut ContainerContext,
-) -> Result<(), String> {
+) -> Result<(), ContextError> {
     let (uid, root) = (&pod.metadata.uid, shared.paths.root());
     for (index, mount) in container.volume_mounts.iter().enumerate() {
         let subpath = match mount.sub_path_expr.as_str() {
@@ -231,19 +264,22 @@ fn prepare_files(
             continue;
         }
         let volume = context.volumes.get(&mount.name);
-        let volume = volume.ok_or_else(|| format!("volume {:?} is not mounted", mount.name))?;
+        let volume = volume.ok_or_else(|| ContextError::VolumeNotMounted(mount.name.clone()))?;
         let target = shared.paths.subpath(uid, &mount.name, &container.name, index);
         volumes::subpath::bind(root, volume, &subpath, &target).map_err(|error| {
             // The user is not told more, for it would say what there is on the host.
-            tracing::warn!(pod = pod.key(), container = container.name, %error, "a subPath could not be prepared");
-            format!(
-                "failed to prepare subPath for volumeMount {:?} of container {:?}",
-                mount.name, container.name
-            )
+            tracing::warn!(pod = pod.key(), container = container.name, %error, "Failed to prepare a subPath");
+            ContextError::Subpath {
+                volume: mount.name.clone(),
+                container: container.name.clone(),
+            }
         })?;
         context.subpaths.insert(index, target);
     }
-    let failed = |path: &PathBuf, error: std::io::Error| format!("cannot write {}: {error}", path.display());
+    let failed = |path: &Path, source: io::Error| ContextError::Write {
+        path: path.to_owned(),
+        source,
+    };
     let hosts = shared.paths.hosts_file(uid);
     if !hosts.exists() {
         let host_file = match pod.spec.host_network {
@@ -266,18 +302,19 @@ fn prepare_files(
 }
 
 /// Unlike arguments, a subpath with an unknown variable is refused rather than left as it is.
-fn expand_subpath(expression: &str, context: &ContainerContext) -> Result<String, String> {
+fn expand_subpath(expression: &str, context: &ContainerContext) -> Result<String, ContextError> {
     let missing = std::cell::RefCell::new(Vec::new());
-    let expanded = crate::container::expand::expand(expression, |name| {
+    let expanded = expand(expression, expand::MAX_BYTES, |name| {
         let value = context.environment.get(name).map(str::to_owned);
         if value.is_none() {
             missing.borrow_mut().push(name.to_owned());
         }
         value
     });
-    match missing.into_inner().as_slice() {
-        [] => Ok(expanded),
-        missing => Err(format!("missing value for {missing:?}")),
+    let missing = missing.into_inner();
+    match missing.is_empty() {
+        true => Ok(expanded?),
+        false => Err(ContextError::SubpathVariables(missing)),
     }
 }
 
@@ -301,7 +338,7 @@ async fn post_start(
     let Err(error) = hook::run(handler, &target, POST_START_LIMIT).await else {
         return Ok(());
     };
-    tracing::debug!(pod = pod.key(), container = container.name, %error, "a postStart hook failed");
+    tracing::debug!(pod = pod.key(), container = container.name, %error, "PostStart hook failed");
     shared.warning(pod, &container.name, "FailedPostStartHook", "PostStartHook failed");
     shared.normal(pod, &container.name, "Killing", "FailedPostStartHook");
     let request = v1::StopContainerRequest {
@@ -309,7 +346,7 @@ async fn post_start(
         timeout: pod.grace().as_secs() as i64,
     };
     if let Err(error) = shared.runtime.stop_container(request).await {
-        tracing::warn!(pod = pod.key(), %error, "a container whose postStart hook failed could not be stopped");
+        tracing::warn!(pod = pod.key(), %error, "Failed to stop a container whose postStart hook failed");
     }
-    Err(because("PostStartHookError")("PostStartHook failed".to_owned()))
+    Err(StartError::PostStart)
 }

@@ -116,7 +116,7 @@ async fn data_that_cannot_be_removed_is_told_of_and_tried_again(node: Arc<TestNo
     let pod = node.directory("k/pods/not a uid");
     node.directory("k/pods/not a uid/volumes/kubernetes.io~local-volume/pv-busy");
     provision(&node, "pv-busy", "n1", "Released");
-    let message = "VolumeFailedDelete a pod of this node still has the volume";
+    let message = "VolumeFailedDelete a pod on this node still uses the volume";
     node.wait_for_event("pv-busy", message).await;
     assert!(data.exists() && !is_deleted(&node, "pv-busy"));
     std::fs::remove_dir_all(pod).expect("the pod lets go");

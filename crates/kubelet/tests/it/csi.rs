@@ -401,7 +401,7 @@ async fn a_driver_that_lies_leaves_nothing_mounted(node: Arc<TestNode>) {
     std::fs::write(directory.join("f"), "kept").expect("a file");
     node.create_pod("lied", with_claim("lied"));
     let message =
-        "FailedMount MountVolume.SetUp failed for volume \\lied\\ : the driver published nothing that can be used at ";
+        "FailedMount MountVolume.SetUp failed for volume \\lied\\ : the CSI driver published no usable volume at ";
     node.wait_for_event("lied", message).await;
     driver.state.set_fault("publish", None);
     let pod = node.wait_for("lied", "ready", is_ready).await;

@@ -9,7 +9,9 @@ use async_trait::async_trait;
 use cri::{Runtime, v1};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
-use kubelet::{Access, Authenticator, Authorizer, Kubelet, KubeletOptions, ServerOptions, ServingCertificate, User};
+use kubelet::{
+    Access, AuthError, Authenticator, Authorizer, Kubelet, KubeletOptions, ServerOptions, ServingCertificate, User,
+};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
@@ -42,7 +44,7 @@ struct Tokens;
 
 #[async_trait]
 impl Authenticator for Tokens {
-    async fn authenticate(&self, token: &str) -> Result<Option<User>, String> {
+    async fn authenticate(&self, token: &str) -> Result<Option<User>, AuthError> {
         let carol = User {
             name: "carol".to_owned(),
             ..User::default()
@@ -56,7 +58,7 @@ struct Readers;
 
 #[async_trait]
 impl Authorizer for Readers {
-    async fn authorize(&self, user: &User, access: &Access) -> Result<bool, String> {
+    async fn authorize(&self, user: &User, access: &Access) -> Result<bool, AuthError> {
         let reader = user.groups.iter().any(|group| group == "readers");
         Ok(reader && access.verb == "get" && access.subresource != "proxy" && access.node == "n1")
     }

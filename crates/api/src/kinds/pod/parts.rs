@@ -36,7 +36,7 @@ pub fn validate_ephemeral_containers(new: &Value, old: &Value) -> Problems {
     problems
 }
 
-/// `resize`: the cpu and memory of containers can change while they run, within their class of service.
+/// `resize`: the cpu and memory of a pod and its containers can change while they run, within their class of service.
 pub fn validate_resize(new: &Value, old: &Value) -> Problems {
     let mut problems = Problems::default();
     if is_static(old) {
@@ -45,14 +45,15 @@ pub fn validate_resize(new: &Value, old: &Value) -> Problems {
     }
     let path = Path::new("spec");
     let (new, old) = (&new["spec"], &old["spec"]);
-    for list in ["containers", "initContainers"] {
-        if !validate_same_containers(new, old, list, &path, &mut problems) {
-            return problems;
-        }
-    }
     if quality_of_service(new) != quality_of_service(old) {
         let detail = "Pod QOS Class may not change as a result of resizing";
         problems.invalid(&path, "", quality_of_service(old), detail);
+    }
+    validate_pod_level_kept(new, old, &path, &mut problems);
+    let same =
+        ["containers", "initContainers"].map(|list| validate_same_containers(new, old, list, &path, &mut problems));
+    if same.contains(&false) {
+        return problems;
     }
     for list in ["containers", "initContainers"] {
         for (index, (after, before)) in new.list(list).iter().zip(old.list(list)).enumerate() {
@@ -60,6 +61,7 @@ pub fn validate_resize(new: &Value, old: &Value) -> Problems {
             validate_kept(&after["resources"], &before["resources"], &path, &mut problems);
         }
     }
+    refuse_restarts_of_init_containers(new, old, &path, &mut problems);
     if without_amounts(new) != without_amounts(old) {
         problems.forbidden(&path, "", "only cpu and memory resources are mutable");
     }
@@ -145,16 +147,46 @@ fn validate_same_containers(new: &Value, old: &Value, list: &str, path: &Path, p
         problems.forbidden(path, list, format!("{list} may not be added or removed on resize"));
         return false;
     }
-    let renamed = new
-        .list(list)
-        .iter()
-        .zip(old.list(list))
-        .position(|(after, before)| after["name"] != before["name"]);
-    if let Some(index) = renamed {
-        let detail = format!("{list} may not be renamed or reordered on resize");
-        problems.forbidden(&path.child(list).index(index), "name", detail);
+    let mut same = true;
+    for (index, (after, before)) in new.list(list).iter().zip(old.list(list)).enumerate() {
+        if after["name"] != before["name"] {
+            let detail = format!("{list} may not be renamed or reordered on resize");
+            problems.forbidden(&path.child(list).index(index), "name", detail);
+            same = false;
+        }
     }
-    renamed.is_none()
+    same
+}
+
+/// What the pod asks for as a whole can change, but not go.
+fn validate_pod_level_kept(new: &Value, old: &Value, path: &Path, problems: &mut Problems) {
+    if !old["resources"].is_object() {
+        return;
+    }
+    if !new["resources"].is_object() {
+        problems.forbidden(path, "resources", "pod-level resources cannot be removed");
+        return;
+    }
+    for list in ["requests", "limits"] {
+        let (after, before) = (read(&new["resources"], list), read(&old["resources"], list));
+        if before.keys().any(|name| !after.contains_key(name)) {
+            let detail = format!("pod-level resource {list} cannot be removed");
+            problems.forbidden(&path.child("resources"), list, detail);
+        }
+    }
+}
+
+/// An init container that runs to its end cannot be started again in the middle.
+fn refuse_restarts_of_init_containers(new: &Value, old: &Value, path: &Path, problems: &mut Problems) {
+    let containers = new.list("initContainers").iter().zip(old.list("initContainers"));
+    for (index, (after, before)) in containers.enumerate() {
+        let mut policies = after.list("resizePolicy").iter();
+        let restarts = policies.any(|policy| policy.text("restartPolicy") == "RestartContainer");
+        if after != before && after.text("restartPolicy") != "Always" && restarts {
+            let detail = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
+            problems.forbidden(&path.child("initContainers").index(index), "", detail);
+        }
+    }
 }
 
 /// An amount can change, but not go.
@@ -172,19 +204,23 @@ fn validate_kept(new: &Value, old: &Value, path: &Path, problems: &mut Problems)
 
 fn without_amounts(spec: &Value) -> Value {
     let mut spec = spec.clone();
+    remove_amounts(spec.ensure("resources"));
     for list in ["containers", "initContainers"] {
         for container in spec.list_mut(list) {
-            let resources = container.ensure("resources");
-            for amounts in ["requests", "limits"] {
-                if let Some(amounts) = resources.child_mut(amounts) {
-                    amounts.remove("cpu");
-                    amounts.remove("memory");
-                }
-                if resources.entries(amounts).next().is_none() {
-                    resources.remove(amounts);
-                }
-            }
+            remove_amounts(container.ensure("resources"));
         }
     }
     spec
+}
+
+fn remove_amounts(resources: &mut Value) {
+    for amounts in ["requests", "limits"] {
+        if let Some(amounts) = resources.child_mut(amounts) {
+            amounts.remove("cpu");
+            amounts.remove("memory");
+        }
+        if resources.entries(amounts).next().is_none() {
+            resources.remove(amounts);
+        }
+    }
 }

@@ -21,7 +21,7 @@ pub const COLUMNS: &[Column] = &[
 
 pub fn cells(pod: &Value, now: i64) -> Vec<Value> {
     let (spec, status) = (&pod["spec"], &pod["status"]);
-    let summary = Summary::of(pod);
+    let summary = Summary::from_pod(pod);
     let restarts = match summary.last_restart {
         Some(then) if summary.restarts > 0 => {
             format!("{} ({} ago)", summary.restarts, print::duration(now - then))
@@ -51,7 +51,7 @@ struct Summary {
 }
 
 impl Summary {
-    fn of(pod: &Value) -> Summary {
+    fn from_pod(pod: &Value) -> Summary {
         let (spec, status) = (&pod["spec"], &pod["status"]);
         let sidecars = spec
             .list("initContainers")

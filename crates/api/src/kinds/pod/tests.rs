@@ -258,6 +258,54 @@ fn the_class_of_service_follows_from_requests_and_limits() {
 }
 
 #[test]
+fn a_negative_grace_period_is_a_second_whenever_it_is_written() {
+    let mut pod = json!({"spec": {"terminationGracePeriodSeconds": -1, "containers": [{"name": "main"}]}});
+    POD.rules.default(&mut pod);
+    assert_eq!(pod["spec"]["terminationGracePeriodSeconds"], 1);
+}
+
+#[test]
+fn a_resize_keeps_what_is_not_an_amount() {
+    let old = json!({"spec": {
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2"}},
+        "initContainers": [{"name": "init", "resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]}],
+        "containers": [{"name": "a"}, {"name": "b"}],
+    }});
+    let check = |change: fn(&mut Value), expect: Expect| {
+        let mut new = old.clone();
+        change(&mut new["spec"]);
+        let problems = POD.rules.validate_subresource_update("resize", &new, &old);
+        expect.assert_eq(&problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"));
+    };
+    let more = |spec: &mut Value| {
+        spec["resources"] = json!({"requests": {"cpu": "2", "memory": "2Gi"}, "limits": {"cpu": "3"}})
+    };
+    check(more, expect![""]);
+    check(
+        |spec| spec["resources"] = json!({"requests": {"cpu": "2"}}),
+        expect![[r#"
+            spec.resources.requests: Forbidden: pod-level resource requests cannot be removed
+            spec.resources.limits: Forbidden: pod-level resource limits cannot be removed"#]],
+    );
+    check(
+        |spec| spec["resources"]["limits"]["hugepages-2Mi"] = json!("2Mi"),
+        expect!["spec: Forbidden: only cpu and memory resources are mutable"],
+    );
+    check(
+        |spec| spec["containers"] = json!([{"name": "b"}, {"name": "a"}]),
+        expect![[r#"
+            spec.containers[0].name: Forbidden: containers may not be renamed or reordered on resize
+            spec.containers[1].name: Forbidden: containers may not be renamed or reordered on resize"#]],
+    );
+    check(
+        |spec| spec["initContainers"][0]["resources"] = json!({"requests": {"cpu": "1"}}),
+        expect![
+            "spec.initContainers[0]: Forbidden: non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
+        ],
+    );
+}
+
+#[test]
 fn a_resize_changes_cpu_and_memory_within_the_class() {
     let pod = |resources: Value, image: &str| {
         let mut pod = json!({"spec": {"containers": [{"name": "main", "image": image, "resources": resources}]}});

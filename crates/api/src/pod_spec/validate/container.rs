@@ -25,16 +25,16 @@ const POD_FIELDS: [&str; 9] = [
 ];
 
 /// What containers refer to in their pod.
-struct OfPod<'a> {
+struct PodReferences<'a> {
     volumes: &'a Volumes<'a>,
     claims: resource::Claims<'a>,
 }
 
 pub fn validate_containers(context: &Context, volumes: &Volumes, path: &Path, problems: &mut Problems) {
     let spec = context.spec;
-    let of_pod = OfPod {
+    let of_pod = PodReferences {
         volumes,
-        claims: resource::Claims::of(spec),
+        claims: resource::Claims::from_pod_spec(spec),
     };
     let mut names = HashSet::new();
     let containers_path = path.child("containers");
@@ -69,7 +69,7 @@ pub fn validate_containers(context: &Context, volumes: &Volumes, path: &Path, pr
     }
 }
 
-fn validate_common(context: &Context, of_pod: &OfPod, container: &Value, path: &Path, problems: &mut Problems) {
+fn validate_common(context: &Context, of_pod: &PodReferences, container: &Value, path: &Path, problems: &mut Problems) {
     let name = container.text("name");
     if problems.needs(container, path, "name") {
         problems.form(path, "name", name, dns1123_label(name, false));

@@ -70,7 +70,7 @@ pub fn validate_pod_resources(spec: &Value, path: &Path, problems: &mut Problems
     if !resources.list("claims").is_empty() {
         problems.forbidden(&path, "claims", "claims may not be set for Resources at pod-level");
     }
-    validate_claims(&Claims::of(spec), resources, &path, problems);
+    validate_claims(&Claims::from_pod_spec(spec), resources, &path, problems);
     for list in ["limits", "requests"] {
         for resource in read(resources, list).keys().filter(|resource| !is_pod_level(resource)) {
             let supported = ["cpu", "hugepages-", "memory"];
@@ -131,7 +131,7 @@ pub struct Claims<'a> {
 }
 
 impl<'a> Claims<'a> {
-    pub fn of(spec: &'a Value) -> Claims<'a> {
+    pub fn from_pod_spec(spec: &'a Value) -> Claims<'a> {
         let claims = spec.list("resourceClaims");
         let names: Vec<&str> = claims
             .iter()

@@ -10,6 +10,7 @@ use rustix::mount::MountFlags;
 use super::{PersistentSetUp, PersistentType, checked_path, open_failed, provisioned};
 use crate::beneath::{self, Dir};
 use crate::claims::{LocalSource, PersistentVolume, VolumeMode};
+use crate::volumes::format::format;
 use crate::volumes::mounts::{self, MountOptions};
 use crate::volumes::{MountSource, SetUpError, ownership};
 
@@ -83,7 +84,7 @@ fn bind(set_up: &PersistentSetUp<'_>, source: &OwnedFd, place: &Dir) -> Result<M
     settle(set_up, options.flags)
 }
 
-/// Mounts the file system of a block device. One without a file system is not given one: whatever is on it may be data.
+/// Mounts the file system of a block device. An empty one is given a file system first, unless it is only to be read.
 fn mount_device(
     set_up: &PersistentSetUp<'_>,
     source: &LocalSource,
@@ -93,10 +94,20 @@ fn mount_device(
     let options = MountOptions::parse(&set_up.bound.volume.spec.mount_options, set_up.bound.read_only);
     let kind = source.fs_type.as_deref().filter(|kind| !kind.is_empty());
     let kind = kind.unwrap_or(DEFAULT_FILE_SYSTEM);
-    mounts::mount_device(device, place, kind, &options).map_err(|error| SetUpError::MountDevice {
-        path: PathBuf::from(&source.path),
+    let path = PathBuf::from(&source.path);
+    let mut mounted = mounts::mount_device(device, place, kind, &options);
+    let has_none = matches!(&mounted, Err(error) if error.kind() == io::ErrorKind::InvalidInput);
+    if has_none && !options.flags.contains(MountFlags::RDONLY) {
+        format(device, kind).map_err(|source| SetUpError::Format {
+            path: path.clone(),
+            source,
+        })?;
+        mounted = mounts::mount_device(device, place, kind, &options);
+    }
+    mounted.map_err(|source| SetUpError::MountDevice {
+        path,
         kind: kind.to_owned(),
-        source: error,
+        source,
     })?;
     let mounted = beneath::open_dir(set_up.request.paths.root(), &set_up.path).map_err(open_failed(&set_up.path))?;
     if let Err(error) = own(set_up, &mounted) {

@@ -1,4 +1,5 @@
-//! News from the runtime: its events as they come, and a list now and then for what they did not tell.
+//! The pod lifecycle event generator (PLEG): tells pod workers of changes in the runtime, by its events as they come and by
+//! a relist now and then for what they missed.
 
 use std::sync::Arc;
 
@@ -9,46 +10,46 @@ use crate::inspect;
 use crate::inventory::{self, States};
 use crate::limits;
 use crate::observed::Sandbox;
-use crate::owners::Place;
+use crate::owners::RuntimeObject;
 use crate::pods::Pods;
 use crate::shared::Shared;
 use crate::worker::Message;
 
 /// Tells workers what happens in the runtime, for as long as it is not dropped.
-pub async fn follow(shared: Arc<Shared>, pods: Arc<Pods>) {
+pub async fn run(shared: Arc<Shared>, pods: Arc<Pods>) {
     let mut known = inventory::states(&*shared.runtime).await.unwrap_or_default();
     loop {
-        let relist = match shared.runtime.events().await {
+        let pause = match shared.runtime.events().await {
             Ok(mut events) => {
-                compare(&shared, &pods, &mut known).await;
-                let mut relist = tokio::time::interval(limits::RELIST_WITH_EVENTS);
-                relist.tick().await;
+                relist(&shared, &pods, &mut known).await;
+                let mut relist_due = tokio::time::interval(limits::RELIST_WITH_EVENTS);
+                relist_due.tick().await;
                 loop {
                     tokio::select! {
                         event = events.next() => match event {
-                            Some(Ok(event)) => pass_on(&shared, &pods, event).await,
+                            Some(Ok(event)) => handle_event(&shared, &pods, event).await,
                             Some(Err(error)) => {
-                                tracing::warn!(%error, "the runtime's events broke off");
+                                tracing::warn!(%error, "Container runtime event stream failed; reconnecting");
                                 break;
                             }
                             None => break,
                         },
-                        _ = relist.tick() => compare(&shared, &pods, &mut known).await,
+                        _ = relist_due.tick() => relist(&shared, &pods, &mut known).await,
                     }
                 }
                 limits::RELIST
             }
             Err(error) if error.is_unsupported() => {
-                tracing::info!("the runtime has no events; listing every {:?}", limits::RELIST);
+                tracing::info!(period = ?limits::RELIST, "Container runtime does not support events; relisting containers periodically");
                 relist_forever(&shared, &pods, &mut known).await;
                 limits::RELIST
             }
             Err(error) => {
-                tracing::warn!(%error, "the runtime cannot be reached");
+                tracing::warn!(%error, "Failed to subscribe to container runtime events; retrying");
                 limits::RELIST
             }
         };
-        tokio::time::sleep(relist).await;
+        tokio::time::sleep(pause).await;
     }
 }
 
@@ -56,25 +57,25 @@ async fn relist_forever(shared: &Arc<Shared>, pods: &Arc<Pods>, known: &mut Stat
     loop {
         tokio::time::sleep(limits::RELIST).await;
         if pods.count() > 0 {
-            compare(shared, pods, known).await;
+            relist(shared, pods, known).await;
         }
     }
 }
 
 /// Lists everything and asks about what is not as it was.
-async fn compare(shared: &Arc<Shared>, pods: &Arc<Pods>, known: &mut States) {
+async fn relist(shared: &Arc<Shared>, pods: &Arc<Pods>, known: &mut States) {
     let now = match inventory::states(&*shared.runtime).await {
         Ok(now) => now,
         Err(error) => {
-            tracing::warn!(%error, "the runtime cannot be listed");
+            tracing::warn!(%error, "Failed to list the sandboxes and containers of the runtime; retrying");
             return;
         }
     };
-    for (id, (uid, place, state)) in &now {
+    for (id, (uid, object, state)) in &now {
         if known.get(id).is_none_or(|(_, _, before)| before != state) {
-            let message = Message::Look {
+            let message = Message::Inspect {
                 id: id.clone(),
-                place: place.clone(),
+                object: object.clone(),
             };
             pods.send(uid, message).await;
         }
@@ -86,7 +87,7 @@ async fn compare(shared: &Arc<Shared>, pods: &Arc<Pods>, known: &mut States) {
 }
 
 /// An event either says how the container is, or only that something happened to it.
-async fn pass_on(shared: &Arc<Shared>, pods: &Arc<Pods>, event: v1::ContainerEventResponse) {
+async fn handle_event(shared: &Arc<Shared>, pods: &Arc<Pods>, event: v1::ContainerEventResponse) {
     let id = event.container_id;
     let Some(owner) = shared.owners.get(&id) else {
         return;
@@ -97,11 +98,11 @@ async fn pass_on(shared: &Arc<Shared>, pods: &Arc<Pods>, event: v1::ContainerEve
         pods.send(&owner.uid, Message::SandboxEnded(sandbox.id)).await;
     }
     let told = event.containers_statuses.iter().find(|status| status.id == id);
-    let message = match (&owner.place, told) {
-        (Place::ContainerIn(sandbox), Some(status)) => Message::Container(inspect::instance(status, sandbox)),
-        (place, _) => Message::Look {
+    let message = match (&owner.object, told) {
+        (RuntimeObject::ContainerIn(sandbox), Some(status)) => Message::Container(inspect::instance(status, sandbox)),
+        (object, _) => Message::Inspect {
             id,
-            place: place.clone(),
+            object: object.clone(),
         },
     };
     pods.send(&owner.uid, message).await;
