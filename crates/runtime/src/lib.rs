@@ -8,6 +8,8 @@
 //! This crate knows no Kubernetes objects and speaks to no API server. Of Karve it uses only `cri`, `network` and
 //! `trace`.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod apparmor;
 mod capability;
 mod cgroup;
@@ -16,7 +18,6 @@ mod disk;
 pub mod fuzzing;
 mod image;
 mod link;
-mod nursery;
 mod plan;
 mod procfs;
 mod program;
@@ -28,6 +29,7 @@ pub mod supervisor;
 mod sys;
 mod tree;
 mod within;
+mod zygote;
 
 pub use image::ImageError;
 pub use image::builtin::NAME as BUILTIN_IMAGE;

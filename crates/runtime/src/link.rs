@@ -15,9 +15,9 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use crate::nursery::Nursery;
 use crate::protocol::{self, Answer, Call, Ended, Failure, FrameError, Message, Request, SOCKET_NAME, VERSION};
 use crate::supervisor::{self, Received};
+use crate::zygote::Zygote;
 
 /// How long a supervisor may take for what it does at once. Those are milliseconds; this is for a machine that swaps.
 const CALL_TIMEOUT: Duration = Duration::from_secs(60);
@@ -27,9 +27,9 @@ const MAX_OUTGOING: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    #[error("starting the pod's supervisor: {0}")]
+    #[error("failed to start the pod's supervisor: {0}")]
     Spawn(io::Error),
-    #[error("the pod's supervisor cannot be reached: {0}")]
+    #[error("failed to connect to the pod's supervisor: {0}")]
     Io(#[from] io::Error),
     #[error("the pod's supervisor has ended")]
     Ended,
@@ -37,7 +37,7 @@ pub enum LinkError {
     Timeout,
     #[error(transparent)]
     Frame(#[from] FrameError),
-    #[error("the pod's supervisor gave an answer that does not belong to the question")]
+    #[error("the pod's supervisor answered another request than it was sent")]
     Unexpected,
     #[error(transparent)]
     Failed(#[from] Failure),
@@ -71,9 +71,9 @@ impl Drop for Link {
 
 impl Link {
     /// Starts a supervisor. Its directory must exist and be empty.
-    pub fn spawn(nursery: &Nursery, dir: &Path, report: impl Fn(Report) + Send + 'static) -> Result<Self, LinkError> {
+    pub fn spawn(zygote: &Zygote, dir: &Path, report: impl Fn(Report) + Send + 'static) -> Result<Self, LinkError> {
         let (ours, theirs) = StdUnixStream::pair()?;
-        nursery.bear(dir, &theirs.into()).map_err(LinkError::Spawn)?;
+        zygote.fork_supervisor(dir, &theirs.into()).map_err(LinkError::Spawn)?;
         ours.set_nonblocking(true)?;
         Ok(Self::over(UnixStream::from_std(ours)?, dir, report))
     }

@@ -154,7 +154,7 @@ impl Failure {
 pub enum FrameError {
     #[error("a message of {0} bytes is larger than the {MAX_MESSAGE_BYTES} allowed")]
     TooLarge(usize),
-    #[error("a message is not understood: {0}")]
+    #[error("invalid message: {0}")]
     Malformed(#[from] serde_json::Error),
 }
 

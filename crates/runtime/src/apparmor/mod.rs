@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 /// The name of the profile in `default.profile`.
 pub const DEFAULT_PROFILE: &str = "karve-default-v1";
@@ -27,7 +27,20 @@ pub struct AppArmor {
     /// None where the kernel has none.
     interface: Option<PathBuf>,
     /// Whether the default profile is loaded, once someone has tried, and if not, why.
-    default: OnceLock<Result<(), String>>,
+    default: OnceLock<Result<(), Arc<LoadError>>>,
+}
+
+/// Why the default profile is not loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error("failed to list the loaded AppArmor profiles: {0}")]
+    List(#[source] io::Error),
+    #[error("apparmor_parser is not installed")]
+    NoParser,
+    #[error("failed to run {parser}: {source}")]
+    RunParser { parser: &'static str, source: io::Error },
+    #[error("{parser} failed: {output}")]
+    Refused { parser: &'static str, output: String },
 }
 
 impl AppArmor {
@@ -54,13 +67,13 @@ impl AppArmor {
     }
 
     /// Loads the default profile unless it is, once. It takes a program of the host's and some time.
-    pub fn load_default(&self) -> Result<(), String> {
+    pub fn load_default(&self) -> Result<(), Arc<LoadError>> {
         let load = || match self.is_loaded(DEFAULT_PROFILE) {
             Ok(true) => Ok(()),
             Ok(false) => load(),
-            Err(error) => Err(format!("reading the loaded profiles: {error}")),
+            Err(error) => Err(LoadError::List(error)),
         };
-        self.default.get_or_init(load).clone()
+        self.default.get_or_init(|| load().map_err(Arc::new)).clone()
     }
 }
 
@@ -70,10 +83,10 @@ fn names_profile(list: &str, name: &str) -> bool {
         .any(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(" (")))
 }
 
-fn load() -> Result<(), String> {
+fn load() -> Result<(), LoadError> {
     let parser = PARSERS.iter().find(|path| Path::new(path).exists());
-    let parser = parser.ok_or("apparmor_parser is not installed")?;
-    let failed = |error: io::Error| format!("running {parser}: {error}");
+    let parser = *parser.ok_or(LoadError::NoParser)?;
+    let failed = |source: io::Error| LoadError::RunParser { parser, source };
     let mut child = Command::new(parser)
         .args(["--skip-cache", "--replace"])
         .env_clear()
@@ -93,7 +106,10 @@ fn load() -> Result<(), String> {
     let output = child.wait_with_output().map_err(failed)?;
     match output.status.success() {
         true => Ok(()),
-        false => Err(format!("{parser}: {}", String::from_utf8_lossy(&output.stderr).trim())),
+        false => Err(LoadError::Refused {
+            parser,
+            output: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        }),
     }
 }
 

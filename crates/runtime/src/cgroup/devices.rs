@@ -121,7 +121,7 @@ pub struct DefaultProgram(Option<OwnedFd>);
 
 impl DefaultProgram {
     /// Loaded for all who are forked from this process, where it can be.
-    pub fn of(layout: &Layout) -> Self {
+    pub fn for_layout(layout: &Layout) -> Self {
         match layout.is_unified() {
             // Should it not load, the first container says why.
             true => Self(sys::load_device_program(&program(DEFAULT)).ok()),

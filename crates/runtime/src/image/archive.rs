@@ -36,7 +36,7 @@ const SHOWN_CHARS: usize = 200;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ArchiveError {
-    #[error("reading the archive: {0}")]
+    #[error("failed to read the archive: {0}")]
     Read(#[from] io::Error),
     #[error("the archive is neither an OCI layout (index.json) nor from docker save (manifest.json)")]
     Unknown,
@@ -242,7 +242,7 @@ impl<'a> Files<'a> {
     fn read_blob(&self, descriptor: &Descriptor, limit: u64) -> Result<Vec<u8>, ArchiveError> {
         let (name, file) = self.blob(descriptor)?;
         let bytes = self.read_metadata(file, &name, limit)?;
-        let actual = Digest::of(&bytes);
+        let actual = Digest::sha256(&bytes);
         if actual != descriptor.digest {
             return Err(ArchiveError::Corrupt {
                 file: name,
@@ -332,7 +332,7 @@ impl<'a> Files<'a> {
         Ok(PackedImage {
             names: manifest.repo_tags.unwrap_or_default(),
             manifest_digest: None,
-            id: Digest::of(&config_bytes),
+            id: Digest::sha256(&config_bytes),
             layers: layers.collect::<Result<_, ArchiveError>>()?,
             config,
             config_bytes,

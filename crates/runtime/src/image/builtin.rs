@@ -48,7 +48,7 @@ impl ImageStore {
         };
         let identity = identity(binary).map_err(failed)?;
         // Reading forty megabytes at every start would take longer than starting; size and times tell binaries apart.
-        let id = Digest::of(identity.as_bytes());
+        let id = Digest::sha256(identity.as_bytes());
         let layer = format!("{LAYER_PREFIX}{}", &id.hex()[..16]);
         let dir = self.layer_dir(&layer);
         if !dir.join("karve").is_file() {

@@ -28,7 +28,7 @@ impl Digest {
     }
 
     /// The digest of bytes.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn sha256(bytes: &[u8]) -> Self {
         Self::shown(&ring::digest::digest(&SHA256, bytes))
     }
 

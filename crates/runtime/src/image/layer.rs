@@ -50,7 +50,7 @@ pub enum LayerError {
     TooManyNames,
     #[error("the layer unpacks to more than {0} bytes")]
     TooLarge(u64),
-    #[error("reading the layer: {0}")]
+    #[error("failed to read the layer: {0}")]
     Read(#[from] io::Error),
 }
 

@@ -42,7 +42,7 @@ pub enum ImageError {
     Archive(#[from] ArchiveError),
     #[error("reading the archive: {0}")]
     Spool(UnpackError),
-    #[error("unpacking layer {digest}: {source}")]
+    #[error("failed to unpack layer {digest}: {source}")]
     Layer { digest: Digest, source: UnpackError },
     #[error("{what} has digest {actual}, not {expected}")]
     Corrupt {
@@ -52,9 +52,9 @@ pub enum ImageError {
     },
     #[error("{0}")]
     LayerCount(#[from] LayerCountError),
-    #[error("layer {0} is neither here nor was it fetched; pull the image again")]
+    #[error("layer {0} is missing; pull the image again")]
     LayerGone(Digest),
-    #[error("another layer than {0} is kept under its short name; remove the image that has it")]
+    #[error("the short name of layer {0} is taken by another layer; remove the image that has it")]
     NameTaken(Digest),
     #[error("image {0:?} is in use by a container")]
     InUse(String),
@@ -87,7 +87,10 @@ impl ImageStore {
         let store = Self::attach(dir, launcher)?;
         for image in store.list().iter().filter(|image| !store.is_whole(image)) {
             // Its name is free to be imported or pulled again, which is all a user can do about it.
-            tracing::warn!(image = image.id, "Dropping an image that is not whole");
+            tracing::warn!(
+                image = image.id,
+                "Removing an image whose layers are incomplete; pull it again"
+            );
             store.records.remove(&image.id).map_err(at(dir))?;
         }
         store.sweep()?;
@@ -312,7 +315,7 @@ fn chains(config: &ImageConfig) -> Vec<Digest> {
         .scan(None, |chain: &mut Option<Digest>, diff_id| {
             let next = match chain {
                 None => diff_id.clone(),
-                Some(below) => Digest::of(format!("{below} {diff_id}").as_bytes()),
+                Some(below) => Digest::sha256(format!("{below} {diff_id}").as_bytes()),
             };
             chain.replace(next.clone());
             Some(next)

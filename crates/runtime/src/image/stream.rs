@@ -210,7 +210,7 @@ mod tests {
             assert_eq!(bytes, text);
             assert_eq!(
                 (digests.blob, digests.content),
-                (Some(Digest::of(&blob)), Digest::of(&text))
+                (Some(Digest::sha256(&blob)), Digest::sha256(&text))
             );
         }
     }
@@ -222,7 +222,7 @@ mod tests {
         let first = |content: &mut dyn Read| content.read_exact(&mut [0; 10]);
         assert_eq!(
             read(blob.as_slice(), 1 << 20, false, first).unwrap().1.content,
-            Digest::of(&text)
+            Digest::sha256(&text)
         );
         let error = read(blob.as_slice(), (1 << 20) - 1, false, first).unwrap_err();
         assert!(error.to_string().contains("unpacks to more than"), "{error}");

@@ -14,7 +14,7 @@ mod users;
 pub use confinement::{HostAppArmor, apparmor_profile, seccomp_file};
 pub use container::{ContainerInput, container, exec, stop_signal};
 pub use limits::limits;
-pub use sandbox::{files, sandbox};
+pub use sandbox::{RUNTIME_HANDLERS, files, sandbox};
 pub use users::{UserError, image_user};
 
 /// Why a request cannot be carried out as it is.

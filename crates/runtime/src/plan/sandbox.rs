@@ -20,11 +20,15 @@ pub const RESOLV_CONF: &str = "resolv.conf";
 /// The kernel's limit for a host's name.
 const MAX_HOSTNAME_BYTES: usize = 64;
 
+/// The handlers that a RuntimeClass can name. There is one runtime, the default, which has a name too.
+pub const RUNTIME_HANDLERS: &[&str] = &["", "karve"];
+
 /// The sandbox a kubelet asks for. `runtime_handler` is the name in the pod's RuntimeClass.
 pub fn sandbox(id: &str, config: &PodSandboxConfig, runtime_handler: &str) -> Result<SandboxSpec, PlanError> {
-    if !runtime_handler.is_empty() {
+    if !RUNTIME_HANDLERS.contains(&runtime_handler) {
         return Err(PlanError::Invalid(format!(
-            "no runtime for {runtime_handler:?} is configured"
+            "no runtime for {runtime_handler:?} is configured; the handlers of a RuntimeClass on this node are: {}",
+            RUNTIME_HANDLERS[1..].join(", ")
         )));
     }
     let linux = config.linux.clone().unwrap_or_default();
@@ -129,7 +133,11 @@ mod tests {
     #[test]
     fn other_runtimes_are_not_there() {
         let error = sandbox("s1", &PodSandboxConfig::default(), "gvisor").unwrap_err();
-        assert_eq!(error.to_string(), r#"no runtime for "gvisor" is configured"#);
+        assert_eq!(
+            error.to_string(),
+            r#"no runtime for "gvisor" is configured; the handlers of a RuntimeClass on this node are: karve"#
+        );
+        assert!(sandbox("s1", &PodSandboxConfig::default(), "karve").is_ok());
     }
 
     #[test]

@@ -24,8 +24,8 @@ fn info(of: &impl Serialize) -> cri::Result<Info> {
 impl Embedded {
     pub(super) fn runtime_info(&self) -> cri::Result<Info> {
         let user_namespaces = match self.user_namespaces() {
-            Ok(()) => "supported",
-            Err(why) => why,
+            Ok(()) => "supported".to_owned(),
+            Err(reason) => reason.to_string(),
         };
         info(&json!({
             "rootDir": self.root_dir,

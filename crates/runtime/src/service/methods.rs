@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use cri::{EventStream, PortTarget, Result, Runtime, StreamTarget, v1};
 
 use super::{Embedded, metrics, now_ns};
+use crate::plan;
 
 const RUNTIME_NAME: &str = "karve";
 const RUNTIME_VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -47,13 +48,16 @@ impl Runtime for Embedded {
                 true => self.runtime_info()?,
                 false => BTreeMap::new(),
             },
-            runtime_handlers: vec![v1::RuntimeHandler {
-                name: String::new(),
-                features: Some(v1::RuntimeHandlerFeatures {
-                    recursive_read_only_mounts: true,
-                    user_namespaces: self.user_namespaces().is_ok(),
-                }),
-            }],
+            runtime_handlers: plan::RUNTIME_HANDLERS
+                .iter()
+                .map(|name| v1::RuntimeHandler {
+                    name: (*name).to_owned(),
+                    features: Some(v1::RuntimeHandlerFeatures {
+                        recursive_read_only_mounts: true,
+                        user_namespaces: self.user_namespaces().is_ok(),
+                    }),
+                })
+                .collect(),
             features: Some(v1::RuntimeFeatures {
                 supplemental_groups_policy: true,
                 user_namespaces_host_network: false,

@@ -36,9 +36,9 @@ use crate::image::limits::UNPACKERS_AT_ONCE;
 use crate::image::registry::{Mirror, Registries};
 use crate::image::{ImageError, ImageStore, Launcher};
 use crate::link::LinkError;
-use crate::nursery::Nursery;
 use crate::program::Program;
 use crate::protocol::FailureKind;
+use crate::zygote::{NoUserNamespaces, Zygote};
 use container::Container;
 use sandbox::Sandbox;
 
@@ -63,13 +63,13 @@ pub struct Options {
 
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("{path:?}: {source}")]
+    #[error("failed to access {path:?}: {source}")]
     Io { path: PathBuf, source: io::Error },
     #[error("{0:?} is in use by another runtime")]
     InUse(PathBuf),
-    #[error("finding the control groups: {0}")]
+    #[error("failed to detect the cgroup layout of the host: {0}")]
     Cgroups(io::Error),
-    #[error("preparing {path:?} to run as supervisor: {source}")]
+    #[error("failed to prepare {path:?} to run as supervisor: {source}")]
     Program { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Images(#[from] ImageError),
@@ -87,8 +87,8 @@ pub struct Embedded {
     kernel: (u32, u32),
     apparmor: AppArmor,
     /// Whether pods can have user namespaces, or why not. Found out when it is first asked for.
-    user_namespaces: OnceLock<Result<(), String>>,
-    nursery: Nursery,
+    user_namespaces: OnceLock<Result<(), NoUserNamespaces>>,
+    zygote: Zygote,
     network: Arc<dyn PodNetwork>,
     images: Arc<ImageStore>,
     registries: Registries,
@@ -131,7 +131,7 @@ pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
     let launcher = Launcher::Process(program.clone());
     let images = ImageStore::open(&images::images_dir(&options.root_dir), launcher)?;
     install_builtin(&images, &options.supervisor_exe)?;
-    let nursery = Nursery::start(program, &options.state_dir).map_err(no_program)?;
+    let zygote = Zygote::start(program, &options.state_dir).map_err(no_program)?;
     let layout = Layout::detect().map_err(OpenError::Cgroups)?;
     let runtime = Arc::new_cyclic(|itself| Embedded {
         itself: itself.clone(),
@@ -142,7 +142,7 @@ pub async fn open(options: Options) -> Result<Arc<Embedded>, OpenError> {
         kernel: kernel_version(),
         apparmor: AppArmor::detect(),
         user_namespaces: OnceLock::new(),
-        nursery,
+        zygote,
         network: options.network,
         images: Arc::new(images),
         registries: Registries::new(options.mirrors),
@@ -198,7 +198,7 @@ impl Embedded {
             let runtime = self.clone();
             tokio::task::spawn_blocking(move || {
                 if let Err(error) = runtime.apparmor.load_default() {
-                    tracing::warn!(%error, "The default AppArmor profile cannot be loaded; containers that do not ask for it run without");
+                    tracing::warn!(%error, "Failed to load the default AppArmor profile; containers run without it unless they ask for it");
                 }
             });
         }
@@ -209,17 +209,17 @@ impl Embedded {
         let runtime = self.clone();
         tokio::task::spawn_blocking(move || {
             if let Err(reason) = runtime.user_namespaces() {
-                tracing::info!(reason, "Pods cannot have user namespaces on this host");
+                tracing::info!(%reason, "User namespaces are not supported on this host; pods with hostUsers: false cannot start");
             }
         });
     }
 
     /// Whether this host can run a pod in a user namespace of its own, or why not.
-    fn user_namespaces(&self) -> Result<(), &str> {
+    fn user_namespaces(&self) -> Result<(), &NoUserNamespaces> {
         let found = self
             .user_namespaces
-            .get_or_init(|| self.nursery.probe_user_namespaces(&self.root_dir));
-        found.as_ref().copied().map_err(String::as_str)
+            .get_or_init(|| self.zygote.probe_user_namespaces(&self.root_dir));
+        found.as_ref().copied()
     }
 
     /// Does something to its end even if whoever asked stops waiting: a kubelet gives up after two minutes, but half a

@@ -19,6 +19,9 @@ pub struct SandboxRecord {
     pub spec: SandboxSpec,
     /// The pod's addresses, the primary one first; none in the host's network.
     pub ips: Vec<IpAddr>,
+    /// What the pod's RuntimeClass names; empty for pods without one.
+    #[serde(default)]
+    pub runtime_handler: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

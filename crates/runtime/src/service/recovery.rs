@@ -49,7 +49,7 @@ impl Embedded {
             .map(|sandbox| sandbox.network())
             .collect();
         if let Err(error) = self.network.reconcile(&live).await {
-            tracing::warn!(%error, "reconciling the pod network");
+            tracing::warn!(%error, "Failed to reconcile the pod network after a restart");
         }
         Ok(())
     }
@@ -63,7 +63,7 @@ impl Embedded {
             Ok(link) => match link.hello().await {
                 Ok(state) => Some((link, state)),
                 Err(error) => {
-                    tracing::warn!(sandbox = id, %error, "a supervisor does not answer");
+                    tracing::warn!(sandbox = id, %error, "Pod supervisor does not answer after a restart; treating the sandbox as ended");
                     None
                 }
             },

@@ -103,6 +103,7 @@ impl Embedded {
                 created_at_ns: now_ns(),
                 spec,
                 ips: Vec::new(),
+                runtime_handler: request.runtime_handler,
             },
             config,
         );
@@ -159,7 +160,7 @@ impl Embedded {
 
     async fn start_supervisor(&self, record: &SandboxRecord) -> cri::Result<Running> {
         let dir = self.sandbox_dir(&record.id);
-        let link = Link::spawn(&self.nursery, &dir, self.reporter(&record.id))?;
+        let link = Link::spawn(&self.zygote, &dir, self.reporter(&record.id))?;
         match link.call(Call::CreateSandbox(record.spec.clone())).await {
             Ok(Answer::Sandbox { pause_pid }) => Ok(Running {
                 link: Arc::new(link),
@@ -167,7 +168,7 @@ impl Embedded {
             }),
             Ok(_) => Err(LinkError::Unexpected.into()),
             Err(LinkError::Ended) => {
-                let log = self.nursery.log_path();
+                let log = self.zygote.log_path();
                 Err(cri::Error::internal(format!(
                     "the pod's supervisor ended at once: see {}",
                     log.display()
@@ -260,7 +261,7 @@ impl Embedded {
         ];
         for error in removed.into_iter().filter_map(Result::err) {
             if error.kind() != std::io::ErrorKind::NotFound {
-                tracing::warn!(sandbox = id, %error, "removing what is left of a sandbox");
+                tracing::warn!(sandbox = id, %error, "Failed to remove the files of a sandbox");
             }
         }
     }
@@ -268,7 +269,10 @@ impl Embedded {
     /// The pod's namespaces have gone; its supervisor is killing the rest and will report it.
     fn sandbox_ended(&self, id: &str) {
         if let Ok(sandbox) = self.sandbox(id) {
-            tracing::warn!(sandbox = id, "the pod's pause process was killed");
+            tracing::warn!(
+                sandbox = id,
+                "Pause process of a sandbox was killed; stopping the sandbox"
+            );
             let running = sandbox.state.lock().running.take();
             if let Some(running) = running {
                 self.emit_sandbox(id, EventKind::Stopped);
@@ -289,7 +293,10 @@ impl Embedded {
             sandbox.state.lock().running = Some(running);
             return;
         }
-        tracing::warn!(sandbox = id, "the pod's supervisor was killed");
+        tracing::warn!(
+            sandbox = id,
+            "Supervisor of a sandbox was killed; killing its containers"
+        );
         self.emit_sandbox(id, EventKind::Stopped);
         self.kill_leftovers(id, running.pause_pid);
         for container in self.containers_of(id) {
@@ -310,7 +317,7 @@ impl Embedded {
             let cgroup = &container.record.spec.cgroup.path;
             self.layout.kill(cgroup);
             if let Err(error) = self.layout.remove(cgroup) {
-                tracing::warn!(container = container.record.id, %error, "removing the cgroup of a dead container");
+                tracing::warn!(container = container.record.id, %error, "Failed to remove the cgroup of a container that has ended");
             }
         }
         if is_pause(pause_pid)

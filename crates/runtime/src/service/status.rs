@@ -35,7 +35,7 @@ impl Sandbox {
             created_at: self.record.created_at_ns,
             labels: self.config.labels.clone(),
             annotations: self.config.annotations.clone(),
-            runtime_handler: String::new(),
+            runtime_handler: self.record.runtime_handler.clone(),
         }
     }
 
@@ -155,7 +155,7 @@ impl Embedded {
             }),
             labels: sandbox.config.labels.clone(),
             annotations: sandbox.config.annotations.clone(),
-            runtime_handler: String::new(),
+            runtime_handler: sandbox.record.runtime_handler.clone(),
         }
     }
 }

@@ -92,7 +92,7 @@ pub fn start(
         PidNamespace::Private => libc::CLONE_NEWNS | libc::CLONE_NEWPID,
         _ => libc::CLONE_NEWNS,
     };
-    let birth = Birth {
+    let options = LaunchOptions {
         namespaces,
         layout: pod.layout,
         cgroup: &spec.cgroup.path,
@@ -102,7 +102,7 @@ pub fn start(
         stdio,
         stdio_owner: host_user(&spec.process, pod.user_namespace.map(|namespace| namespace.mappings)),
     };
-    launch(birth, |channel| become_container(spec, pod, filter, channel))
+    launch(options, |channel| become_container(spec, pod, filter, channel))
 }
 
 /// Starts a further process in a running container.
@@ -112,7 +112,7 @@ pub fn exec(
     filter: Option<&Filter>,
     stdio: ChildStdio,
 ) -> io::Result<Launched> {
-    let birth = Birth {
+    let options = LaunchOptions {
         namespaces: 0,
         layout: container.layout,
         cgroup: &container.spec.cgroup.path,
@@ -122,7 +122,7 @@ pub fn exec(
         stdio,
         stdio_owner: host_user(process, container.user_namespace),
     };
-    launch(birth, |channel| {
+    launch(options, |channel| {
         join_container(container, process)?;
         become_program(process, filter, channel)
     })
@@ -136,8 +136,8 @@ fn host_user(process: &Process, user_namespace: Option<IdMappings>) -> Option<u3
     }
 }
 
-/// What a child is born with.
-struct Birth<'a> {
+/// What a child process is made with.
+struct LaunchOptions<'a> {
     /// Those that are made for it.
     namespaces: libc::c_int,
     layout: &'a Layout,
@@ -153,25 +153,28 @@ struct Birth<'a> {
     stdio_owner: Option<u32>,
 }
 
-fn launch(birth: Birth<'_>, run: impl FnOnce(&OwnedFd) -> Result<Infallible, StartError>) -> io::Result<Launched> {
+fn launch(
+    options: LaunchOptions<'_>,
+    run: impl FnOnce(&OwnedFd) -> Result<Infallible, StartError>,
+) -> io::Result<Launched> {
     let (ours, theirs) = channel()?;
-    let cgroup = birth.layout.open_for_clone(birth.cgroup)?;
+    let cgroup = options.layout.open_for_clone(options.cgroup)?;
     let home = std::fs::File::open("/proc/self/ns/pid")?;
-    if let Some(target) = birth.pid_target {
+    if let Some(target) = options.pid_target {
         // Only children are born into the namespace; the supervisor itself stays where it is.
         sys::setns(target, libc::CLONE_NEWPID)?;
     }
     // SAFETY: the supervisor has a single thread.
-    let cloned = unsafe { sys::clone_process(birth.namespaces as u64, cgroup.as_ref().map(AsFd::as_fd)) };
+    let cloned = unsafe { sys::clone_process(options.namespaces as u64, cgroup.as_ref().map(AsFd::as_fd)) };
     if let Ok(Cloned::Child) = cloned {
-        let keep: Vec<_> = [theirs.as_fd(), birth.namespaces_of]
+        let keep: Vec<_> = [theirs.as_fd(), options.namespaces_of]
             .into_iter()
-            .chain(birth.user_namespace)
+            .chain(options.user_namespace)
             .collect();
-        let Err(error) = leave_supervisor(birth.stdio, birth.stdio_owner, &keep).and_then(|()| run(&theirs));
+        let Err(error) = leave_supervisor(options.stdio, options.stdio_owner, &keep).and_then(|()| run(&theirs));
         report_to(&theirs, &error);
     }
-    if birth.pid_target.is_some() {
+    if options.pid_target.is_some() {
         sys::setns(home.as_fd(), libc::CLONE_NEWPID)?;
     }
     match cloned? {

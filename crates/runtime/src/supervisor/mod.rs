@@ -1,6 +1,6 @@
 //! The supervisor of one pod: a single-threaded process that outlives the Karve that started it.
 //!
-//! It is forked from the `nursery`, stays in the host's namespaces and outside the pod's cgroup. `pause` makes the
+//! It is forked from the `zygote`, stays in the host's namespaces and outside the pod's cgroup. `pause` makes the
 //! pod's namespaces, `child` starts processes in them, `root`, `mask` and `dev` build what they see, `credentials`
 //! limits what they may do, `program` is the last step; `container` carries their output to those attached
 //! and, through `log`, to disk. This file is the loop that waits for all of it, `calls` what Karve may ask for.
@@ -16,7 +16,6 @@ mod dev;
 mod log;
 mod mask;
 pub(crate) mod mounts;
-mod nursery;
 mod pause;
 mod poll;
 mod program;
@@ -24,6 +23,7 @@ mod root;
 mod socket;
 mod stdio;
 mod user_namespace;
+mod zygote;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -46,10 +46,10 @@ use child::{Child, Report};
 use connection::{Connection, ReplyTo, Role};
 use container::Container;
 use log::Timestamp;
-use nursery::Prepared;
 use poll::{Poll, Token};
 pub use socket::{MAX_FDS, Received, receive, send_with_fds};
 use user_namespace::UserNamespace;
+use zygote::Prepared;
 
 /// The first argument that makes the binary a supervisor.
 pub const SUBCOMMAND: &str = "pod-supervisor";
@@ -84,7 +84,7 @@ pub fn main(args: impl IntoIterator<Item = String>) -> ExitCode {
     // SAFETY: standard input is ours, and nothing else in this process uses it.
     let requests = unsafe { OwnedFd::from_raw_fd(0) };
     let run = rustix::io::fcntl_setfd(&requests, rustix::io::FdFlags::CLOEXEC).map_err(io::Error::from);
-    match report(run.and_then(|()| nursery::run(requests))) {
+    match report(run.and_then(|()| zygote::run(requests))) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

@@ -451,13 +451,13 @@ pub async fn wait_for(what: &str, condition: impl Fn() -> bool) {
     panic!("waited in vain for {what}");
 }
 
-/// The supervisors and pause processes of one test, by what the nursery they come from was started with.
+/// The supervisors and pause processes of one test, by what the zygote they come from was started with.
 pub fn processes_of(dir: &str) -> Vec<i32> {
     let processes = fs::read_dir("/proc").unwrap().flatten();
     let ours = processes.filter_map(|entry| {
         let pid: i32 = entry.file_name().to_str()?.parse().ok()?;
         let command = fs::read(entry.path().join("cmdline")).ok()?;
-        if fs::read_to_string(entry.path().join("comm")).ok()? == "karve-nursery\n" {
+        if fs::read_to_string(entry.path().join("comm")).ok()? == "karve-zygote\n" {
             return None;
         }
         let command = String::from_utf8_lossy(&command).into_owned();

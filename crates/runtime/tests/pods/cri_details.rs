@@ -173,8 +173,13 @@ async fn figures_and_details_are_told() {
     };
     let info = bed.container_status(request).await.unwrap().info;
     let info: serde_json::Value = serde_json::from_str(&info["info"]).unwrap();
-    let comm = std::fs::read_to_string(format!("/proc/{}/comm", info["pid"])).unwrap();
-    assert_eq!(comm, "sleep\n");
+    // The shell may not have become its command yet.
+    let begun = std::time::Instant::now();
+    let comm = || std::fs::read_to_string(format!("/proc/{}/comm", info["pid"])).unwrap();
+    while comm() != "sleep\n" {
+        assert!(begun.elapsed().as_secs() < 60, "process {} is {}", info["pid"], comm());
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
     let usage = bed.image_fs_info(v1::ImageFsInfoRequest {}).await.unwrap();
     assert!(usage.image_filesystems[0].inodes_used.unwrap().value > 10);
     bed.finish().await;

@@ -155,7 +155,7 @@ async fn a_crash_of_an_unpacker_is_the_failure_of_one_import() {
     kill(waiting.pid);
     let error = importing.unwrap().await.unwrap().unwrap_err().to_string();
     assert!(
-        error.contains("the process that unpacks images ended unexpectedly: it was killed"),
+        error.contains("the unpacker process ended unexpectedly: it was killed"),
         "{error}"
     );
     assert_eq!(on_its_way(bed.dir.path()), Vec::<PathBuf>::new());

@@ -45,9 +45,9 @@ pub enum HttpError {
     Address(String),
     #[error("dial {host}: {source}")]
     Connect { host: String, source: io::Error },
-    #[error("dial {0}: the registry leads to an address of this machine or its link, which it may not")]
+    #[error("dial {0}: refused because the registry redirects to a loopback or link-local address")]
     Local(String),
-    #[error("the registry leads from TLS to {0:?}, which has none")]
+    #[error("refused because the registry redirects from https to {0:?}")]
     PlainText(String),
     #[error("{what} in time: {url}")]
     Timeout { what: &'static str, url: String },
@@ -57,7 +57,7 @@ pub enum HttpError {
     Redirects(String),
     #[error("{url:?} is larger than {limit} bytes")]
     TooLarge { url: String, limit: u64 },
-    #[error("writing what was fetched: {0}")]
+    #[error("failed to write what was fetched: {0}")]
     Write(#[from] io::Error),
 }
 
@@ -109,7 +109,7 @@ pub struct Fetched {
 }
 
 impl Origin {
-    pub fn of(url: &str) -> Result<Self, HttpError> {
+    pub fn of_url(url: &str) -> Result<Self, HttpError> {
         let invalid = || HttpError::Address(url.chars().take(500).collect());
         let uri: Uri = url.parse().map_err(|_| invalid())?;
         let secure = match uri.scheme_str() {
@@ -167,9 +167,9 @@ impl Http {
         accept: &str,
         authorization: Option<&str>,
     ) -> Result<Fetched, HttpError> {
-        let (mut url, first) = (url.to_owned(), Origin::of(url)?);
+        let (mut url, first) = (url.to_owned(), Origin::of_url(url)?);
         for _ in 0..=MAX_REDIRECTS {
-            let origin = Origin::of(&url)?;
+            let origin = Origin::of_url(&url)?;
             let authorization = authorization.filter(|_| origin == first);
             let response = self.send(registry, &origin, &url, accept, authorization).await?;
             let moved = response.status().is_redirection() && response.status() != StatusCode::NOT_MODIFIED;
@@ -385,7 +385,7 @@ async fn timed<T>(
 
 /// The origin that a redirect leads to, if it may be followed at all.
 pub fn redirected(from: &str, location: &str) -> Option<Origin> {
-    Origin::of(&resolve(from, location).ok()?).ok()
+    Origin::of_url(&resolve(from, location).ok()?).ok()
 }
 
 /// Where a redirect leads: a whole URL, or a path at the same host.
@@ -429,7 +429,7 @@ mod tests {
 
     #[test]
     fn origins_differ_by_scheme_host_and_port() {
-        let origin = |url| Origin::of(url).unwrap();
+        let origin = |url| Origin::of_url(url).unwrap();
         assert_eq!(origin("https://reg.example/a"), origin("https://REG.example:443/b?c"));
         assert_ne!(origin("https://reg.example/"), origin("http://reg.example/"));
         assert_ne!(origin("https://reg.example/"), origin("https://reg.example:444/"));
@@ -441,7 +441,7 @@ mod tests {
             "https:///a",
             "",
         ] {
-            assert!(Origin::of(url).is_err(), "{url}");
+            assert!(Origin::of_url(url).is_err(), "{url}");
         }
     }
 

@@ -16,12 +16,16 @@ pub struct Mirror {
     url: String,
 }
 
-impl FromStr for Mirror {
-    type Err = String;
+/// A mirror that is not written as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write REGISTRY=URL, such as docker.io=https://mirror.example:5000; the registry can be *")]
+pub struct InvalidMirror;
 
-    fn from_str(text: &str) -> Result<Mirror, String> {
-        let form = "write REGISTRY=URL, such as docker.io=https://mirror.example:5000; the registry can be *";
-        let (registry, url) = text.split_once('=').ok_or(form)?;
+impl FromStr for Mirror {
+    type Err = InvalidMirror;
+
+    fn from_str(text: &str) -> Result<Mirror, InvalidMirror> {
+        let (registry, url) = text.split_once('=').ok_or(InvalidMirror)?;
         let host = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
         let host = host.map(|host| host.trim_end_matches('/'));
         match host {
@@ -29,7 +33,7 @@ impl FromStr for Mirror {
                 registry: registry.to_owned(),
                 url: url.trim_end_matches('/').to_owned(),
             }),
-            _ => Err(form.to_owned()),
+            _ => Err(InvalidMirror),
         }
     }
 }

@@ -131,7 +131,7 @@ impl Registries {
             let repository = Repository {
                 http: &self.http,
                 reference,
-                registry: Origin::of(&base)?,
+                registry: Origin::of_url(&base)?,
                 base,
                 authorization: tokio::sync::Mutex::default(),
                 credentials: if own { credentials } else { &self.no_credentials },
@@ -193,7 +193,7 @@ impl Repository<'_> {
             let answer = self.get(&format!("manifests/{}", wanted.name), MANIFEST_TYPES).await?;
             let media_type = answer.header("content-type");
             let bytes = answer.bytes(MAX_MANIFEST_BYTES).await?;
-            let actual = Digest::of(&bytes);
+            let actual = Digest::sha256(&bytes);
             wanted.check(&bytes, &actual)?;
             let first_digest = first_digest.get_or_insert(actual);
             let document = Document::read(&bytes, &media_type).map_err(|source| PullError::Document {
@@ -216,7 +216,7 @@ impl Repository<'_> {
     async fn config(&self, config: &Descriptor) -> Result<Vec<u8>, PullError> {
         let answer = self.get(&format!("blobs/{}", config.digest), "*/*").await?;
         let bytes = answer.bytes(config.size.min(MAX_CONFIG_BYTES)).await?;
-        self.check(config, &Digest::of(&bytes), bytes.len() as u64)?;
+        self.check(config, &Digest::sha256(&bytes), bytes.len() as u64)?;
         Ok(bytes)
     }
 

@@ -117,7 +117,7 @@ fn answer(
 fn repository(name: &str) -> BTreeMap<String, (String, Vec<u8>)> {
     let mut content = BTreeMap::new();
     let mut add = |kind: &str, media_type: &str, bytes: Vec<u8>| {
-        let digest = Digest::of(&bytes);
+        let digest = Digest::sha256(&bytes);
         let descriptor = format!(r#"{{"digest":"{digest}","size":{}}}"#, bytes.len());
         content.insert(format!("/v2/{name}/{kind}/{digest}"), (media_type.to_owned(), bytes));
         descriptor
@@ -195,7 +195,7 @@ async fn an_image_is_found_behind_token_index_and_redirect() {
     // The digest is that of what the tag names, so that every machine tells the same.
     assert_eq!(
         image.manifest_digest.unwrap(),
-        Digest::of(&registry.content["/v2/app/manifests/1"].1)
+        Digest::sha256(&registry.content["/v2/app/manifests/1"].1)
     );
     assert_eq!(registry.asked_for("/token?"), 1);
     let leaked = registry
@@ -218,7 +218,7 @@ async fn layers_that_are_here_are_not_fetched() {
 #[tokio::test]
 async fn a_digest_is_held_to() {
     let registry = Registry::start(repository("app")).await;
-    let digest = Digest::of(&registry.content["/v2/app/manifests/1"].1);
+    let digest = Digest::sha256(&registry.content["/v2/app/manifests/1"].1);
     pull(&registry, &format!("app@{digest}"), &[]).await.1.unwrap();
 
     let mut lying = repository("app");

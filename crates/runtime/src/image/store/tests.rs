@@ -35,7 +35,7 @@ fn gzipped(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn config(layers: &[&[u8]]) -> Vec<u8> {
-    let digests: Vec<_> = layers.iter().map(|layer| Digest::of(layer).to_string()).collect();
+    let digests: Vec<_> = layers.iter().map(|layer| Digest::sha256(layer).to_string()).collect();
     config_with(&digests)
 }
 
@@ -61,7 +61,7 @@ fn docker_archive_with(name: &str, layers: &[&[u8]], config: &[u8]) -> Vec<u8> {
 
 /// A descriptor, with further fields.
 fn described(bytes: &[u8], more: &str) -> String {
-    let digest = Digest::of(bytes);
+    let digest = Digest::sha256(bytes);
     format!(r#"{{"digest":"{digest}","size":{}{more}}}"#, bytes.len())
 }
 
@@ -81,7 +81,7 @@ fn oci_archive(name: &str, layers: &[&[u8]]) -> Vec<u8> {
         described(b"", r#","platform":{"os":"linux","architecture":"pdp11"}"#),
         described(manifest.as_bytes(), &name),
     );
-    let path = |bytes: &[u8]| format!("blobs/sha256/{}", Digest::of(bytes).hex());
+    let path = |bytes: &[u8]| format!("blobs/sha256/{}", Digest::sha256(bytes).hex());
     let mut files = vec![("index.json".to_owned(), index.clone().into_bytes())];
     files.extend(
         [config, manifest.into_bytes()]

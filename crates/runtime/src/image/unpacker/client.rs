@@ -27,15 +27,15 @@ const MAX_LAST_WORDS: u64 = 500;
 pub enum UnpackError {
     #[error("{0}")]
     Refused(String),
-    #[error("starting the process that unpacks images: {0}")]
+    #[error("failed to start the unpacker process: {0}")]
     Start(io::Error),
-    #[error("handing files to the process that unpacks images: {0}")]
+    #[error("failed to send files to the unpacker process: {0}")]
     Io(#[from] io::Error),
-    #[error("the process that unpacks images ended unexpectedly: {0}")]
+    #[error("the unpacker process ended unexpectedly: {0}")]
     Ended(String),
     #[error("unpacking takes longer than {} seconds", .0.as_secs())]
     Timeout(Duration),
-    #[error("the process that unpacks images answers something else than it was asked")]
+    #[error("the unpacker process answered another request than it was sent")]
     Unexpected,
 }
 

@@ -7,12 +7,25 @@ use std::process::ExitCode;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::super::archive;
-use super::super::layer::{self, Bounds};
+use super::super::archive::{self, ArchiveError};
+use super::super::layer::{self, Bounds, LayerError};
 use super::super::stream;
 use super::{Answer, Call, MAX_FAILURE_CHARS, MAX_MESSAGE_BYTES, confine};
 use crate::supervisor::{Received, receive, send_with_fds};
 use crate::sys;
+
+/// Why a call could not be carried out.
+#[derive(Debug, thiserror::Error)]
+enum UnpackError {
+    #[error("failed to open a directory: {0}")]
+    Open(#[source] io::Error),
+    #[error(transparent)]
+    Layer(LayerError),
+    #[error(transparent)]
+    Spool(ArchiveError),
+    #[error("{0:?} came with the wrong descriptors")]
+    Descriptors(Call),
+}
 
 /// Unpacks what is asked for on standard input. Must be called before the process has started any thread.
 pub fn main() -> ExitCode {
@@ -49,7 +62,7 @@ pub fn serve(requests: OwnedFd) -> io::Result<()> {
         };
         let call = serde_json::from_slice(&buffer[..length])?;
         let done = perform(&requests, call, fds, &mut below).unwrap_or_else(|failure| {
-            let failure = failure.chars().take(MAX_FAILURE_CHARS).collect();
+            let failure = failure.to_string().chars().take(MAX_FAILURE_CHARS).collect();
             Answer::Failed(failure)
         });
         answer(&requests, &done)?;
@@ -57,16 +70,16 @@ pub fn serve(requests: OwnedFd) -> io::Result<()> {
 }
 
 /// `below` is topmost first.
-fn perform(requests: &OwnedFd, call: Call, fds: Vec<OwnedFd>, below: &mut Vec<OwnedFd>) -> Result<Answer, String> {
+fn perform(requests: &OwnedFd, call: Call, fds: Vec<OwnedFd>, below: &mut Vec<OwnedFd>) -> Result<Answer, UnpackError> {
     match (call, <[OwnedFd; 2]>::try_from(fds)) {
         (Call::Below, Err(fds)) => {
             for dir in &fds {
-                below.insert(0, reopen(dir).map_err(shown)?);
+                below.insert(0, reopen(dir).map_err(UnpackError::Open)?);
             }
             Ok(Answer::Done)
         }
         (Call::Layer { bounds, digest_blob }, Ok([blob, dir])) => {
-            let dir = reopen(&dir).map_err(shown)?;
+            let dir = reopen(&dir).map_err(UnpackError::Open)?;
             let done = unpack(requests, File::from(blob), &dir, below, &bounds, digest_blob)?;
             below.insert(0, dir);
             Ok(done)
@@ -75,9 +88,9 @@ fn perform(requests: &OwnedFd, call: Call, fds: Vec<OwnedFd>, below: &mut Vec<Ow
             let spooled = stream::read(File::from(blob), max_bytes, false, |content| {
                 archive::spool(content, dir.as_fd(), max_bytes)
             });
-            spooled.map(|_| Answer::Done).map_err(shown)
+            spooled.map(|_| Answer::Done).map_err(UnpackError::Spool)
         }
-        (call, _) => Err(format!("{call:?} came with the wrong descriptors")),
+        (call, _) => Err(UnpackError::Descriptors(call)),
     }
 }
 
@@ -88,14 +101,14 @@ fn unpack(
     below: &[OwnedFd],
     bounds: &Bounds,
     digest_blob: bool,
-) -> Result<Answer, String> {
+) -> Result<Answer, UnpackError> {
     let mut opaque = |directory: OwnedFd| tell(requests, &Answer::Opaque, Some(&directory));
     // Headers and padding come on top of what the files have.
     let stream_bytes = bounds.bytes.saturating_mul(2).max(bounds.bytes.saturating_add(1 << 30));
     let (bytes, digests) = stream::read(blob, stream_bytes, digest_blob, |content| {
         layer::unpack(content, dir.as_fd(), below, bounds, &mut opaque)
     })
-    .map_err(shown)?;
+    .map_err(UnpackError::Layer)?;
     Ok(Answer::Unpacked {
         bytes,
         content: digests.content,
@@ -117,8 +130,4 @@ fn tell(requests: &OwnedFd, answer: &Answer, fd: Option<&OwnedFd>) -> io::Result
     let bytes = serde_json::to_vec(answer)?;
     let fds: Vec<_> = fd.iter().map(|fd| fd.as_fd()).collect();
     send_with_fds(requests, &bytes, &fds).map(drop)
-}
-
-fn shown(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }

@@ -39,7 +39,7 @@ fn http() -> Http {
 }
 
 async fn get(http: &Http, registry: &str, url: &str) -> Result<Fetched, HttpError> {
-    let registry = Origin::of(registry).unwrap();
+    let registry = Origin::of_url(registry).unwrap();
     http.get(&registry, url, "*/*", Some("Basic secret")).await
 }
 
@@ -147,7 +147,7 @@ async fn refused(change: impl Fn(&str) -> String, why: &str) {
     let layer = |text: &str| {
         format!(
             r#"{{"digest":"{}","size":{}}}"#,
-            Digest::of(text.as_bytes()),
+            Digest::sha256(text.as_bytes()),
             text.len()
         )
     };
@@ -162,7 +162,7 @@ async fn refused(change: impl Fn(&str) -> String, why: &str) {
     let manifest = change(&manifest);
     let mut content = BTreeMap::new();
     for text in [config.as_str(), "layer one", "layer two"] {
-        let path = format!("/v2/app/blobs/{}", Digest::of(text.as_bytes()));
+        let path = format!("/v2/app/blobs/{}", Digest::sha256(text.as_bytes()));
         content.insert(path, (String::new(), text.as_bytes().to_vec()));
     }
     let media_type = "application/vnd.oci.image.manifest.v1+json".to_owned();
@@ -229,7 +229,7 @@ async fn a_token_may_not_be_endless_either() {
     let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{token}", token.len());
     let (address, _) = raw_server(answer.into_bytes(), (b"", Duration::from_secs(1))).await;
     let challenge = format!(r#"Bearer realm="http://{address}/token""#);
-    let registry = Origin::of(&format!("http://{address}")).unwrap();
+    let registry = Origin::of_url(&format!("http://{address}")).unwrap();
     let answered = auth::answer(&http(), &registry, &challenge, &Credentials::default()).await;
     assert_eq!(answered.unwrap(), None);
 }

@@ -67,7 +67,7 @@ fn every_digest_is_held_to_and_nothing_stays_of_what_lies() {
         return;
     }
     let (layer, other) = (tar_of(&[("file", b"1")]), tar_of(&[("file", b"2")]));
-    let digest = |bytes: &[u8]| Digest::of(bytes).to_string();
+    let digest = |bytes: &[u8]| Digest::sha256(bytes).to_string();
     let archive = |diff_ids: &[String]| docker_archive_with("app", &[&layer], &config_with(diff_ids));
     refused(archive(&[digest(&other)]), "the layer has digest");
     refused(archive(&[]), "lists 1 layers but 0 digests");
@@ -104,7 +104,7 @@ fn every_blob_of_a_layout_is_held_to_its_digest_and_size() {
         );
         let manifest = change(&manifest);
         let index = format!(r#"{{"manifests":[{}]}}"#, described(manifest.as_bytes(), ""));
-        let path = |bytes: &[u8]| format!("blobs/sha256/{}", Digest::of(bytes).hex());
+        let path = |bytes: &[u8]| format!("blobs/sha256/{}", Digest::sha256(bytes).hex());
         let other = gzipped(b"another blob");
         let files = [
             ("index.json".to_owned(), index.into_bytes()),
@@ -124,7 +124,7 @@ fn every_blob_of_a_layout_is_held_to_its_digest_and_size() {
     let (_dir, store) = store();
     import(&store, archive(&str::to_owned)).unwrap();
     let blob = gzipped(&layer);
-    let (hex, size) = (Digest::of(&blob).hex().to_owned(), blob.len());
+    let (hex, size) = (Digest::sha256(&blob).hex().to_owned(), blob.len());
     let lies = "1".repeat(64);
     refused(
         archive(&|text| text.replace(&hex, &lies)),
@@ -136,7 +136,7 @@ fn every_blob_of_a_layout_is_held_to_its_digest_and_size() {
         archive(&|text| text.replace(&hex, "../../../etc/passwd")),
         "invalid digest",
     );
-    let config_hex = Digest::of(&config(&[&layer])).hex().to_owned();
+    let config_hex = Digest::sha256(&config(&[&layer])).hex().to_owned();
     refused(archive(&|text| text.replace(&config_hex, &lies)), "bytes, not");
     refused(
         archive(&|text| text.replace("layers", "manifests")),
@@ -196,7 +196,7 @@ fn documents_that_name_each_other_without_end_are_given_up() {
     if !able() {
         return;
     }
-    let path = |bytes: &[u8]| format!("blobs/sha256/{}", Digest::of(bytes).hex());
+    let path = |bytes: &[u8]| format!("blobs/sha256/{}", Digest::sha256(bytes).hex());
     let many = |bytes: &[u8], count: usize| {
         let descriptor = described(bytes, "");
         format!(r#"{{"manifests":[{}]}}"#, vec![descriptor; count].join(",")).into_bytes()
@@ -292,11 +292,11 @@ fn a_layer_that_an_image_on_its_way_counts_on_stays() {
     let held = store.hold_layers(&config);
     assert_eq!(held.present, [0].into());
     store.remove("app", |_| false).unwrap();
-    assert!(store.has_layer(&short_name(&Digest::of(&layer))));
+    assert!(store.has_layer(&short_name(&Digest::sha256(&layer))));
     let packed = PackedImage {
         names: vec!["app".into()],
         manifest_digest: None,
-        id: Digest::of(b"config"),
+        id: Digest::sha256(b"config"),
         config_bytes: b"config".to_vec(),
         config,
         layers: vec![None],
@@ -316,7 +316,7 @@ fn the_whole_digest_counts_and_not_only_what_the_directory_is_named_by() {
     let (one, two) = (tar_of(&[("one", b"1")]), tar_of(&[("two", b"2")]));
     import(&store, docker_archive("one", &[&one])).unwrap();
     // As if the digests of both began alike.
-    let [from, to] = [&one, &two].map(|layer| short_name(&Digest::of(layer)));
+    let [from, to] = [&one, &two].map(|layer| short_name(&Digest::sha256(layer)));
     for suffix in ["", ".size"] {
         let path = |name: &str| store.layers_dir().join(format!("{name}{suffix}"));
         fs::rename(path(&from), path(&to)).unwrap();

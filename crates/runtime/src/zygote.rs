@@ -1,4 +1,4 @@
-//! Karve's side of the nursery, the process that supervisors are forked from: see `supervisor::nursery`.
+//! Karve's side of the zygote, the process that supervisors are forked from: see `supervisor::zygote`.
 
 use std::fs::File;
 use std::io;
@@ -18,23 +18,32 @@ use crate::supervisor;
 /// A log larger than this is begun anew at the next start.
 const MAX_LOG_BYTES: u64 = 1 << 20;
 
-pub struct Nursery {
+pub struct Zygote {
     program: Arc<Program>,
     state_dir: PathBuf,
     /// None when it has ended, or was never started.
     requests: Mutex<Option<OwnedFd>>,
 }
 
-impl Nursery {
-    /// Starts the nursery. `state_dir` tells those who list processes whose it is.
+/// Why pods cannot have user namespaces here.
+#[derive(Debug, thiserror::Error)]
+pub enum NoUserNamespaces {
+    #[error("failed to run the probe for user namespaces: {0}")]
+    Probe(#[source] io::Error),
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl Zygote {
+    /// Starts the zygote. `state_dir` tells those who list processes whose it is.
     pub fn start(program: Arc<Program>, state_dir: &Path) -> io::Result<Self> {
-        let nursery = Self {
+        let zygote = Self {
             program,
             state_dir: state_dir.to_owned(),
             requests: Mutex::new(None),
         };
-        *nursery.requests.lock() = Some(nursery.spawn()?);
-        Ok(nursery)
+        *zygote.requests.lock() = Some(zygote.spawn()?);
+        Ok(zygote)
     }
 
     /// Where supervisors complain.
@@ -43,7 +52,7 @@ impl Nursery {
     }
 
     /// Whether pods can have user namespaces, or why not. `dir` is where containers' files are. Blocks for a moment.
-    pub fn probe_user_namespaces(&self, dir: &Path) -> Result<(), String> {
+    pub fn probe_user_namespaces(&self, dir: &Path) -> Result<(), NoUserNamespaces> {
         let probe = std::process::Command::new(self.program.path())
             .arg0("karve")
             .arg(supervisor::SUBCOMMAND)
@@ -53,15 +62,17 @@ impl Nursery {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .output()
-            .map_err(|error| error.to_string())?;
+            .map_err(NoUserNamespaces::Probe)?;
         match probe.status.success() {
             true => Ok(()),
-            false => Err(String::from_utf8_lossy(&probe.stderr).trim().to_owned()),
+            false => Err(NoUserNamespaces::Refused(
+                String::from_utf8_lossy(&probe.stderr).trim().to_owned(),
+            )),
         }
     }
 
-    /// Has a supervisor born, with its directory and its control connection. Whether it lives is told by the latter.
-    pub fn bear(&self, dir: &Path, control: &OwnedFd) -> io::Result<()> {
+    /// Has the zygote fork a supervisor for a directory and a control connection. Whether it lives is known by the latter.
+    pub fn fork_supervisor(&self, dir: &Path, control: &OwnedFd) -> io::Result<()> {
         let mut requests = self.requests.lock();
         let ask =
             |requests: &OwnedFd| supervisor::send_with_fds(requests, dir.as_os_str().as_bytes(), &[control.as_fd()]);
