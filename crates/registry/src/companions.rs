@@ -13,7 +13,7 @@ use crate::registry::Registry;
 impl Registry {
     /// What must change together with the object. The turn is taken only when there is something, and is to be held
     /// until that is written.
-    pub(crate) async fn accompany<'a>(
+    pub(crate) async fn companion_writes<'a>(
         &'a self,
         attributes: &Attributes,
         turn: &mut Option<MutexGuard<'a, ()>>,
@@ -22,7 +22,7 @@ impl Registry {
         if companions.is_empty() || turn.is_some() || attributes.dry_run {
             return Ok(companions);
         }
-        *turn = Some(self.turns.of_namespace(&attributes.namespace).lock().await);
+        *turn = Some(self.namespace_locks.lock_for(&attributes.namespace).lock().await);
         // Those who went first have changed what was just read.
         self.admission.companions(attributes, &self.lookup())
     }

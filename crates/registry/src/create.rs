@@ -21,7 +21,7 @@ use crate::served::{Served, Stored};
 const MAX_NAME_RETRIES: usize = 8;
 
 /// Whether whoever asks may create.
-pub type May<'a> = dyn Fn() -> Result<(), Error> + Send + Sync + 'a;
+pub type CreateCheck<'a> = dyn Fn() -> Result<(), Error> + Send + Sync + 'a;
 
 impl Registry {
     /// Creates an object from a decoded, normalised value in the served version.
@@ -43,7 +43,7 @@ impl Registry {
         namespace: &str,
         value: Value,
         options: &WriteOptions,
-        may: &May<'_>,
+        may: &CreateCheck<'_>,
     ) -> Result<Stored, Error> {
         let generated = text(&value, "name").is_empty() && !text(&value, "generateName").is_empty();
         let mut tries = if generated { MAX_NAME_RETRIES } else { 1 };
@@ -65,7 +65,7 @@ impl Registry {
         namespace: &str,
         mut value: Value,
         options: &WriteOptions,
-        may: &May<'_>,
+        may: &CreateCheck<'_>,
     ) -> Result<Stored, Error> {
         let resource = served.resource;
         let revision = check_new_revision(&value, options.dry_run)?;
@@ -157,7 +157,7 @@ impl Registry {
             if snapshot.get(&key).is_some() {
                 return Err(Error::already_exists(served.resource, name));
             }
-            let companions = self.accompany(&attributes, &mut turn).await?;
+            let companions = self.companion_writes(&attributes, &mut turn).await?;
             let mut value = Cow::Borrowed(&attributes.object);
             let claims = match Services::concerns(served.resource) {
                 true => {

@@ -12,7 +12,7 @@ use client::ServiceResolver;
 use store::Revision;
 use tracing::warn;
 
-use crate::customs::{Customs, Surroundings};
+use crate::custom_resources::{CustomResourceContext, CustomResources};
 use crate::delete::DeleteOptions;
 use crate::options::{Scope, WriteOptions};
 use crate::registry::Registry;
@@ -23,7 +23,7 @@ use crate::served::{Served, Stored};
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// A definition as it was last read.
-struct Known {
+struct KnownDefinition {
     revision: Revision,
     /// Everything but `spec.versions`: the schemas are large, and only the parsed form keeps them.
     outline: Value,
@@ -60,7 +60,7 @@ struct Controller<F> {
     served: Arc<Served>,
     options: WriteOptions,
     /// Sorted, so that of two definitions that want the same name always the same one gets it.
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, KnownDefinition>,
     hashing: RandomState,
 }
 
@@ -95,7 +95,7 @@ pub async fn follow_definitions<F: Fn() + Send + Sync>(
     })
 }
 
-impl Known {
+impl KnownDefinition {
     fn group(&self) -> &str {
         self.outline["spec"].text("group")
     }
@@ -120,7 +120,7 @@ impl<F: Fn() + Send + Sync> Controller<F> {
         let statuses = self.settle(&mut changes);
         drop(changes);
         // Served first, announced second: whoever sees a definition established can use it.
-        let parsed = |known: &Known| known.parsed.as_ref().map(|(_, definition)| definition.clone());
+        let parsed = |known: &KnownDefinition| known.parsed.as_ref().map(|(_, definition)| definition.clone());
         let definitions: Vec<Arc<Definition>> = self.known.values().filter_map(parsed).collect();
         self.publish(definitions.clone());
         let mut unfinished = false;
@@ -131,7 +131,7 @@ impl<F: Fn() + Send + Sync> Controller<F> {
             match self.clean_up(definition).await {
                 Ok(done) => unfinished |= !done,
                 Err(error) => {
-                    warn!(%error, definition = definition.name, "objects of a deleted definition could not be removed");
+                    warn!(%error, definition = definition.name, "Failed to remove the objects of a deleted CustomResourceDefinition; retrying");
                     unfinished = true;
                 }
             }
@@ -168,7 +168,7 @@ impl<F: Fn() + Send + Sync> Controller<F> {
         changes
     }
 
-    fn outline(&self, value: &Value, revision: Revision, parsed: Option<(Source, Arc<Definition>)>) -> Known {
+    fn outline(&self, value: &Value, revision: Revision, parsed: Option<(Source, Arc<Definition>)>) -> KnownDefinition {
         let without = |value: &Value, field: &str| -> Value {
             let fields = value.as_object().into_iter().flatten();
             let kept = fields.filter(|(name, _)| *name != field);
@@ -176,7 +176,7 @@ impl<F: Fn() + Send + Sync> Controller<F> {
         };
         let mut outline = without(value, "spec");
         outline.set("spec", without(&value["spec"], "versions"));
-        Known {
+        KnownDefinition {
             revision,
             outline,
             spec: self.hashing.hash_one(value["spec"].to_string()),
@@ -188,7 +188,8 @@ impl<F: Fn() + Send + Sync> Controller<F> {
     /// Returns the statuses to be written.
     fn settle(&mut self, changes: &mut Changes) -> Vec<(String, Value)> {
         let now = schema::time::format(schema::time::now());
-        let in_group = |(name, known): (&String, &Known)| changes.groups.contains(known.group()).then(|| name.clone());
+        let in_group =
+            |(name, known): (&String, &KnownDefinition)| changes.groups.contains(known.group()).then(|| name.clone());
         let affected: Vec<String> = self.known.iter().filter_map(in_group).collect();
         let mut statuses = Vec::new();
         for name in affected {
@@ -236,9 +237,9 @@ impl<F: Fn() + Send + Sync> Controller<F> {
         Stored::from(entry).value(&self.served).ok()
     }
 
-    fn surroundings(&self) -> Surroundings<'_> {
+    fn custom_resource_context(&self) -> CustomResourceContext<'_> {
         let services: Weak<dyn ServiceResolver> = Arc::downgrade(&self.registry) as Weak<dyn ServiceResolver>;
-        Surroundings {
+        CustomResourceContext {
             hub: &self.registry.hub,
             root: self.registry.root(),
             metrics: &self.registry.metrics,
@@ -248,7 +249,7 @@ impl<F: Fn() + Send + Sync> Controller<F> {
 
     fn publish(&self, definitions: Vec<Arc<Definition>>) {
         let registry = &self.registry;
-        let before = registry.customs.load_full();
+        let before = registry.custom_resources.load_full();
         let unchanged = before.definitions.len() == definitions.len()
             && before
                 .definitions
@@ -258,8 +259,12 @@ impl<F: Fn() + Send + Sync> Controller<F> {
         if unchanged {
             return;
         }
-        let after = Arc::new(Customs::new(definitions, &before, &self.surroundings()));
-        registry.customs.store(after.clone());
+        let after = Arc::new(CustomResources::new(
+            definitions,
+            &before,
+            &self.custom_resource_context(),
+        ));
+        registry.custom_resources.store(after.clone());
         before.retire_missing(&after);
         (self.changed)();
     }
@@ -276,7 +281,7 @@ impl<F: Fn() + Send + Sync> Controller<F> {
             .await;
         match written {
             Err(error) if error.reason != Reason::NotFound => {
-                warn!(%error, definition = name, "the status of a definition could not be written");
+                warn!(%error, definition = name, "Failed to write the status of a CustomResourceDefinition");
                 Err(error)
             }
             _ => Ok(()),
@@ -340,7 +345,7 @@ impl<F: Fn() + Send + Sync> Controller<F> {
         else {
             return Ok(0);
         };
-        let served = self.surroundings().serve(definition, at);
+        let served = self.custom_resource_context().serve(definition, at);
         let snapshot = registry.latest().await?;
         let keys: Vec<String> = snapshot
             .range(&served.prefix, &served.prefix)

@@ -43,7 +43,7 @@ impl Filter {
     /// The narrowest topic that has all events which may concern this watcher.
     pub fn topic(&self) -> Topic {
         if self.exact {
-            return Topic::Place(self.key.as_str().into());
+            return Topic::KeyPrefix(self.key.as_str().into());
         }
         let field = self.served.ring.indexed_field();
         if let Some(value) = field.and_then(|path| equal_to(&self.fields, path)) {
@@ -51,7 +51,7 @@ impl Filter {
         }
         match self.key == self.served.prefix {
             true => Topic::Everything,
-            false => Topic::Place(self.key.as_str().into()),
+            false => Topic::KeyPrefix(self.key.as_str().into()),
         }
     }
 

@@ -2,17 +2,19 @@
 //!
 //! Start with [`Registry`] and [`Served`], one resource as it is served. `create`, `update`, `delete` and `list` are the
 //! operations; [`watch`] holds recent changes for all watchers and [`Watcher`] reads them for one; [`allocate`] gives
-//! Services their addresses and ports; [`Encryption`] keeps chosen resources unreadable on the disk; [`Customs`] is the table of custom resources and `definitions` keeps it.
+//! Services their addresses and ports; [`Encryption`] keeps chosen resources unreadable on the disk; [`CustomResources`] is the table of custom resources and `definitions` keeps it.
 //!
 //! The store is private to this crate: whoever wants to write goes through [`Registry`]. Nothing here knows HTTP: no
 //! headers, queries, media types or framing. Those are `apiserver`'s, which this crate must never depend on.
+
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
 
 pub mod allocate;
 mod codec;
 mod companions;
 mod create;
 mod custom;
-mod customs;
+mod custom_resources;
 mod decoded;
 mod definitions;
 mod delete;
@@ -26,12 +28,12 @@ mod lookup;
 mod managers;
 mod metadata;
 mod metrics;
+mod namespace_locks;
 mod options;
 mod registry;
 pub mod remarks;
 mod seed;
 mod served;
-mod turns;
 mod update;
 pub mod watch;
 mod watcher;
@@ -39,7 +41,7 @@ mod watcher;
 pub use allocate::{ServiceNetwork, Services};
 pub use codec::EtcdCodec;
 pub use custom::Custom;
-pub use customs::Customs;
+pub use custom_resources::CustomResources;
 pub use definitions::follow_definitions;
 pub use delete::{DeleteOptions, Deleted, Preconditions, check_preconditions};
 pub use encryption::{EncryptedEtcdCodec, Encryption};

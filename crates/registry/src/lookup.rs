@@ -180,11 +180,11 @@ impl Lookup for StoreLookup<'_> {
             return Vec::new();
         };
         if own.custom.is_some() {
-            let customs = self.0.customs.load();
+            let custom_resources = self.0.custom_resources.load();
             let same = |other: &&Resource| {
                 (other.group, other.plural) == (resource.group, resource.plural) && other.version != resource.version
             };
-            return customs.resources().filter(same).collect();
+            return custom_resources.resources().filter(same).collect();
         }
         let others = self.0.served.iter().filter(|other| other.prefix == own.prefix);
         let others = others.filter(|other| !std::ptr::eq(other.resource, resource) && !resource.storage.is_empty());
@@ -192,12 +192,12 @@ impl Lookup for StoreLookup<'_> {
     }
 
     fn find_kind(&self, group: &str, version: &str, kind: &str) -> Option<&'static Resource> {
-        let customs = self.0.customs.load();
+        let custom_resources = self.0.custom_resources.load();
         let built_in = self.0.served.iter().map(|served| served.resource);
         let wanted = |resource: &&'static Resource| {
             (resource.group, resource.version, resource.kind) == (group, version, kind) && !resource.storage.is_empty()
         };
-        built_in.chain(customs.resources()).find(wanted)
+        built_in.chain(custom_resources.resources()).find(wanted)
     }
 
     async fn convert(&self, mut object: Value, to: &'static Resource) -> Result<Value, Error> {

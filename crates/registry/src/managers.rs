@@ -111,8 +111,10 @@ fn writer<'a>(served: &'a Served, scope: Scope, manager: &'a str) -> Writer<'a> 
 impl Versions for Served {
     fn node(&self, api_version: &str) -> Option<Node<'_>> {
         match self.object_type() {
-            Some(ty) if api_version == self.api_version() => Some(Node::of(ty)),
-            Some(_) => schema::builtin().object(api_version, self.resource.kind).map(Node::of),
+            Some(ty) if api_version == self.api_version() => Some(Node::for_type(ty)),
+            Some(_) => schema::builtin()
+                .object(api_version, self.resource.kind)
+                .map(Node::for_type),
             None => {
                 let (group, version) = api_version.split_once('/')?;
                 let definition = &self.custom.as_ref()?.definition;

@@ -37,7 +37,7 @@ pub struct Operation {
 }
 
 impl StoreMetrics {
-    pub fn of(&self, resource: &Resource) -> Arc<Series<StoreFigures>> {
+    pub fn for_resource(&self, resource: &Resource) -> Arc<Series<StoreFigures>> {
         let (group, plural) = (resource.group, resource.plural);
         let made = || labels(&[("group", group), ("resource", plural)]);
         self.0.find((group, plural), made)
@@ -49,7 +49,7 @@ impl StoreMetrics {
         self.write_lists(text);
         if let Some(bytes) = bytes {
             let name = "apiserver_storage_size_bytes";
-            head(text, name, "gauge", "[STABLE] What the store takes on its disk.");
+            head(text, name, "gauge", "[STABLE] Size of the store on disk in bytes.");
             sample(text, name, &labels(&[("storage_cluster_id", STORE)]), bytes);
         }
     }
@@ -60,19 +60,19 @@ impl StoreMetrics {
             (
                 "etcd_request_duration_seconds",
                 "histogram",
-                "[ALPHA] How long the store took.",
+                "[ALPHA] Duration of store operations in seconds, by operation and resource.",
                 |operation, text, name, labels| ::metrics::Sample::write(&operation.seconds, text, name, labels),
             ),
             (
                 "etcd_requests_total",
                 "counter",
-                "[ALPHA] What the store was asked.",
+                "[ALPHA] Store operations, by operation and resource.",
                 |operation, text, name, labels| sample(text, name, labels, operation.seconds.count()),
             ),
             (
                 "etcd_request_errors_total",
                 "counter",
-                "[ALPHA] What the store failed at.",
+                "[ALPHA] Failed store operations, by operation and resource.",
                 |operation, text, name, labels| {
                     if operation.errors.get() > 0 {
                         sample(text, name, labels, operation.errors.get());
@@ -95,19 +95,25 @@ impl StoreMetrics {
     fn write_lists(&self, text: &mut String) {
         type Pick = fn(&StoreFigures) -> &Counter;
         let metrics: [(&str, &str, Pick); 4] = [
-            ("total", "[ALPHA] Lists.", |figures| &figures.lists),
-            ("fetched_objects_total", "[ALPHA] Objects read for lists.", |figures| {
-                &figures.fetched
+            ("total", "[ALPHA] List requests served from the store.", |figures| {
+                &figures.lists
             }),
+            (
+                "fetched_objects_total",
+                "[ALPHA] Objects read from the store for list requests.",
+                |figures| &figures.fetched,
+            ),
             // All that are read are looked at, be it only by their keys.
             (
                 "evaluated_objects_total",
-                "[ALPHA] Objects judged for lists.",
+                "[ALPHA] Objects tested against the selectors of list requests.",
                 |figures| &figures.fetched,
             ),
-            ("returned_objects_total", "[ALPHA] Objects in lists.", |figures| {
-                &figures.returned
-            }),
+            (
+                "returned_objects_total",
+                "[ALPHA] Objects returned by list requests.",
+                |figures| &figures.returned,
+            ),
         ];
         for (name, help, pick) in metrics {
             let name = format!("apiserver_storage_list_{name}");
@@ -172,7 +178,7 @@ mod tests {
     #[tokio::test]
     async fn the_store_is_timed_by_what_it_is_asked() {
         let metrics = StoreMetrics::default();
-        let figures = &metrics.of(&api::kinds::deployment::DEPLOYMENT).value;
+        let figures = &metrics.for_resource(&api::kinds::deployment::DEPLOYMENT).value;
         assert_eq!(figures.get.time(async { Ok::<_, ()>(7) }).await, Ok(7));
         assert_eq!(figures.create.time(async { Err::<(), _>("full") }).await, Err("full"));
         figures.listed(10, 3);

@@ -12,13 +12,13 @@ use client::destination::Destinations;
 use store::{Entry, Revision, Snapshot, Store};
 
 use crate::allocate::Services;
-use crate::customs::Customs;
+use crate::custom_resources::CustomResources;
 use crate::decoded::Decoded;
 use crate::errors::{not_served, store_error};
 use crate::health;
 use crate::metrics::StoreMetrics;
+use crate::namespace_locks::NamespaceLocks;
 use crate::served::{Address, Served, Stored, row_address};
-use crate::turns::Turns;
 use crate::watch::Hub;
 
 /// How often a write without a revision of its own is tried again when somebody else was faster.
@@ -38,9 +38,9 @@ pub struct Registry {
     by_names: HashMap<Address<'static>, Arc<Served>>,
     by_row: HashMap<usize, Arc<Served>>,
     /// The custom ones, replaced as a whole when a definition changes.
-    pub(crate) customs: ArcSwap<Customs>,
+    pub(crate) custom_resources: ArcSwap<CustomResources>,
     root: String,
-    pub(crate) turns: Turns,
+    pub(crate) namespace_locks: NamespaceLocks,
     pub(crate) decoded: Decoded,
 }
 
@@ -83,9 +83,9 @@ impl Registry {
                 .map(|served| (row_address(served.resource), served.clone()))
                 .collect(),
             served,
-            customs: ArcSwap::default(),
+            custom_resources: ArcSwap::default(),
             root: root.to_owned(),
-            turns: Turns::default(),
+            namespace_locks: NamespaceLocks::default(),
             decoded: Decoded::default(),
         }
     }
@@ -94,7 +94,7 @@ impl Registry {
     pub fn find(&self, group: &str, version: &str, plural: &str) -> Option<Arc<Served>> {
         match built_in(&self.by_names, (group, version, plural)) {
             Some(served) => Some(served.clone()),
-            None => self.customs.load().find(group, version, plural).cloned(),
+            None => self.custom_resources.load().find(group, version, plural).cloned(),
         }
     }
 
@@ -126,8 +126,8 @@ impl Registry {
 
     /// How many objects there are of each built-in and custom resource, one line for all its versions.
     pub fn object_counts(&self) -> Vec<ObjectCount> {
-        let customs = self.customs.load();
-        let all = self.served.iter().chain(customs.all());
+        let custom_resources = self.custom_resources.load();
+        let all = self.served.iter().chain(custom_resources.all());
         let stored = all.filter(|served| !served.resource.storage.is_empty());
         let mut counts: Vec<ObjectCount> = stored
             .map(|served| ObjectCount {
@@ -147,8 +147,8 @@ impl Registry {
     }
 
     /// The custom resources that are served now.
-    pub fn customs(&self) -> Arc<Customs> {
-        self.customs.load_full()
+    pub fn custom_resources(&self) -> Arc<CustomResources> {
+        self.custom_resources.load_full()
     }
 
     /// Feeds changes to watchers, for ever.

@@ -51,7 +51,7 @@ impl Served {
         Served {
             ring: hub.ring(&prefix, resource.indexed_field),
             prefix,
-            figures: metrics.of(resource),
+            figures: metrics.for_resource(resource),
             custom: None,
             ty: types.kind(resource.group, resource.version, resource.kind),
             list_ty: types.kind(resource.group, resource.version, &format!("{}List", resource.kind)),
@@ -74,7 +74,7 @@ impl Served {
         Served {
             ring: hub.ring(&prefix, None),
             prefix,
-            figures: metrics.of(resource),
+            figures: metrics.for_resource(resource),
             ty: None,
             list_ty: None,
             api_version: resource.api_version(),

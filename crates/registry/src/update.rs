@@ -23,8 +23,8 @@ const MODIFIED: &str = "the object has been modified; please apply your changes 
 /// Computes the wanted object from the current one. Called again when somebody else was faster.
 pub type Change<'a> = dyn FnMut(&Value) -> Result<Value, Error> + Send + 'a;
 
-/// What one turn of the loop came to.
-enum Turn {
+/// What one attempt to update the object came to.
+enum UpdateAttempt {
     Done(Stored),
     /// Somebody else was faster.
     Again,
@@ -54,8 +54,8 @@ impl Registry {
                 .update_once(served, namespace, name, scope, options, change, stored)
                 .await?
             {
-                Turn::Done(stored) => return Ok(stored),
-                Turn::Again => {}
+                UpdateAttempt::Done(stored) => return Ok(stored),
+                UpdateAttempt::Again => {}
             }
         }
         Err(Error::conflict(served.resource, name, MODIFIED))
@@ -74,7 +74,7 @@ impl Registry {
         options: &WriteOptions,
         change: &mut Change<'_>,
         stored: Stored,
-    ) -> Result<Turn, Error> {
+    ) -> Result<UpdateAttempt, Error> {
         let resource = served.resource;
         let old = stored.value(served)?;
         let mut new = change(&old)?;
@@ -113,7 +113,7 @@ impl Registry {
         }
 
         let mut turn = None;
-        let companions = self.accompany(&attributes, &mut turn).await?;
+        let companions = self.companion_writes(&attributes, &mut turn).await?;
         let (new, old) = (attributes.object, attributes.old_object);
         self.commit_change(
             served,
@@ -140,7 +140,7 @@ impl Registry {
         (old, stored): (&Value, &Stored),
         companions: Vec<Companion>,
         dry_run: bool,
-    ) -> Result<Turn, Error> {
+    ) -> Result<UpdateAttempt, Error> {
         let snapshot = self.store.snapshot();
         let claims = self
             .services
@@ -154,10 +154,10 @@ impl Registry {
         managers::keep_times(&mut new, old);
         let bytes: Bytes = served.encode_stored(Cow::Owned(new))?;
         if bytes == stored.bytes && !gone {
-            return Ok(Turn::Done(stored.clone()));
+            return Ok(UpdateAttempt::Done(stored.clone()));
         }
         if dry_run {
-            return Ok(Turn::Done(Stored {
+            return Ok(UpdateAttempt::Done(Stored {
                 bytes,
                 revision: stored.revision,
             }));
@@ -192,9 +192,9 @@ impl Registry {
                 if served.resource.traces_updates {
                     trace::mark("apiserver/updated", mark_of(served, namespace, name), uid);
                 }
-                Ok(Turn::Done(Stored { bytes, revision }))
+                Ok(UpdateAttempt::Done(Stored { bytes, revision }))
             }
-            Outcome::Conflict { .. } => Ok(Turn::Again),
+            Outcome::Conflict { .. } => Ok(UpdateAttempt::Again),
         }
     }
 }
@@ -268,7 +268,7 @@ fn moves_generation(resource: &Resource, scope: Scope) -> bool {
 }
 
 /// Leaves everything as it is but some parts, and who owns what.
-fn keep_but(new: &mut Value, old: &Value, parts: &[&[&str]]) {
+fn restore_all_except(new: &mut Value, old: &Value, parts: &[&[&str]]) {
     let wanted = std::mem::replace(new, old.clone());
     for path in parts.iter().chain(&[&["metadata", "managedFields"][..]]) {
         replace(new, &wanted, path);
@@ -298,7 +298,7 @@ fn replace(target: &mut Value, source: &Value, path: &[&str]) {
 fn carry_over_parts(served: &Served, scope: Scope, new: &mut Value, old: &Value) {
     if let Scope::Subresource(name) = scope {
         if let Some(parts) = served.resource.subresource(name).and_then(|found| found.changes) {
-            keep_but(new, old, parts);
+            restore_all_except(new, old, parts);
         }
         return;
     }

@@ -170,9 +170,11 @@ impl Watcher {
             }
         };
         tokio::select! {
-            read = self.follower.next() => self.take(read),
+            // In this order, so that a stream of changes cannot keep a watch from its end, and without dice.
+            biased;
             () = retirement => self.ended = true,
             () = sleep_until(deadline) => self.mark_progress(),
+            read = self.follower.next() => self.take(read),
         }
     }
 

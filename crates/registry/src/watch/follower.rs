@@ -7,7 +7,7 @@ use tokio::sync::futures::Notified;
 
 use super::change::Change;
 use super::index::{Listener, Topic};
-use super::ring::{Behind, Ring};
+use super::ring::{RevisionTooOld, Ring};
 
 /// What a follower finds when it looks.
 pub enum Read {
@@ -27,11 +27,11 @@ pub struct Follower {
 }
 
 /// Rings when there is something to read, for a follower that is not read by one task alone.
-pub struct Bell(Arc<Listener>);
+pub struct WakeSignal(Arc<Listener>);
 
-impl Bell {
+impl WakeSignal {
     /// Done at the first change after this call, whether or not it is awaited by then.
-    pub fn rung(&self) -> Notified<'_> {
+    pub fn woken(&self) -> Notified<'_> {
         self.0.changed.notified()
     }
 }
@@ -48,8 +48,8 @@ impl Follower {
         }
     }
 
-    pub fn bell(&self) -> Bell {
-        Bell(self.listener.clone())
+    pub fn wake_signal(&self) -> WakeSignal {
+        WakeSignal(self.listener.clone())
     }
 
     /// Everything of the topic up to here has been read.
@@ -94,12 +94,12 @@ impl Follower {
     /// Waits until something has changed, for those who then read the store itself.
     pub async fn changed(&mut self) {
         if let Read::Behind = self.next().await {
-            self.restart(self.ring.told_to());
+            self.restart(self.ring.progress());
         }
     }
 
     /// The inbox is emptied first: whatever was told before is found by the scan.
-    fn scan(&mut self) -> Result<Vec<Arc<Change>>, Behind> {
+    fn scan(&mut self) -> Result<Vec<Arc<Change>>, RevisionTooOld> {
         self.listener.take();
         let (changes, complete_to) = self.ring.scan(self.at)?;
         self.at = self.at.max(complete_to);
@@ -108,16 +108,16 @@ impl Follower {
     }
 
     /// The ring's progress is read first: whatever it counts has been told already.
-    fn read_inbox(&mut self) -> Result<Vec<Arc<Change>>, Behind> {
-        let told_to = self.ring.told_to();
+    fn read_inbox(&mut self) -> Result<Vec<Arc<Change>>, RevisionTooOld> {
+        let progress = self.ring.progress();
         let mut inbox = self.listener.take();
         if inbox.missed {
-            return Err(Behind);
+            return Err(RevisionTooOld);
         }
         // The scan, and the first of several events of one revision, have brought what is not newer.
         inbox.revisions.retain(|revision| *revision > self.at);
         let last = inbox.revisions.last().copied().unwrap_or_default();
-        self.at = self.at.max(told_to).max(last);
+        self.at = self.at.max(progress).max(last);
         match inbox.revisions.is_empty() {
             true => Ok(Vec::new()),
             false => self.ring.pick(&inbox.revisions),

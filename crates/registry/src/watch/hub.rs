@@ -67,7 +67,7 @@ impl Hub {
                             self.deliver(batch);
                         }
                         Err(error) => {
-                            warn!(%error, "the store's event stream ended; opening a new one");
+                            warn!(%error, "The watch on the store ended; opening a new one");
                             break;
                         }
                     }
@@ -76,13 +76,13 @@ impl Hub {
                     at = store.snapshot().revision();
                     error!(
                         revision = at,
-                        "the store compacted events before they were read; watchers start anew"
+                        "The store compacted events before they were read; watches end and clients list again"
                     );
                     let rings = self.rings.read();
                     rings.values().for_each(|ring| ring.reset(at));
                     self.delivered.store(at, Ordering::Relaxed);
                 }
-                Err(error) => warn!(%error, "cannot watch the store"),
+                Err(error) => warn!(%error, "Failed to watch the store; retrying"),
             }
             tokio::time::sleep(RETRY_PAUSE).await;
         }

@@ -20,7 +20,7 @@ use super::ring::CAPACITY;
 pub enum Topic {
     Everything,
     /// One object by its key, or a namespace by its keys' beginning with a trailing slash.
-    Place(Box<str>),
+    KeyPrefix(Box<str>),
     /// Objects whose indexed field has this value.
     Field(Box<str>),
 }
@@ -33,7 +33,7 @@ pub struct Index {
 #[derive(Default)]
 struct Listeners {
     everything: Vec<Arc<Listener>>,
-    places: HashMap<Box<str>, Vec<Arc<Listener>>>,
+    key_prefixes: HashMap<Box<str>, Vec<Arc<Listener>>>,
     fields: HashMap<Box<str>, Vec<Arc<Listener>>>,
 }
 
@@ -57,7 +57,7 @@ impl Listener {
         mem::take(&mut *self.inbox.lock())
     }
 
-    fn tell(&self, revision: Revision) {
+    fn notify(&self, revision: Revision) {
         let mut inbox = self.inbox.lock();
         if inbox.missed || inbox.revisions.last() == Some(&revision) {
             return;
@@ -98,9 +98,9 @@ impl Index {
         let mut listeners = self.listeners.lock();
         match topic {
             Topic::Everything => listeners.everything.push(listener.clone()),
-            Topic::Place(place) => listeners
-                .places
-                .entry(place.clone())
+            Topic::KeyPrefix(prefix) => listeners
+                .key_prefixes
+                .entry(prefix.clone())
                 .or_default()
                 .push(listener.clone()),
             Topic::Field(value) => listeners
@@ -116,18 +116,18 @@ impl Index {
         let mut listeners = self.listeners.lock();
         match topic {
             Topic::Everything => listeners.everything.retain(|other| !Arc::ptr_eq(other, listener)),
-            Topic::Place(place) => remove(&mut listeners.places, place, listener),
+            Topic::KeyPrefix(prefix) => remove(&mut listeners.key_prefixes, prefix, listener),
             Topic::Field(value) => remove(&mut listeners.fields, value, listener),
         }
     }
 
     /// Tells everyone of the changes that may concern them.
-    pub fn tell(&self, changes: &[Arc<Change>]) {
+    pub fn notify(&self, changes: &[Arc<Change>]) {
         let listeners = self.listeners.lock();
         for change in changes {
-            listeners.tell_places(change);
+            listeners.notify_key_prefixes(change);
             if let (Some(field), false) = (self.field, listeners.fields.is_empty()) {
-                listeners.tell_fields(change, field);
+                listeners.notify_fields(change, field);
             }
         }
         for listener in &listeners.everything {
@@ -138,33 +138,37 @@ impl Index {
     /// Tells everyone that they have missed something.
     pub fn lose_all(&self) {
         let listeners = self.listeners.lock();
-        let narrow = listeners.places.values().chain(listeners.fields.values()).flatten();
+        let narrow = listeners
+            .key_prefixes
+            .values()
+            .chain(listeners.fields.values())
+            .flatten();
         narrow.chain(&listeners.everything).for_each(|listener| listener.lose());
     }
 }
 
 impl Listeners {
-    fn tell_places(&self, change: &Change) {
-        if self.places.is_empty() {
+    fn notify_key_prefixes(&self, change: &Change) {
+        if self.key_prefixes.is_empty() {
             return;
         }
         let key = &*change.event.key;
         let namespace = key.rfind('/').map_or("", |slash| &key[..=slash]);
-        for place in [key, namespace] {
-            let told = self.places.get(place).into_iter().flatten();
-            told.for_each(|listener| listener.tell(change.event.revision));
+        for prefix in [key, namespace] {
+            let interested = self.key_prefixes.get(prefix).into_iter().flatten();
+            interested.for_each(|listener| listener.notify(change.event.revision));
         }
     }
 
     /// Both who lose the object and who gain it are told.
-    fn tell_fields(&self, change: &Change, field: &IndexedField) {
+    fn notify_fields(&self, change: &Change, field: &IndexedField) {
         let event = &change.event;
         let before = event.previous.as_ref().map(|entry| (field.value)(&entry.value));
         let after = event.current.as_ref().map(|entry| (field.value)(&entry.value));
         // Telling twice of one revision does no harm.
         for value in before.into_iter().chain(after) {
-            let told = self.fields.get(&*value).into_iter().flatten();
-            told.for_each(|listener| listener.tell(change.event.revision));
+            let interested = self.fields.get(&*value).into_iter().flatten();
+            interested.for_each(|listener| listener.notify(change.event.revision));
         }
     }
 }

@@ -13,7 +13,7 @@ mod ring;
 mod tests;
 
 pub use change::{Change, FrameForm, Transition};
-pub use follower::{Bell, Follower, Read};
+pub use follower::{Follower, Read, WakeSignal};
 pub(crate) use hub::Hub;
 pub use index::Topic;
 pub use ring::Ring;

@@ -33,7 +33,7 @@ pub struct Ring {
     /// The revision up to which all events are in the ring.
     complete_to: AtomicU64,
     /// The revision up to which all watchers have been told of what concerns them; never ahead of `complete_to`.
-    told_to: AtomicU64,
+    progress: AtomicU64,
     objects: AtomicUsize,
     events: AtomicU64,
     pub(super) index: Index,
@@ -47,7 +47,7 @@ struct Recent {
 }
 
 /// The ring begins after the revision that was asked for.
-pub(super) struct Behind;
+pub(super) struct RevisionTooOld;
 
 impl Ring {
     pub fn new(after: Revision, field: Option<&'static IndexedField>) -> Ring {
@@ -59,7 +59,7 @@ impl Ring {
             }),
             fresh: Mutex::default(),
             complete_to: AtomicU64::new(after),
-            told_to: AtomicU64::new(after),
+            progress: AtomicU64::new(after),
             objects: AtomicUsize::new(0),
             events: AtomicU64::new(0),
             index: Index::new(field),
@@ -84,9 +84,9 @@ impl Ring {
         self.complete_to.store(revision, Ordering::Release);
         let fresh = std::mem::take(&mut *self.fresh.lock());
         if !fresh.is_empty() {
-            self.index.tell(&fresh);
+            self.index.notify(&fresh);
         }
-        self.told_to.store(revision, Ordering::Release);
+        self.progress.store(revision, Ordering::Release);
     }
 
     /// Forgets what is no longer fresh.
@@ -108,7 +108,7 @@ impl Ring {
         self.fresh.lock().clear();
         self.complete_to.store(revision, Ordering::Release);
         self.index.lose_all();
-        self.told_to.store(revision, Ordering::Release);
+        self.progress.store(revision, Ordering::Release);
     }
 
     /// About how many objects the resource has. Good enough to tell a large list from a small one.
@@ -141,8 +141,8 @@ impl Ring {
         self.index.field()
     }
 
-    pub(super) fn told_to(&self) -> Revision {
-        self.told_to.load(Ordering::Acquire)
+    pub(super) fn progress(&self) -> Revision {
+        self.progress.load(Ordering::Acquire)
     }
 
     /// Whether all events after a revision are there.
@@ -151,11 +151,11 @@ impl Ring {
     }
 
     /// All events after a revision, and the revision they are complete to.
-    pub(super) fn scan(&self, after: Revision) -> Result<(Vec<Arc<Change>>, Revision), Behind> {
+    pub(super) fn scan(&self, after: Revision) -> Result<(Vec<Arc<Change>>, Revision), RevisionTooOld> {
         let complete_to = self.complete_to.load(Ordering::Acquire);
         let recent = self.recent.read();
         if after < recent.after {
-            return Err(Behind);
+            return Err(RevisionTooOld);
         }
         let (start, end) = (recent.position(after), recent.position(complete_to));
         let found = recent.items.range(start..end.max(start)).cloned().collect();
@@ -163,12 +163,12 @@ impl Ring {
     }
 
     /// The events of these revisions, which are in order.
-    pub(super) fn pick(&self, revisions: &[Revision]) -> Result<Vec<Arc<Change>>, Behind> {
+    pub(super) fn pick(&self, revisions: &[Revision]) -> Result<Vec<Arc<Change>>, RevisionTooOld> {
         let recent = self.recent.read();
         let mut found = Vec::with_capacity(revisions.len());
         for &revision in revisions {
             if revision <= recent.after {
-                return Err(Behind);
+                return Err(RevisionTooOld);
             }
             let start = recent.position(revision - 1);
             let same = |change: &&Arc<Change>| change.event.revision == revision;

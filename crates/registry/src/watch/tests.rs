@@ -58,7 +58,7 @@ impl Fed {
 }
 
 fn object(name: &str) -> Topic {
-    Topic::Place(format!("{PREFIX}{name}").into())
+    Topic::KeyPrefix(format!("{PREFIX}{name}").into())
 }
 
 fn keys(read: Option<Read>) -> Vec<String> {

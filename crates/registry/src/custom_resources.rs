@@ -14,7 +14,7 @@ use crate::served::Served;
 use crate::watch::Hub;
 
 /// What the served forms of custom resources are made with.
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct CustomResourceContext<'a> {
     pub hub: &'a Hub,
     pub root: &'a str,
     pub metrics: &'a StoreMetrics,
@@ -24,7 +24,7 @@ pub(crate) struct Surroundings<'a> {
 
 /// All custom resources that are served.
 #[derive(Default)]
-pub struct Customs {
+pub struct CustomResources {
     /// Sorted by group, version and plural name.
     served: Vec<Arc<Served>>,
     /// Groups with their versions, the preferred one first.
@@ -33,9 +33,13 @@ pub struct Customs {
     pub definitions: Vec<Arc<Definition>>,
 }
 
-impl Customs {
+impl CustomResources {
     /// The table of these definitions; what has not changed since `before` stays as it is.
-    pub(crate) fn new(definitions: Vec<Arc<Definition>>, before: &Customs, within: &Surroundings<'_>) -> Customs {
+    pub(crate) fn new(
+        definitions: Vec<Arc<Definition>>,
+        before: &CustomResources,
+        within: &CustomResourceContext<'_>,
+    ) -> CustomResources {
         let mut served = Vec::new();
         let mut kept = before.served_by_definition();
         for definition in definitions.iter().filter(|definition| definition.established) {
@@ -50,7 +54,7 @@ impl Customs {
             .collect();
         group_versions.sort_by(|a, b| a.0.cmp(b.0).then(api::custom::compare_versions(a.1, b.1)));
         group_versions.dedup();
-        Customs {
+        CustomResources {
             served,
             group_versions,
             definitions,
@@ -93,7 +97,7 @@ impl Customs {
     }
 
     /// Ends the watches on everything that `after` no longer has.
-    pub(crate) fn retire_missing(&self, after: &Customs) {
+    pub(crate) fn retire_missing(&self, after: &CustomResources) {
         let kept: HashSet<*const Served> = after.served.iter().map(Arc::as_ptr).collect();
         for served in &self.served {
             if let (false, Some(custom)) = (kept.contains(&Arc::as_ptr(served)), &served.custom) {
@@ -103,7 +107,7 @@ impl Customs {
     }
 }
 
-impl Surroundings<'_> {
+impl CustomResourceContext<'_> {
     /// The served form of one version of a definition.
     pub fn serve(&self, definition: &Arc<Definition>, at: usize) -> Arc<Served> {
         let custom = Custom::new(definition.clone(), at, &self.services);
