@@ -37,17 +37,17 @@ pub struct Scope {
 
 #[derive(Debug, thiserror::Error)]
 pub enum WhyError {
-    #[error("{0:?} names no object; write KIND/NAME, such as pod/web-0")]
+    #[error("{0:?} is not of the form KIND/NAME, such as pod/web-0")]
     Syntax(String),
-    #[error("karve why knows nothing of {kind:?}; it explains {known}")]
+    #[error("karve why does not support {kind:?}; supported kinds: {known}")]
     UnknownKind { kind: String, known: String },
-    #[error("there is no {object}{place}{}", suggestion(.near))]
+    #[error("{object} not found{place}{}", suggestion(.near))]
     NotFound {
         object: String,
         place: String,
         near: Vec<String>,
     },
-    #[error("cannot see {resource}{place}: needs {verb} on {resource}")]
+    #[error("cannot {verb} {resource}{place}: permission denied; ask your administrator for {verb} on {resource}")]
     Forbidden {
         resource: String,
         verb: &'static str,

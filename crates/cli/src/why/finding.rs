@@ -35,7 +35,7 @@ pub struct Reference {
     pub name: String,
 }
 
-/// One reason why an object is not as wished.
+/// One reason why an object is not healthy.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     pub severity: Severity,

@@ -1,8 +1,8 @@
-//! `karve why`: in plain words why an object is not as wished, and what to do next.
+//! `karve why`: why an object is not healthy, and what to do next.
 //!
 //! [`read`] gets what is needed from the public API as the user that the kubeconfig names; what that user may not see is
-//! told. Everything else is pure over those [`Facts`]: a kind is one file in `kinds` and one row in `table`, a
-//! reason is one function in its row. Whatever no check recognises is answered with "I do not know".
+//! listed as missing. Everything else is pure over those [`Facts`]: a kind is one file in `kinds` and one row in `table`, a
+//! reason is one function in its row. What no check recognises is reported as unknown.
 
 mod facts;
 mod fetch;
@@ -10,7 +10,7 @@ mod finding;
 mod kinds;
 mod look;
 mod overview;
-mod plain;
+pub(crate) mod plain;
 mod refusal;
 mod render;
 mod table;
@@ -31,25 +31,25 @@ use table::Kind;
 /// How an object is, by its own status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// As wished, and in which words.
-    Well(String),
-    /// Not as wished, and how that shows.
-    Unwell(String),
+    /// The object does what it is for; the text says by which numbers.
+    Healthy(String),
+    /// The object does not do what it is for; the text says by which numbers.
+    Unhealthy(String),
 }
 
-/// Why one object, or a whole cluster, is not as wished.
+/// Why one object, or anything in the cluster, is not healthy.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Answer {
     /// None where the question was about everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target: Option<Reference>,
-    pub is_as_wished: bool,
+    pub is_healthy: bool,
     /// How the target is, in one sentence.
     pub state: String,
     /// The most important first.
     pub findings: Vec<Finding>,
-    /// Objects that are not as wished for a reason that is not known, and how that shows.
+    /// Objects that are not healthy for an unknown reason, with their state.
     pub unknown: Vec<Unknown>,
     /// What could not be read, so that reasons may be missing.
     pub unseen: Vec<Unseen>,
@@ -61,7 +61,7 @@ pub struct Unknown {
     pub state: String,
 }
 
-/// Why the target of `scope` is not as wished, or what is wrong everywhere when it names none.
+/// Explains the target of `scope`, or everything in the cluster when it has none.
 pub fn explain(facts: &Facts, scope: &Scope) -> Result<Answer, WhyError> {
     let Some((kind, name)) = &scope.target else {
         return Ok(overview::explain_all(facts));
@@ -77,19 +77,19 @@ pub fn explain(facts: &Facts, scope: &Scope) -> Result<Answer, WhyError> {
     walk.visit(kind, object, true);
     let findings = overview::group(walk.findings);
     let target = Reference::of(kind.resource, object);
-    let (is_as_wished, state) = match (kind.state)(facts, object) {
-        State::Well(state) => (true, state),
-        State::Unwell(state) => (false, state),
+    let (is_healthy, state) = match (kind.state)(facts, object) {
+        State::Healthy(state) => (true, state),
+        State::Unhealthy(state) => (false, state),
     };
     let state = plain::line(&state, 700);
     let is_explained = findings.iter().any(|finding| finding.severity < Severity::Note);
-    let unknown = (!is_as_wished && !is_explained).then(|| Unknown {
+    let unknown = (!is_healthy && !is_explained).then(|| Unknown {
         object: target.clone(),
         state: state.clone(),
     });
     Ok(Answer {
         target: Some(target),
-        is_as_wished,
+        is_healthy,
         state,
         findings,
         unknown: unknown.into_iter().collect(),

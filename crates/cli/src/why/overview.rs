@@ -13,7 +13,7 @@ pub fn explain_all(facts: &Facts) -> Answer {
             continue;
         };
         findings.extend(checked(facts, kind, object));
-        if let State::Unwell(state) = (kind.state)(facts, object) {
+        if let State::Unhealthy(state) = (kind.state)(facts, object) {
             let mut walk = Walk::new(facts);
             walk.visit(kind, object, false);
             if walk.findings.is_empty() {
@@ -26,14 +26,14 @@ pub fn explain_all(facts: &Facts) -> Answer {
     }
     findings.retain(|finding| finding.severity < Severity::Note);
     let findings = fold(group(findings));
-    let is_as_wished = findings.is_empty() && unknown.is_empty();
-    let state = match is_as_wished {
-        true => "Nothing that I can see is wrong.".to_owned(),
+    let is_healthy = findings.is_empty() && unknown.is_empty();
+    let state = match is_healthy {
+        true => "No problems found.".to_owned(),
         false => String::new(),
     };
     Answer {
         target: None,
-        is_as_wished,
+        is_healthy,
         state,
         findings,
         unknown,

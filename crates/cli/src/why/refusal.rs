@@ -43,7 +43,7 @@ const REFUSALS: &[Refusal] = &[
             let name = between(message, "no PriorityClass with name ", " was found").unwrap_or("?");
             Finding::broken(
                 "priority-class-missing",
-                format!("The PriorityClass \"{name}\" of the pod template does not exist."),
+                format!("PriorityClass \"{name}\" of the pod template does not exist."),
             )
             .next("Create the PriorityClass, or correct priorityClassName.")
         },
@@ -53,7 +53,7 @@ const REFUSALS: &[Refusal] = &[
         explain: |_, namespace| {
             Finding::broken(
                 "namespace-terminating",
-                "Its namespace is being deleted, so nothing new can be made there.",
+                "Its namespace is being deleted, so no new objects can be created in it.",
             )
             .because_of(Reference::new(&NAMESPACE, "", namespace))
         },
@@ -63,9 +63,9 @@ const REFUSALS: &[Refusal] = &[
         explain: |_, _| {
             Finding::broken(
                 "limit-range",
-                "A LimitRange of the namespace forbids what the pods ask for.",
+                "A LimitRange in the namespace rejects the resources of the pods.",
             )
-            .next("Change resources in the pod template, or the LimitRange: kubectl get limitrange -o yaml")
+            .next("Change resources in the pod template or in the LimitRange: kubectl get limitrange -o yaml")
         },
     },
     Refusal {
@@ -74,16 +74,16 @@ const REFUSALS: &[Refusal] = &[
             let name = between(message, "ValidatingAdmissionPolicy '", "'").unwrap_or("?");
             Finding::broken(
                 "admission-policy",
-                format!("The ValidatingAdmissionPolicy \"{name}\" refuses the pods."),
+                format!("ValidatingAdmissionPolicy \"{name}\" rejects the pods."),
             )
-            .next("Change the pod template to what the policy wants.")
+            .next("Change the pod template so that it complies with the policy.")
         },
     },
     Refusal {
         words: "is invalid:",
         explain: |_, _| {
-            Finding::broken("template-invalid", "The template makes objects that are not valid.")
-                .next("Correct the field that the message names.")
+            Finding::broken("template-invalid", "The template produces invalid objects.")
+                .next("Correct the field in the message.")
         },
     },
 ];
@@ -95,10 +95,10 @@ pub fn explain(message: &str, namespace: &str) -> Finding {
         Some(refusal) => (refusal.explain)(message, namespace),
         None => Finding::broken(
             "create-refused",
-            "The API server refuses what its controller wants to create.",
+            "The API server rejects the objects that its controller tries to create.",
         ),
     };
-    finding.detail(format!("The API server says: {message}"))
+    finding.detail(format!("API server: {message}"))
 }
 
 fn quota(message: &str, namespace: &str) -> Finding {
@@ -108,9 +108,11 @@ fn quota(message: &str, namespace: &str) -> Finding {
     let limited = message.split_once("limited: ").map_or("?", |(_, limited)| limited);
     Finding::broken(
         "quota-exceeded",
-        format!("The ResourceQuota \"{name}\" does not allow it: {requested} more, with {used} used, is over {limited}."),
+        format!("ResourceQuota \"{name}\" is exceeded: requested {requested}, used {used}, limited to {limited}."),
     )
-    .next(format!("Raise the quota (kubectl -n {namespace} edit resourcequota {name}), or delete or shrink something in the namespace."))
+    .next(format!(
+        "Raise the quota (kubectl -n {namespace} edit resourcequota {name}), or reduce the usage in the namespace."
+    ))
     .because_of(Reference::new(&RESOURCE_QUOTA, namespace, name))
 }
 
@@ -119,9 +121,9 @@ fn quota_needs_requests(message: &str, _: &str) -> Finding {
     let fields = message.split_once("must specify ").map_or("?", |(_, fields)| fields);
     Finding::broken(
         "quota-needs-requests",
-        format!("The ResourceQuota \"{name}\" wants every pod to say how much it uses, and these do not: {fields}."),
+        format!("ResourceQuota \"{name}\" requires values that the pods do not set: {fields}."),
     )
-    .next("Set resources.requests and resources.limits in the pod template, or defaults by a LimitRange.")
+    .next("Set resources.requests and resources.limits in the pod template, or define defaults with a LimitRange.")
 }
 
 fn pod_security(message: &str, namespace: &str) -> Finding {
@@ -129,20 +131,20 @@ fn pod_security(message: &str, namespace: &str) -> Finding {
     let rules = message
         .split_once(&format!("\"{level}\": "))
         .map_or("", |(_, rules)| rules);
-    Finding::broken("pod-security", format!("The namespace enforces the pod security standard \"{level}\", which the pods violate."))
+    Finding::broken("pod-security", format!("The pods violate the Pod Security Standard \"{level}\" that the namespace enforces."))
         .details(rules.split("), ").filter(|rule| !rule.is_empty()).map(|rule| match rule.contains('(') && !rule.ends_with(')') {
             true => format!("{rule})"),
             false => rule.to_owned(),
         }))
         .next(format!(
-            "Correct securityContext in the pod template, or lower the standard: kubectl label namespace {namespace} pod-security.kubernetes.io/enforce=LEVEL --overwrite"
+            "Correct securityContext in the pod template, or enforce a less strict level: kubectl label namespace {namespace} pod-security.kubernetes.io/enforce=LEVEL --overwrite"
         ))
 }
 
 fn webhook_fails(message: &str, _: &str) -> Finding {
     let name = between(message, "failed calling webhook \"", "\"").unwrap_or("?");
-    Finding::broken("webhook-fails", format!("The admission webhook \"{name}\" cannot be asked, and its failurePolicy is Fail."))
-        .next("Mend the server behind the webhook, or set failurePolicy: Ignore in its configuration: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations")
+    Finding::broken("webhook-fails", format!("Calling admission webhook \"{name}\" fails, and its failurePolicy is Fail."))
+        .next("Fix the server behind the webhook, or set failurePolicy: Ignore in its configuration: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations")
 }
 
 fn webhook_denies(message: &str, _: &str) -> Finding {
@@ -150,16 +152,16 @@ fn webhook_denies(message: &str, _: &str) -> Finding {
     let why = message.split_once("denied the request").map_or("", |(_, why)| why);
     Finding::broken(
         "webhook-denies",
-        format!("The admission webhook \"{name}\" denies it{why}."),
+        format!("Admission webhook \"{name}\" denies the request{why}."),
     )
-    .next("Change the template to what the webhook wants.")
+    .next("Change the template so that the webhook accepts it.")
 }
 
 fn service_account(message: &str, namespace: &str) -> Finding {
     let name = between(message, "serviceaccount \"", "\"").unwrap_or("?");
     Finding::broken(
         "service-account-missing",
-        format!("The ServiceAccount \"{name}\" of the pod template does not exist."),
+        format!("ServiceAccount \"{name}\" of the pod template does not exist."),
     )
     .next(format!(
         "Create it: kubectl -n {namespace} create serviceaccount {name}"

@@ -20,12 +20,12 @@ pub fn render(answer: &Answer) -> String {
                 .findings
                 .iter()
                 .any(|finding| finding.severity < Severity::Waiting);
-            let wished = match (answer.is_as_wished, has_trouble) {
-                (true, false) => "is as wished",
-                (true, true) => "is as wished by its status alone",
-                (false, _) => "is not as wished",
+            let health = match (answer.is_healthy, has_trouble) {
+                (true, false) => "is healthy",
+                (true, true) => "reports a healthy status, but has problems",
+                (false, _) => "is not healthy",
             };
-            let _ = writeln!(text, "{target} {wished}: {}", answer.state);
+            let _ = writeln!(text, "{target} {health}: {}", answer.state);
         }
         None if !answer.state.is_empty() => _ = writeln!(text, "{}", answer.state),
         None => _ = writeln!(text, "{}", summary(answer)),
@@ -50,9 +50,9 @@ pub fn render_json(answer: &Answer) -> Value {
 
 fn summary(answer: &Answer) -> String {
     match answer.findings.len() {
-        0 => "Some objects are not as wished.".to_owned(),
-        1 => "1 cause of trouble:".to_owned(),
-        number => format!("{number} causes of trouble, the most important first:"),
+        0 => "Some objects are not healthy.".to_owned(),
+        1 => "1 problem:".to_owned(),
+        number => format!("{number} problems, the most important first:"),
     }
 }
 
@@ -78,7 +78,7 @@ fn render_unknown(text: &mut String, answer: &Answer) {
     if answer.unknown.is_empty() {
         return;
     }
-    let _ = writeln!(text, "\nI do not know why.");
+    let _ = writeln!(text, "\nThe cause is unknown.");
     if answer.target.is_none() {
         for unknown in answer.unknown.iter().take(20) {
             let _ = writeln!(text, "     {}: {}", place(&unknown.object, None), unknown.state);
@@ -87,7 +87,7 @@ fn render_unknown(text: &mut String, answer: &Answer) {
     let example = &answer.unknown[0].object;
     let _ = writeln!(
         text,
-        "   → Look at its events and status: kubectl{} describe {} {}",
+        "   → Check its events and status: kubectl{} describe {} {}",
         namespace_flag(&example.namespace),
         example.kind,
         example.name
@@ -132,7 +132,9 @@ fn sentence(unseen: &Unseen) -> String {
         resource, verb, error, ..
     } = unseen;
     match error.as_str() {
-        "" => format!("Cannot see {resource}{place}: needs {verb} on {resource}. Reasons that lie there are missing."),
-        error => format!("Cannot see {resource}{place}: {error}"),
+        "" => format!(
+            "Cannot {verb} {resource}{place}: permission denied. Causes found there are missing from this report."
+        ),
+        error => format!("Cannot {verb} {resource}{place}: {error}"),
     }
 }

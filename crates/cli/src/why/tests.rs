@@ -54,7 +54,11 @@ impl Example {
                 None => ("", object.str("apiVersion")),
             };
             let resource = api::kinds::find_kind(group, version, object.str("kind")).expect("a known kind");
-            assert!(is_seen(resource), "{} is there and cannot be seen", resource.plural);
+            assert!(
+                is_seen(resource),
+                "{} exists in the example but is listed as unseen",
+                resource.plural
+            );
             facts.add(resource, vec![object.clone()], true);
         }
         facts.add_events(self.events.clone());
@@ -102,7 +106,7 @@ fn answers_are_also_json() {
             continue;
         };
         let json = render_json(&answer);
-        assert_eq!(json["isAsWished"], answer.is_as_wished);
+        assert_eq!(json["isHealthy"], answer.is_healthy);
         assert_eq!(json["findings"].as_array().map(Vec::len), Some(answer.findings.len()));
     }
 }
@@ -151,11 +155,11 @@ fn what_cannot_be_named_is_refused_with_what_can() {
             .map(|error| error.to_string())
             .unwrap_or_default()
     };
-    assert!(refused("web").starts_with("\"web\" names no object"));
-    assert!(refused("pod/").starts_with("\"pod/\" names no object"));
+    assert!(refused("web").starts_with("\"web\" is not of the form KIND/NAME"));
+    assert!(refused("pod/").starts_with("\"pod/\" is not of the form KIND/NAME"));
     let unknown = refused("sausage/web");
     assert!(
-        unknown.contains("knows nothing of \"sausage\"") && unknown.contains("statefulset"),
+        unknown.contains("does not support \"sausage\"") && unknown.contains("statefulset"),
         "{unknown}"
     );
     for target in [
@@ -169,5 +173,5 @@ fn what_cannot_be_named_is_refused_with_what_can() {
     ] {
         assert_eq!(refused(target), "", "{target}");
     }
-    assert!(refused("deployments.batch/web").contains("knows nothing"));
+    assert!(refused("deployments.batch/web").contains("does not support"));
 }

@@ -18,8 +18,8 @@ pub static ROW: Kind = Kind {
 
 fn state(_: &Facts, service: &Value) -> State {
     match service.condition_is("Available", "True") {
-        Some(_) => State::Well("it is available.".to_owned()),
-        None => State::Unwell("it is not available.".to_owned()),
+        Some(_) => State::Healthy("it is available.".to_owned()),
+        None => State::Unhealthy("it is not available.".to_owned()),
     }
 }
 
@@ -32,7 +32,7 @@ fn is_not_available(_: &Facts, service: &Value) -> Vec<Finding> {
         Severity::Cluster,
         "api-not-available",
         format!(
-            "The API {}/{} is not served ({}). Discovery, kubectl and the deletion of namespaces suffer from it.",
+            "The API {}/{} is unavailable ({}). This breaks API discovery, kubectl and the deletion of namespaces.",
             service.str("spec.group"),
             service.str("spec.version"),
             condition.str("reason")
@@ -41,12 +41,10 @@ fn is_not_available(_: &Facts, service: &Value) -> Vec<Finding> {
     .detail(condition.str("message"));
     let finding = match name {
         "" => finding,
-        name => finding.next(format!(
-            "Ask why of its Service: karve why service/{name} -n {namespace}"
-        )),
+        name => finding.next(format!("Check its Service: karve why service/{name} -n {namespace}")),
     };
     vec![finding.next(format!(
-        "If it is not needed any more: kubectl delete apiservice {}",
+        "If it is no longer needed: kubectl delete apiservice {}",
         service.name()
     ))]
 }

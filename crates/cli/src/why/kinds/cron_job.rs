@@ -19,21 +19,21 @@ pub static ROW: Kind = Kind {
 
 fn state(facts: &Facts, cron_job: &Value) -> State {
     if cron_job.yes("spec.suspend") {
-        return State::Unwell("it is suspended.".to_owned());
+        return State::Unhealthy("it is suspended.".to_owned());
     }
     let jobs = facts.owned_by(cron_job).into_iter().map(|(_, job)| job);
     let last = jobs.max_by_key(|job| job.str("metadata.creationTimestamp").to_owned());
     match last {
         Some(job) if job.condition_is("Failed", "True").is_some() => {
-            State::Unwell(format!("its last Job, {}, has failed.", job.name()))
+            State::Unhealthy(format!("its most recent Job, {}, failed.", job.name()))
         }
         _ => match cron_job.moment("status.lastScheduleTime") {
-            Some(time) => State::Well(format!(
-                "it last ran {} ago.",
+            Some(time) => State::Healthy(format!(
+                "it was last scheduled {} ago.",
                 look::duration(facts.seconds_since(Some(time)))
             )),
-            None if has_trouble(facts, cron_job) => State::Unwell("it has never run.".to_owned()),
-            None => State::Well("it has not had its time yet.".to_owned()),
+            None if has_trouble(facts, cron_job) => State::Unhealthy("it has never been scheduled.".to_owned()),
+            None => State::Healthy("it has not reached its first scheduled time.".to_owned()),
         },
     }
 }
@@ -49,8 +49,8 @@ fn is_suspended(_: &Facts, cron_job: &Value) -> Vec<Finding> {
         return Vec::new();
     }
     vec![
-        Finding::waiting("suspended", "It is suspended (spec.suspend), so it starts no Jobs.").next(format!(
-            "Go on: kubectl -n {} patch cronjob {} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'",
+        Finding::waiting("suspended", "spec.suspend is true, so no new Jobs are created.").next(format!(
+            "Resume: kubectl -n {} patch cronjob {} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'",
             cron_job.namespace(),
             cron_job.name()
         )),
@@ -74,18 +74,19 @@ fn cannot_be_scheduled(facts: &Facts, cron_job: &Value) -> Vec<Finding> {
     let finding = match event.str("reason") {
         "UnknownTimeZone" => Finding::broken(
             "unknown-time-zone",
-            format!("Its time zone \"{}\" is not known.", cron_job.str("spec.timeZone")),
+            format!("spec.timeZone \"{}\" is unknown.", cron_job.str("spec.timeZone")),
         )
-        .next("Correct spec.timeZone, such as Europe/Berlin."),
-        "TooManyMissedTimes" => {
-            Finding::broken("missed-times", "It has missed more than 100 starts, so it is given up.")
-                .next("Set spec.startingDeadlineSeconds, and check the clock.")
-        }
+        .next("Set spec.timeZone to an IANA name, such as Europe/Berlin."),
+        "TooManyMissedTimes" => Finding::broken(
+            "missed-times",
+            "More than 100 scheduled times were missed, so the controller no longer catches up.",
+        )
+        .next("Set spec.startingDeadlineSeconds, and check the clock of the control plane."),
         _ => Finding::broken(
             "schedule-invalid",
-            format!("Its schedule \"{}\" cannot be read.", cron_job.str("spec.schedule")),
+            format!("spec.schedule \"{}\" is invalid.", cron_job.str("spec.schedule")),
         )
-        .next("Correct spec.schedule: minute hour day month weekday."),
+        .next("Correct spec.schedule; the format is: minute hour day-of-month month day-of-week."),
     };
     vec![finding.detail(event.str("message"))]
 }
@@ -105,7 +106,7 @@ fn last_is_still_active(facts: &Facts, cron_job: &Value) -> Vec<Finding> {
         Finding::waiting(
             "job-still-active",
             format!(
-                "Its Job {} still runs, and concurrencyPolicy Forbid starts no other beside it.",
+                "Job {} is still running, and concurrencyPolicy Forbid does not allow another one at the same time.",
                 job.str("name")
             ),
         )

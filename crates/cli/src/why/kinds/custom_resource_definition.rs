@@ -23,11 +23,11 @@ pub static ROW: Kind = Kind {
 
 fn state(_: &Facts, definition: &Value) -> State {
     if definition.is_deleting() {
-        return State::Unwell("it is being deleted.".to_owned());
+        return State::Unhealthy("it is being deleted.".to_owned());
     }
     match definition.condition_is("Established", "True") {
-        Some(_) => State::Well("it is established.".to_owned()),
-        None => State::Unwell("it is not established, so its resource is not served.".to_owned()),
+        Some(_) => State::Healthy("it is Established.".to_owned()),
+        None => State::Unhealthy("it is not Established, so its resource is not served.".to_owned()),
     }
 }
 
@@ -38,9 +38,9 @@ fn names_are_taken(_: &Facts, definition: &Value) -> Vec<Finding> {
     vec![
         Finding::broken(
             "names-taken",
-            format!("Its names are not accepted: {}", condition.str("message")),
+            format!("Its names conflict with another resource: {}", condition.str("message")),
         )
-        .next("Choose other names (plural, singular, kind, short names), or delete the definition that has them."),
+        .next("Change spec.names (plural, singular, kind, shortNames), or delete the CustomResourceDefinition that already uses them."),
     ]
 }
 
@@ -51,10 +51,10 @@ fn schema_is_not_structural(_: &Facts, definition: &Value) -> Vec<Finding> {
     vec![
         Finding::broken(
             "schema-not-structural",
-            "Its schema is not structural, so nothing is pruned or defaulted.",
+            "Its schema is not structural, so fields are neither pruned nor defaulted.",
         )
         .detail(condition.str("message"))
-        .next("Give every field a type in spec.versions[].schema.openAPIV3Schema."),
+        .next("Set a type for every field in spec.versions[].schema.openAPIV3Schema."),
     ]
 }
 
@@ -71,13 +71,13 @@ fn is_terminating(facts: &Facts, definition: &Value) -> Vec<Finding> {
         Finding::broken(
             "definition-terminating",
             format!(
-                "It was deleted {} ago, and objects of it are not gone yet; finalizers may hold them.",
+                "It was deleted {} ago, but custom resources of this kind still exist; finalizers may be blocking their deletion.",
                 look::duration(since)
             ),
         )
         .detail(condition.str("message"))
         .next(format!(
-            "See them: kubectl get {plural}.{} -A -o yaml",
+            "List them: kubectl get {plural}.{} -A -o yaml",
             definition.str("spec.group")
         )),
     ]
@@ -103,12 +103,12 @@ fn conversion_fails(_: &Facts, definition: &Value) -> Vec<Finding> {
         Finding::broken(
             "stored-version-missing",
             format!(
-                "Objects may be stored in {}, which it does not have any more.",
+                "status.storedVersions contains {}, which spec.versions no longer has.",
                 lost.join(", ")
             ),
         )
         .next(
-            "Bring the version back (served: false), rewrite the objects, then remove it from status.storedVersions.",
+            "Add the version again with served: false, rewrite the objects in the storage version, then remove it from status.storedVersions.",
         ),
     ]
 }

@@ -34,11 +34,13 @@ fn state(facts: &Facts, set: &Value) -> State {
     let ready = set.int("status.numberReady");
     let updated = set.int("status.updatedNumberScheduled");
     match (desired, ready >= desired) {
-        (0, _) if facts.list(&NODE).is_empty() => State::Well("there are no nodes for it.".to_owned()),
-        (0, _) => State::Unwell("no node is chosen for it.".to_owned()),
-        (_, false) => State::Unwell(format!("it is ready on {ready} of {desired} nodes.")),
-        (_, true) if updated < desired => State::Unwell(format!("{updated} of {desired} nodes have the new template.")),
-        _ => State::Well(format!("it is ready on {ready} of {desired} nodes.")),
+        (0, _) if facts.list(&NODE).is_empty() => State::Healthy("the cluster has no nodes.".to_owned()),
+        (0, _) => State::Unhealthy("no node matches it.".to_owned()),
+        (_, false) => State::Unhealthy(format!("it is ready on {ready} of {desired} nodes.")),
+        (_, true) if updated < desired => {
+            State::Unhealthy(format!("{updated} of {desired} nodes run the updated template."))
+        }
+        _ => State::Healthy(format!("it is ready on {ready} of {desired} nodes.")),
     }
 }
 
@@ -54,24 +56,24 @@ fn no_node_wanted(facts: &Facts, set: &Value) -> Vec<Finding> {
         (false, _) => Finding::broken(
             "no-node-matches",
             format!(
-                "None of {} matches its nodeSelector {}.",
+                "Its nodeSelector {1} matches none of {0}.",
                 look::count(nodes, "node"),
                 look::labels(&selector)
             ),
         ),
         (true, true) => Finding::broken(
             "no-node-matches",
-            format!("None of {} matches its nodeAffinity.", look::count(nodes, "node")),
+            format!("Its nodeAffinity matches none of {}.", look::count(nodes, "node")),
         ),
         (true, false) => Finding::broken(
             "no-node-matches",
             format!(
-                "None of {} may run it: they have taints that its pods do not tolerate.",
+                "Its pods do not tolerate the taints of any of {}.",
                 look::count(nodes, "node")
             ),
         ),
     };
-    vec![finding.next("Label the nodes (kubectl label node NODE KEY=VALUE), or change the pod template.")]
+    vec![finding.next("Label the nodes (kubectl label node NODE KEY=VALUE), or change nodeSelector, affinity or tolerations in the pod template.")]
 }
 
 fn waits_for_deletion(_: &Facts, set: &Value) -> Vec<Finding> {
@@ -82,8 +84,8 @@ fn waits_for_deletion(_: &Facts, set: &Value) -> Vec<Finding> {
     vec![
         Finding::waiting(
             "on-delete",
-            "Its updateStrategy is OnDelete: pods get the new template when somebody deletes them.",
+            "updateStrategy is OnDelete: a pod is only updated after it has been deleted.",
         )
-        .next("Delete its pods one after the other."),
+        .next("Delete its pods one at a time."),
     ]
 }

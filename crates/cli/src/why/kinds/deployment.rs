@@ -10,7 +10,7 @@ use super::workload;
 use crate::why::State;
 use crate::why::facts::Facts;
 use crate::why::finding::Finding;
-use crate::why::look::Look;
+use crate::why::look::{self, Look};
 use crate::why::table::Kind;
 
 pub static ROW: Kind = Kind {
@@ -26,36 +26,36 @@ pub static ROW: Kind = Kind {
 };
 
 fn state(_: &Facts, deployment: &Value) -> State {
-    let wished = workload::wished(deployment);
+    let desired = workload::desired_replicas(deployment);
     let (updated, all) = (
         deployment.int("status.updatedReplicas"),
         deployment.int("status.replicas"),
     );
     let available = deployment.int("status.availableReplicas");
-    match workload::replicas(wished, available, "available") {
-        State::Well(_) if updated < wished => State::Unwell(format!(
-            "{available} of {wished} replicas are available, {updated} of them of the new template."
+    match workload::replicas(desired, available, "available") {
+        State::Healthy(_) if updated < desired => State::Unhealthy(format!(
+            "{available} of {desired} replicas are available, {updated} updated."
         )),
-        State::Well(_) if all > updated => State::Unwell(format!(
-            "{} replicas of the old template are still there.",
-            all - updated
+        State::Healthy(_) if all > updated => State::Unhealthy(format!(
+            "the rollout is not complete: {} of the previous revision still running.",
+            look::count(usize::try_from(all - updated).unwrap_or_default(), "replica")
         )),
         state => state,
     }
 }
 
 fn is_paused(_: &Facts, deployment: &Value) -> Vec<Finding> {
-    let is_behind = deployment.int("status.updatedReplicas") < workload::wished(deployment);
+    let is_behind = deployment.int("status.updatedReplicas") < workload::desired_replicas(deployment);
     if !deployment.yes("spec.paused") || !is_behind {
         return Vec::new();
     }
     vec![
         Finding::broken(
             "paused",
-            "Its rollout is paused (spec.paused), so the new template is not rolled out.",
+            "spec.paused is true, so changes of the pod template are not rolled out.",
         )
         .next(format!(
-            "Go on: kubectl -n {} rollout resume deployment/{}",
+            "Resume: kubectl -n {} rollout resume deployment/{}",
             deployment.namespace(),
             deployment.name()
         )),
@@ -78,10 +78,10 @@ fn deadline_exceeded(facts: &Facts, deployment: &Value) -> Vec<Finding> {
         .max_by_key(|set| set.str("metadata.creationTimestamp").to_owned());
     let finding = Finding::waiting(
         "rollout-stuck",
-        format!("Its rollout has made no progress for {seconds}s (spec.progressDeadlineSeconds)."),
+        format!("The rollout exceeded its progress deadline of {seconds}s (spec.progressDeadlineSeconds)."),
     )
     .next(format!(
-        "Mend what keeps its pods from being available, or go back: kubectl -n {} rollout undo deployment/{}",
+        "Fix the cause that keeps the new pods from becoming available, or roll back: kubectl -n {} rollout undo deployment/{}",
         deployment.namespace(),
         deployment.name()
     ));
@@ -90,7 +90,7 @@ fn deadline_exceeded(facts: &Facts, deployment: &Value) -> Vec<Finding> {
             "The new ReplicaSet {} has {} of {} replicas ready.",
             set.name(),
             set.int("status.readyReplicas"),
-            workload::wished(set)
+            workload::desired_replicas(set)
         )),
         None => finding,
     }]

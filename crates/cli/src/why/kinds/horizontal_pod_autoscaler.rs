@@ -24,8 +24,8 @@ fn state(_: &Facts, autoscaler: &Value) -> State {
     );
     let bad = |kind: &str| autoscaler.condition_is(kind, "False").is_some();
     match bad("AbleToScale") || bad("ScalingActive") {
-        true => State::Unwell(format!("it does not scale, with {current} replicas.")),
-        false => State::Well(format!("it has {current} replicas and wants {desired}.")),
+        true => State::Unhealthy(format!("scaling fails; the target has {current} replicas.")),
+        false => State::Healthy(format!("its target has {current} of {desired} desired replicas.")),
     }
 }
 
@@ -42,10 +42,10 @@ fn cannot_scale(_: &Facts, autoscaler: &Value) -> Vec<Finding> {
     let finding = match message.contains("not found") {
         true => Finding::broken(
             "scale-target-missing",
-            format!("What it scales, {}, does not exist.", target(autoscaler)),
+            format!("Its scale target {} does not exist.", target(autoscaler)),
         )
-        .next("Correct spec.scaleTargetRef, or create it."),
-        false => Finding::broken("cannot-scale", format!("It cannot scale {}.", target(autoscaler))),
+        .next("Correct spec.scaleTargetRef, or create the target."),
+        false => Finding::broken("cannot-scale", format!("Scaling {} fails.", target(autoscaler))),
     };
     vec![finding.detail(message)]
 }
@@ -59,9 +59,9 @@ fn metrics_are_missing(_: &Facts, autoscaler: &Value) -> Vec<Finding> {
         return vec![
             Finding::waiting(
                 "scaling-disabled",
-                format!("{} is scaled to 0, which turns autoscaling off.", target(autoscaler)),
+                format!("{} is scaled to 0, which disables autoscaling.", target(autoscaler)),
             )
-            .next("Scale it to 1 or more."),
+            .next("Scale the target to at least 1 replica."),
         ];
     }
     if let Some((_, rest)) = message.split_once("missing request for ") {
@@ -70,7 +70,9 @@ fn metrics_are_missing(_: &Facts, autoscaler: &Value) -> Vec<Finding> {
         return vec![
             Finding::broken(
                 "no-request",
-                format!("It scales by {resource} in percent of what pods request, and the container \"{container}\" requests none."),
+                format!(
+                    "It scales on {resource} utilization, but container \"{container}\" has no {resource} request."
+                ),
             )
             .detail(message)
             .next(format!("Set resources.requests.{resource} in {}.", target(autoscaler))),
@@ -80,14 +82,14 @@ fn metrics_are_missing(_: &Facts, autoscaler: &Value) -> Vec<Finding> {
     let finding = Finding::broken(
         "metrics-missing",
         format!(
-            "The metrics that it scales by cannot be read ({}).",
+            "The metrics it scales on are unavailable ({}).",
             condition.str("reason")
         ),
     )
     .detail(message);
     vec![match is_resource {
-        true => finding.next("Pods that have just started have no metrics yet; otherwise see kubectl top pods and kubectl get apiservice v1beta1.metrics.k8s.io"),
-        false => finding.next("See whether an adapter serves them: kubectl get apiservices | grep metrics"),
+        true => finding.next("Pods that have just started have no metrics yet. Otherwise check: kubectl top pods; kubectl get apiservice v1beta1.metrics.k8s.io"),
+        false => finding.next("Check that a metrics adapter is installed: kubectl get apiservices | grep metrics"),
     }]
 }
 
@@ -102,14 +104,14 @@ fn is_limited(_: &Facts, autoscaler: &Value) -> Vec<Finding> {
     let finding = match condition.str("reason") {
         "TooManyReplicas" => Finding::waiting(
             "at-maximum",
-            format!("It would scale further and stops at spec.maxReplicas {most}."),
+            format!("Scaling up is limited by spec.maxReplicas {most}."),
         )
-        .next("Raise maxReplicas, or give each pod more to work with."),
+        .next("Raise maxReplicas, or give each pod more resources."),
         "TooFewReplicas" => Finding::note(
             "at-minimum",
-            format!("It would scale down and stops at spec.minReplicas {least}."),
+            format!("Scaling down is limited by spec.minReplicas {least}."),
         ),
-        _ => Finding::note("limited", "Its behaviour rules limit how fast it scales.").detail(condition.str("message")),
+        _ => Finding::note("limited", "The scaling rate is limited by spec.behavior.").detail(condition.str("message")),
     };
     vec![finding]
 }

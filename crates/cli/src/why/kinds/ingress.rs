@@ -20,8 +20,8 @@ pub static ROW: Kind = Kind {
 
 fn state(_: &Facts, ingress: &Value) -> State {
     match ingress.items("status.loadBalancer.ingress").is_empty() {
-        true => State::Unwell("no controller has given it an address.".to_owned()),
-        false => State::Well("a controller has given it an address.".to_owned()),
+        true => State::Unhealthy("its load balancer has no address.".to_owned()),
+        false => State::Healthy("its load balancer has an address.".to_owned()),
     }
 }
 
@@ -32,7 +32,7 @@ fn class_is_missing(facts: &Facts, ingress: &Value) -> Vec<Finding> {
     }
     let known: Vec<&str> = facts.list(&INGRESS_CLASS).iter().map(Look::name).collect();
     let known = match known.is_empty() {
-        true => "There are no IngressClasses: no ingress controller is installed.".to_owned(),
+        true => "The cluster has no IngressClass, so probably no ingress controller is installed.".to_owned(),
         false => format!("There are: {}.", known.join(", ")),
     };
     vec![
@@ -62,8 +62,11 @@ fn has_no_class(facts: &Facts, ingress: &Value) -> Vec<Finding> {
         return Vec::new();
     }
     vec![
-        Finding::broken("ingress-no-class", "It names no IngressClass, and none is the default.")
-            .next("Set spec.ingressClassName; if there is none to name, install an ingress controller."),
+        Finding::broken(
+            "ingress-no-class",
+            "spec.ingressClassName is not set, and there is no default IngressClass.",
+        )
+        .next("Set spec.ingressClassName, or install an ingress controller."),
     ]
 }
 
@@ -86,11 +89,8 @@ fn backend_is_missing(facts: &Facts, ingress: &Value) -> Vec<Finding> {
             let name = backend.str("name");
             let Some(service) = facts.find(&SERVICE, ingress.namespace(), name) else {
                 return Some(
-                    Finding::broken(
-                        "backend-missing",
-                        format!("Its backend, the Service \"{name}\", does not exist."),
-                    )
-                    .next("Create the Service, or correct the backend."),
+                    Finding::broken("backend-missing", format!("Backend Service \"{name}\" does not exist."))
+                        .next("Create the Service, or correct the backend."),
                 );
             };
             let (number, port_name) = (backend.int("port.number"), backend.str("port.name"));
@@ -108,9 +108,9 @@ fn backend_is_missing(facts: &Facts, ingress: &Value) -> Vec<Finding> {
             (!ports.iter().any(fits)).then(|| {
                 Finding::broken(
                     "backend-port-missing",
-                    format!("Its backend, the Service \"{name}\", has no port {wanted}."),
+                    format!("Backend Service \"{name}\" has no port {wanted}."),
                 )
-                .detail(format!("The Service has the ports {}.", has.join(", ")))
+                .detail(format!("Ports of the Service: {}.", has.join(", ")))
                 .next("Correct the port of the backend.")
             })
         })
@@ -129,11 +129,11 @@ fn nobody_serves_it(facts: &Facts, ingress: &Value) -> Vec<Finding> {
         Finding::waiting(
             "ingress-not-served",
             format!(
-                "The controller \"{}\" of its class \"{}\" has given it no address.",
+                "Controller \"{}\" of IngressClass \"{}\" has not assigned an address.",
                 class.str("spec.controller"),
                 class.name()
             ),
         )
-        .next("See whether the controller's pods run, and read their log."),
+        .next("Check the pods of the ingress controller and their logs."),
     ]
 }

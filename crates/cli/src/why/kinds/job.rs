@@ -32,23 +32,23 @@ pub static ROW: Kind = Kind {
 };
 
 fn state(_: &Facts, job: &Value) -> State {
-    let wished = job.at("spec.completions").as_i64().unwrap_or(1);
+    let desired = job.at("spec.completions").as_i64().unwrap_or(1);
     let succeeded = job.int("status.succeeded");
     if job.condition_is("Complete", "True").is_some() {
-        return State::Well(format!("it is complete, {succeeded} of {wished} succeeded."));
+        return State::Healthy(format!("it is complete: {succeeded} of {desired} completions."));
     }
     if job.condition_is("Failed", "True").is_some() {
-        return State::Unwell("it has failed.".to_owned());
+        return State::Unhealthy("it failed.".to_owned());
     }
     if job.yes("spec.suspend") {
-        return State::Unwell("it is suspended.".to_owned());
+        return State::Unhealthy("it is suspended.".to_owned());
     }
     let active = job.int("status.active");
     let failed = job.int("status.failed");
-    let numbers = format!("{succeeded} of {wished} succeeded, {active} run, {failed} failed.");
+    let numbers = format!("{succeeded} of {desired} completions, {active} active, {failed} failed.");
     match active > 0 && failed == 0 && job.int("status.ready") == active {
-        true => State::Well(numbers),
-        false => State::Unwell(numbers),
+        true => State::Healthy(numbers),
+        false => State::Unhealthy(numbers),
     }
 }
 
@@ -65,28 +65,29 @@ fn has_failed(_: &Facts, job: &Value) -> Vec<Finding> {
         "BackoffLimitExceeded" => Finding::broken(
             "backoff-limit",
             format!(
-                "Its pods failed {}, which is more than spec.backoffLimit {limit} allows.",
+                "Its pods failed {}, more than spec.backoffLimit {limit} allows.",
                 times(failures)
             ),
         )
-        .next("Mend what makes the pods fail, then delete the Job and make it anew."),
+        .next("Fix the cause of the failures, then delete the Job and create it again."),
         "DeadlineExceeded" => Finding::broken(
             "deadline-exceeded",
             format!(
-                "It took longer than spec.activeDeadlineSeconds {}.",
+                "It ran longer than spec.activeDeadlineSeconds {}.",
                 job.int("spec.activeDeadlineSeconds")
             ),
         )
-        .next("Raise activeDeadlineSeconds, or make the work smaller; then make the Job anew."),
-        "PodFailurePolicy" => Finding::broken("pod-failure-policy", "A rule of its podFailurePolicy has ended it.")
+        .next("Raise activeDeadlineSeconds or reduce the work, then delete the Job and create it again."),
+        "PodFailurePolicy" => Finding::broken("pod-failure-policy", "A rule of spec.podFailurePolicy failed the Job.")
             .detail(condition.str("message")),
         "FailedIndexes" | "MaxFailedIndexesExceeded" => Finding::broken(
             "failed-indexes",
-            format!("Its indexes {} have failed.", job.str("status.failedIndexes")),
+            format!("Indexes {} failed.", job.str("status.failedIndexes")),
         )
-        .next("Look at the pods of those indexes."),
-        reason => Finding::broken("job-failed", format!("It failed with the reason {reason}."))
-            .detail(condition.str("message")),
+        .next("Inspect the pods of these indexes."),
+        reason => {
+            Finding::broken("job-failed", format!("It failed with reason {reason}.")).detail(condition.str("message"))
+        }
     };
     vec![finding]
 }
@@ -100,8 +101,8 @@ fn is_suspended(_: &Facts, job: &Value) -> Vec<Finding> {
         return Vec::new();
     }
     vec![
-        Finding::waiting("suspended", "It is suspended (spec.suspend), so it has no pods.").next(format!(
-            "Go on: kubectl -n {} patch job {} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'",
+        Finding::waiting("suspended", "spec.suspend is true, so no pods are created.").next(format!(
+            "Resume: kubectl -n {} patch job {} --type=merge -p '{{\"spec\":{{\"suspend\":false}}}}'",
             job.namespace(),
             job.name()
         )),

@@ -24,9 +24,9 @@ fn state(facts: &Facts, namespace: &Value) -> State {
     match namespace.str("status.phase") {
         "Terminating" => {
             let since = facts.seconds_since(namespace.moment("metadata.deletionTimestamp"));
-            State::Unwell(format!("it has been Terminating for {}.", look::duration(since)))
+            State::Unhealthy(format!("it has been Terminating for {}.", look::duration(since)))
         }
-        _ => State::Well("it is Active.".to_owned()),
+        _ => State::Healthy("it is Active.".to_owned()),
     }
 }
 
@@ -49,14 +49,14 @@ fn discovery_fails(facts: &Facts, namespace: &Value) -> Vec<Finding> {
     let down = services.find(|service| service.condition_is("Available", "False").is_some());
     let finding = Finding::broken(
         "discovery-failed",
-        "It was deleted, and stays because an API of the cluster does not answer: what it holds in the namespace is not known.",
+        "Its deletion is blocked because API discovery fails: the resources of an unavailable API in this namespace cannot be listed.",
     )
     .detail(condition.str("message"));
     vec![match down {
         Some(service) => finding
-            .next(format!("Mend the server behind the APIService {}, or delete it if it is not needed: kubectl delete apiservice {}", service.name(), service.name()))
+            .next(format!("Fix the server behind APIService {}, or delete it if it is no longer needed: kubectl delete apiservice {}", service.name(), service.name()))
             .because_of(Reference::of(&API_SERVICE, service)),
-        None => finding.next("See which: kubectl get apiservices"),
+        None => finding.next("Find the unavailable API: kubectl get apiservices"),
     }]
 }
 
@@ -76,9 +76,12 @@ fn content_remains(facts: &Facts, namespace: &Value) -> Vec<Finding> {
     let finding = match finalizers.is_some() {
         true => Finding::broken(
             "content-finalizers",
-            "It was deleted, and objects in it are held by finalizers.",
+            "Its deletion is blocked by objects with finalizers.",
         ),
-        false => Finding::waiting("content-remains", "It was deleted, and objects in it are not gone yet."),
+        false => Finding::waiting(
+            "content-remains",
+            "Its deletion is waiting for objects in it to be removed.",
+        ),
     };
     let finding = finding
         .details(remaining.map(str::to_owned))
@@ -87,15 +90,15 @@ fn content_remains(facts: &Facts, namespace: &Value) -> Vec<Finding> {
     let finding = match resources.is_empty() {
         true => finding,
         false => finding.next(format!(
-            "See them: kubectl -n {} get {}",
+            "List them: kubectl -n {} get {}",
             namespace.name(),
             resources.join(",")
         )),
     };
     vec![match finalizers {
         Some(_) => finding
-            .next("The controller that owns the finalizer has to remove it: see whether it runs.")
-            .next("If that controller is gone for good, remove the finalizer from those objects by kubectl edit."),
+            .next("Check that the controller that owns the finalizer is running; it must remove the finalizer.")
+            .next("If that controller was uninstalled, remove the finalizer from these objects with kubectl edit."),
         None => finding,
     }]
 }
@@ -120,10 +123,10 @@ fn deletion_fails(_: &Facts, namespace: &Value) -> Vec<Finding> {
     vec![
         Finding::broken(
             "content-deletion-failed",
-            "It was deleted, and some of its objects cannot be deleted.",
+            "Its deletion is blocked because some of its objects cannot be deleted.",
         )
         .detail(condition.str("message"))
-        .next("Mend what the message says; often an admission webhook refuses the deletion."),
+        .next("Fix the error in the message; often an admission webhook rejects the deletion."),
     ]
 }
 
@@ -141,11 +144,11 @@ fn own_finalizers(facts: &Facts, namespace: &Value) -> Vec<Finding> {
             Finding::broken(
                 "finalizers",
                 format!(
-                    "It was deleted and is held by its own finalizers {}.",
+                    "Its deletion is blocked by its own finalizers: {}.",
                     finalizers.join(", ")
                 ),
             )
-            .next("The controller that owns the finalizer has to remove it: see whether it runs."),
+            .next("Check that the controller that owns the finalizer is running; it must remove the finalizer."),
         ],
     }
 }

@@ -24,7 +24,7 @@ fn selected(facts: &Facts, policy: &Value) -> usize {
 }
 
 fn state(facts: &Facts, policy: &Value) -> State {
-    State::Well(format!("it holds for {}.", look::count(selected(facts, policy), "pod")))
+    State::Healthy(format!("it selects {}.", look::count(selected(facts, policy), "pod")))
 }
 
 fn selects_nothing(facts: &Facts, policy: &Value) -> Vec<Finding> {
@@ -35,9 +35,9 @@ fn selects_nothing(facts: &Facts, policy: &Value) -> Vec<Finding> {
     vec![
         Finding::note(
             "selects-nothing",
-            format!("Its podSelector \"{selector}\" matches no pod of the namespace."),
+            format!("spec.podSelector \"{selector}\" matches no pod in the namespace."),
         )
-        .next("If pods should be protected by it, correct spec.podSelector."),
+        .next("If it should select pods, correct spec.podSelector."),
     ]
 }
 
@@ -53,8 +53,8 @@ fn what_it_allows(_: &Facts, policy: &Value) -> Vec<Finding> {
             let finding = Finding::note(
                 "allows",
                 match direction {
-                    "Ingress" => "Only this reaches its pods (Ingress):",
-                    _ => "Its pods reach only this (Egress):",
+                    "Ingress" => "Ingress to its pods is allowed for:",
+                    _ => "Egress from its pods is allowed for:",
                 },
             );
             match rules.is_empty() {
@@ -105,10 +105,10 @@ fn peer_text(peer: &Value) -> String {
         selector => format!("pods with {selector}"),
     };
     match peer.at("namespaceSelector").is_null() {
-        true => format!("{pods} of this namespace"),
+        true => format!("{pods} in this namespace"),
         false => match selector(peer, "namespaceSelector") {
-            selector if selector.is_empty() => format!("{pods} of all namespaces"),
-            selector => format!("{pods} of namespaces with {selector}"),
+            selector if selector.is_empty() => format!("{pods} in all namespaces"),
+            selector => format!("{pods} in namespaces with {selector}"),
         },
     }
 }

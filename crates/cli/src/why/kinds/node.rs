@@ -33,11 +33,11 @@ pub static ROW: Kind = Kind {
 fn state(_: &Facts, node: &Value) -> State {
     match node.condition("Ready") {
         Some(ready) if ready.str("status") == "True" && node.yes("spec.unschedulable") => {
-            State::Unwell("it is Ready and takes no new pods.".to_owned())
+            State::Unhealthy("it is Ready, but new pods are not scheduled to it.".to_owned())
         }
-        Some(ready) if ready.str("status") == "True" => State::Well("it is Ready.".to_owned()),
-        Some(_) => State::Unwell("it is not Ready.".to_owned()),
-        None => State::Unwell("its kubelet has never told its state.".to_owned()),
+        Some(ready) if ready.str("status") == "True" => State::Healthy("it is Ready.".to_owned()),
+        Some(_) => State::Unhealthy("it is not Ready.".to_owned()),
+        None => State::Unhealthy("its kubelet has never reported a status.".to_owned()),
     }
 }
 
@@ -53,9 +53,9 @@ fn is_not_ready(facts: &Facts, node: &Value) -> Vec<Finding> {
             Finding::new(
                 Severity::Cluster,
                 "node-unknown",
-                "Its kubelet has never told its state.",
+                "Its kubelet has never reported a status.",
             )
-            .next("Start the kubelet on the machine: karve join, or look at its log."),
+            .next("Start the kubelet on the machine (karve join), or check its log."),
         ];
     };
     let heartbeat =
@@ -66,20 +66,20 @@ fn is_not_ready(facts: &Facts, node: &Value) -> Vec<Finding> {
             Finding::new(
                 Severity::Cluster,
                 "node-lost",
-                "Its kubelet has stopped telling its state: the machine, the kubelet or the network between is down.",
+                "Its kubelet stopped reporting: the machine or the kubelet is down, or it cannot reach the API server.",
             )
             .details(heartbeat)
             .detail(ready.str("message"))
-            .next("Look whether the machine runs and reaches the API server, and read the kubelet's log there."),
+            .next("Check that the machine is running and can reach the API server, and read the kubelet's log on it."),
         ],
         _ => vec![
             Finding::new(
                 Severity::Cluster,
                 "node-not-ready",
-                format!("Its kubelet says that it is not Ready: {}", ready.str("message")),
+                format!("Its kubelet reports that it is not ready: {}", ready.str("message")),
             )
             .details(heartbeat)
-            .next("Mend what the message names; the kubelet's log on the machine has more."),
+            .next("Fix the problem in the message; see the kubelet's log on the machine for details."),
         ],
     }
 }
@@ -95,35 +95,35 @@ fn heartbeat_is_late(facts: &Facts, node: &Value) -> Vec<Finding> {
             Severity::Cluster,
             "heartbeat-late",
             format!(
-                "It says Ready, and its kubelet was last heard of {} ago.",
+                "Its status is Ready, but the last heartbeat of its kubelet was {} ago.",
                 look::duration(seconds)
             ),
         )
-        .next("Look whether the kubelet runs; if it does, whether the clocks of the machines agree.")
-        .next("The node-lifecycle controller should have marked it: see whether the controllers run."),
+        .next("Check that the kubelet is running and that the clocks of the machines agree.")
+        .next("The node lifecycle controller should have marked it as not ready: check that kube-controller-manager is running."),
     ]
 }
 
 const PRESSURES: &[(&str, &str, &str)] = &[
     (
         "MemoryPressure",
-        "It is short of memory: pods are evicted, and none without requests are taken.",
+        "MemoryPressure: pods are evicted, and BestEffort pods are not scheduled to it.",
         "Free memory on the machine, or add a node.",
     ),
     (
         "DiskPressure",
-        "It is short of disk space: pods are evicted and images removed.",
-        "Free space on the machine's disk, or make it larger.",
+        "DiskPressure: pods are evicted, and unused images are removed.",
+        "Free disk space on the machine, or enlarge the disk.",
     ),
     (
         "PIDPressure",
-        "It is short of process numbers.",
-        "Find what starts so many processes, or raise kernel.pid_max.",
+        "PIDPressure: the machine is running out of process IDs.",
+        "Find the workload that starts too many processes, or raise kernel.pid_max.",
     ),
     (
         "NetworkUnavailable",
-        "Its pod network is not set up.",
-        "Look at the network plugin's pods and log.",
+        "NetworkUnavailable: its pod network is not configured.",
+        "Check the pods of the network plugin and their logs.",
     ),
 ];
 
@@ -141,8 +141,12 @@ fn is_cordoned(_: &Facts, node: &Value) -> Vec<Finding> {
         return Vec::new();
     }
     vec![
-        Finding::waiting("cordoned", "It is cordoned: it keeps its pods and takes no new ones.").next(format!(
-            "When its maintenance is over: kubectl uncordon {}",
+        Finding::waiting(
+            "cordoned",
+            "It is cordoned: existing pods keep running, new pods are not scheduled to it.",
+        )
+        .next(format!(
+            "When maintenance is complete: kubectl uncordon {}",
             node.name()
         )),
     ]
@@ -157,9 +161,9 @@ fn has_taints(_: &Facts, node: &Value) -> Vec<Finding> {
         false => vec![
             Finding::note(
                 "tainted",
-                format!("Only pods that tolerate {} are placed on it.", taints.join(", ")),
+                format!("Only pods that tolerate {} are scheduled to it.", taints.join(", ")),
             )
-            .next(format!("To let all pods in: kubectl taint nodes {} KEY-", node.name())),
+            .next(format!("To remove a taint: kubectl taint nodes {} KEY-", node.name())),
         ],
     }
 }
@@ -176,13 +180,13 @@ fn certificate_waits(facts: &Facts, node: &Value) -> Vec<Finding> {
         Finding::waiting(
             "certificate-waits",
             format!(
-                "Its request for a certificate ({}) has been neither approved nor denied.",
+                "Its CertificateSigningRequest {} has been neither approved nor denied.",
                 request.str("spec.signerName")
             ),
         )
-        .detail("Until then, logs and exec of its pods may fail.")
+        .detail("Until it is approved, kubectl logs and kubectl exec for its pods may fail.")
         .next(format!(
-            "If the machine is yours: kubectl certificate approve {}",
+            "If you trust the machine: kubectl certificate approve {}",
             request.name()
         )),
     ]

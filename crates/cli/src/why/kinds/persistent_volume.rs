@@ -20,16 +20,16 @@ pub static ROW: Kind = Kind {
 
 fn state(_: &Facts, volume: &Value) -> State {
     if volume.is_deleting() {
-        return State::Unwell("it is being deleted.".to_owned());
+        return State::Unhealthy("it is being deleted.".to_owned());
     }
     match volume.str("status.phase") {
-        "Bound" => State::Well(format!(
+        "Bound" => State::Healthy(format!(
             "it is bound to {}/{}.",
             volume.str("spec.claimRef.namespace"),
             volume.str("spec.claimRef.name")
         )),
-        "Available" => State::Well("it is Available.".to_owned()),
-        phase => State::Unwell(format!("it is {phase}.")),
+        "Available" => State::Healthy("it is Available.".to_owned()),
+        phase => State::Unhealthy(format!("it is {phase}.")),
     }
 }
 
@@ -46,13 +46,13 @@ fn is_released(_: &Facts, volume: &Value) -> Vec<Finding> {
     vec![match policy {
         "Retain" => Finding::waiting(
             "released",
-            format!("Its claim {claim} was deleted, and the policy Retain keeps its data; no other claim gets it."),
+            format!("Its claim {claim} was deleted. The reclaim policy Retain keeps the data, and the volume is not bound to another claim."),
         )
         .next(format!(
-            "To use it again: kubectl patch pv {} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/spec/claimRef\"}}]'; to give it up, delete it.",
+            "To make it available again: kubectl patch pv {} --type=json -p '[{{\"op\":\"remove\",\"path\":\"/spec/claimRef\"}}]'. Otherwise delete it.",
             volume.name()
         )),
-        policy => Finding::waiting("released", format!("Its claim {claim} was deleted, and it waits to be reclaimed ({policy}).")),
+        policy => Finding::waiting("released", format!("Its claim {claim} was deleted, and the volume has not been reclaimed yet (reclaim policy {policy}).")),
     }]
 }
 
@@ -63,10 +63,10 @@ fn has_failed(_: &Facts, volume: &Value) -> Vec<Finding> {
     vec![
         Finding::broken(
             "reclaim-failed",
-            "It could not be reclaimed after its claim was deleted.",
+            "Reclaiming the volume failed after its claim was deleted.",
         )
         .detail(volume.str("status.message"))
-        .next("Clean up its storage by hand, and delete it."),
+        .next("Clean up the storage manually, then delete the PersistentVolume."),
     ]
 }
 
@@ -80,7 +80,7 @@ fn is_held(facts: &Facts, volume: &Value) -> Vec<Finding> {
             Finding::broken(
                 "volume-in-use",
                 format!(
-                    "It was deleted and stays while the claim {}/{} is bound to it.",
+                    "Its deletion is blocked while claim {}/{} is bound to it.",
                     claim.str("namespace"),
                     claim.str("name")
                 ),

@@ -36,11 +36,11 @@ pub static ROW: Kind = Kind {
 
 fn state(_: &Facts, claim: &Value) -> State {
     if claim.is_deleting() {
-        return State::Unwell("it is being deleted.".to_owned());
+        return State::Unhealthy("it is being deleted.".to_owned());
     }
     match claim.str("status.phase") {
-        "Bound" => State::Well(format!("it is bound to {}.", claim.str("spec.volumeName"))),
-        phase => State::Unwell(format!("it is {phase}.")),
+        "Bound" => State::Healthy(format!("it is bound to {}.", claim.str("spec.volumeName"))),
+        phase => State::Unhealthy(format!("it is {phase}.")),
     }
 }
 
@@ -60,12 +60,12 @@ fn has_no_class(facts: &Facts, claim: &Value) -> Vec<Finding> {
     let names: Vec<&str> = facts.list(&STORAGE_CLASS).iter().map(Look::name).collect();
     let finding = Finding::broken(
         "no-storage-class",
-        "It names no StorageClass, and there is no default one.",
+        "spec.storageClassName is not set, and there is no default StorageClass.",
     );
     vec![match names.is_empty() {
-        true => finding.next("Create a StorageClass with a provisioner, or a PersistentVolume that fits."),
+        true => finding.next("Create a StorageClass with a provisioner, or a matching PersistentVolume."),
         false => finding.next(format!(
-            "Set spec.storageClassName to one of {}, or make one the default.",
+            "Set spec.storageClassName to one of {}, or mark one as the default.",
             names.join(", ")
         )),
     }]
@@ -83,13 +83,13 @@ fn class_is_missing(facts: &Facts, claim: &Value) -> Vec<Finding> {
     let known: Vec<&str> = facts.list(&STORAGE_CLASS).iter().map(Look::name).collect();
     let finding = Finding::broken(
         "storage-class-missing",
-        format!("Its StorageClass \"{name}\" does not exist."),
+        format!("StorageClass \"{name}\" does not exist."),
     );
     vec![match known.is_empty() {
         true => finding.next("Create the StorageClass."),
         false => finding
             .detail(format!("There are: {}.", known.join(", ")))
-            .next("Create the claim anew with one of these, or create the StorageClass."),
+            .next("Create the claim again with an existing StorageClass, or create the StorageClass."),
     }]
 }
 
@@ -117,9 +117,9 @@ fn nobody_uses_it(facts: &Facts, claim: &Value) -> Vec<Finding> {
         return vec![
             Finding::waiting(
                 "waits-for-consumer",
-                format!("No pod uses it, and its StorageClass \"{name}\" makes volumes only for pods that do (WaitForFirstConsumer)."),
+                format!("No pod uses it yet, and StorageClass \"{name}\" has volumeBindingMode WaitForFirstConsumer."),
             )
-            .next("Nothing is wrong: create the pod that mounts it."),
+            .next("This is expected: it is bound when a pod that mounts it is scheduled."),
         ];
     }
     let waiting = users.iter().find(|pod| pod.str("spec.nodeName").is_empty());
@@ -132,12 +132,12 @@ fn nobody_uses_it(facts: &Facts, claim: &Value) -> Vec<Finding> {
             Finding::waiting(
                 "waits-for-scheduling",
                 format!(
-                    "It is bound when the pod {} has a node (WaitForFirstConsumer).",
+                    "It is waiting for pod {} to be scheduled (volumeBindingMode WaitForFirstConsumer).",
                     pod.name()
                 ),
             )
             .next(format!(
-                "Ask why of the pod: karve why pod/{} -n {}",
+                "Check the pod: karve why pod/{} -n {}",
                 pod.name(),
                 pod.namespace()
             )),
@@ -173,15 +173,15 @@ fn no_volume_fits(facts: &Facts, claim: &Value) -> Vec<Finding> {
     }
     let class = match name {
         "" => "without a StorageClass".to_owned(),
-        name => format!("of the StorageClass \"{name}\""),
+        name => format!("with StorageClass \"{name}\""),
     };
     if volumes.is_empty() {
         return vec![
             Finding::broken(
                 "no-volume",
-                format!("There is no PersistentVolume {class}, and nothing makes one."),
+                format!("There is no PersistentVolume {class}, and no provisioner that creates one."),
             )
-            .next("Create a PersistentVolume that fits, or use a StorageClass with a provisioner."),
+            .next("Create a matching PersistentVolume, or use a StorageClass with a provisioner."),
         ];
     }
     let misfits = volumes
@@ -189,16 +189,19 @@ fn no_volume_fits(facts: &Facts, claim: &Value) -> Vec<Finding> {
         .take(MAX_VOLUMES)
         .map(|volume| format!("{}: {}", volume.name(), misfit(claim, volume)));
     vec![
-        Finding::broken("no-volume-fits", format!("None of the PersistentVolumes {class} fits."))
-            .details(misfits)
-            .next("Create a PersistentVolume that fits, or ask for less."),
+        Finding::broken(
+            "no-volume-fits",
+            format!("No PersistentVolume {class} matches the claim."),
+        )
+        .details(misfits)
+        .next("Create a matching PersistentVolume, or change the claim."),
     ]
 }
 
 fn misfit(claim: &Value, volume: &Value) -> String {
     let phase = volume.str("status.phase");
     if phase != "Available" {
-        return format!("it is {phase}, for the claim {}", volume.str("spec.claimRef.name"));
+        return format!("it is {phase} for claim {}", volume.str("spec.claimRef.name"));
     }
     let amount = |text: &str| text.parse::<Quantity>().unwrap_or(Quantity::ZERO);
     let (wanted, has) = (
@@ -206,12 +209,12 @@ fn misfit(claim: &Value, volume: &Value) -> String {
         volume.str("spec.capacity.storage"),
     );
     if amount(has) < amount(wanted) {
-        return format!("it has {has}, the claim asks for {wanted}");
+        return format!("its capacity is {has}, the claim requests {wanted}");
     }
     let modes = volume.texts("spec.accessModes");
     let wanted = claim.texts("spec.accessModes");
     if let Some(mode) = wanted.iter().find(|mode| !modes.contains(mode)) {
-        return format!("it does not offer the access mode {mode}, only {}", modes.join(", "));
+        return format!("it does not support access mode {mode}, only {}", modes.join(", "));
     }
     if !selects(&selector(claim, "spec.selector"), volume) {
         return format!(
@@ -222,7 +225,7 @@ fn misfit(claim: &Value, volume: &Value) -> String {
     if volume.str("spec.volumeMode") != claim.str("spec.volumeMode") {
         return format!("its volumeMode is {}", volume.str("spec.volumeMode"));
     }
-    "I do not know why not".to_owned()
+    "the reason is unknown".to_owned()
 }
 
 fn provisioning_fails(facts: &Facts, claim: &Value) -> Vec<Finding> {
@@ -231,9 +234,9 @@ fn provisioning_fails(facts: &Facts, claim: &Value) -> Vec<Finding> {
         return Vec::new();
     };
     vec![
-        Finding::broken("provisioning-failed", "The provisioner cannot make a volume for it.")
-            .detail(format!("It says: {}", event.str("message")))
-            .next("Correct what the message says, or look at the provisioner's log."),
+        Finding::broken("provisioning-failed", "The provisioner failed to create a volume.")
+            .detail(format!("Provisioner: {}", event.str("message")))
+            .next("Fix the error in the message, or check the log of the provisioner."),
     ]
 }
 
@@ -256,12 +259,12 @@ fn provisioner_is_silent(facts: &Facts, claim: &Value) -> Vec<Finding> {
         Finding::broken(
             "provisioner-silent",
             format!(
-                "The provisioner \"{provisioner}\" of its StorageClass has said nothing for {}.",
+                "Provisioner \"{provisioner}\" of its StorageClass has not responded for {}.",
                 look::duration(age)
             ),
         )
         .next(format!(
-            "See whether a driver named \"{provisioner}\" runs: kubectl get csidrivers; kubectl get pods -A"
+            "Check that driver \"{provisioner}\" is installed and running: kubectl get csidrivers; kubectl get pods -A"
         )),
     ]
 }
@@ -274,11 +277,11 @@ fn volume_is_lost(_: &Facts, claim: &Value) -> Vec<Finding> {
         Finding::broken(
             "volume-lost",
             format!(
-                "Its PersistentVolume \"{}\" does not exist any more, and the data with it.",
+                "Its PersistentVolume \"{}\" no longer exists, and its data is lost.",
                 claim.str("spec.volumeName")
             ),
         )
-        .next("Restore the data from a backup into a new claim, and delete this one."),
+        .next("Restore the data from a backup into a new claim, then delete this one."),
     ]
 }
 
@@ -292,12 +295,9 @@ fn is_still_used(facts: &Facts, claim: &Value) -> Vec<Finding> {
         return vec![
             Finding::broken(
                 "claim-in-use",
-                format!(
-                    "It was deleted and stays while these pods use it: {}.",
-                    users.join(", ")
-                ),
+                format!("Its deletion is blocked because pods use it: {}.", users.join(", ")),
             )
-            .next("Delete the pods, or what makes them."),
+            .next("Delete the pods or the workload that owns them."),
         ];
     }
     super::workload::held_by_finalizers(facts, claim, 10)
@@ -311,17 +311,20 @@ fn resize_waits(_: &Facts, claim: &Value) -> Vec<Finding> {
         .and_then(Value::as_str);
     if failed.is_some_and(|status| status.contains("Infeasible")) {
         return vec![
-            Finding::broken("resize-failed", "Its volume cannot be made larger as asked.")
-                .next("Ask for a size that the storage offers."),
+            Finding::broken(
+                "resize-failed",
+                "The requested expansion of its volume is not possible.",
+            )
+            .next("Request a size that the storage supports."),
         ];
     }
     match pending {
         Some(_) => vec![
             Finding::waiting(
                 "resize-pending",
-                "Its volume is larger already; its file system grows when a pod mounts it.",
+                "The volume is expanded; its file system is resized when a pod mounts it.",
             )
-            .next("Start a pod that mounts it, or restart the one that does."),
+            .next("Start a pod that mounts it, or restart the pod that uses it."),
         ],
         None => Vec::new(),
     }

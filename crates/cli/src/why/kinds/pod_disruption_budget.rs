@@ -20,8 +20,8 @@ pub static ROW: Kind = Kind {
 fn state(_: &Facts, budget: &Value) -> State {
     let allowed = budget.int("status.disruptionsAllowed");
     match allowed > 0 || budget.int("status.expectedPods") == 0 {
-        true => State::Well(format!("it allows {allowed} disruptions.")),
-        false => State::Unwell("it allows no disruption, so that drains wait.".to_owned()),
+        true => State::Healthy(format!("it allows {allowed} disruptions.")),
+        false => State::Unhealthy("it allows 0 disruptions, so drains are blocked.".to_owned()),
     }
 }
 
@@ -51,7 +51,7 @@ fn allows_nothing(facts: &Facts, budget: &Value) -> Vec<Finding> {
     let finding = Finding::waiting(
         "no-disruption-allowed",
         format!(
-            "No pod of it may be evicted: {healthy} of {expected} are healthy and {} wants {wanted}. Drains of their nodes wait.",
+            "None of its pods can be evicted: {healthy} of {expected} are healthy, and {} requires {wanted}. Draining their nodes is blocked.",
             rule(budget)
         ),
     );
@@ -61,9 +61,9 @@ fn allows_nothing(facts: &Facts, budget: &Value) -> Vec<Finding> {
     vec![match (healthy >= wanted, unready) {
         (false, Some(pod)) => finding.because_of(Reference::of(&POD, pod)),
         _ if wanted >= expected => {
-            finding.next("It can never allow one: scale up its pods, lower minAvailable, or set maxUnavailable: 1.")
+            finding.next("It never allows a disruption: add replicas, lower minAvailable, or set maxUnavailable: 1.")
         }
-        _ => finding.next("Scale up its pods, or wait until more of them are healthy."),
+        _ => finding.next("Add replicas, or wait until more pods are healthy."),
     }]
 }
 
@@ -77,10 +77,10 @@ fn cannot_be_computed(_: &Facts, budget: &Value) -> Vec<Finding> {
     vec![
         Finding::broken(
             "budget-sync-failed",
-            "The disruption controller cannot work it out, so nothing may be evicted.",
+            "The disruption controller cannot compute the budget, so no pod can be evicted.",
         )
         .detail(condition.str("message"))
-        .next("Use minAvailable as a number for pods without a controller that can be scaled."),
+        .next("For pods without a scalable controller, set minAvailable to an integer."),
     ]
 }
 
@@ -97,9 +97,9 @@ fn overlaps(facts: &Facts, budget: &Value) -> Vec<Finding> {
         Some(other) => vec![
             Finding::broken(
                 "budgets-overlap",
-                format!("The budget \"{}\" selects some of the same pods, and pods with two budgets cannot be evicted at all.", other.name()),
+                format!("PodDisruptionBudget \"{}\" selects some of the same pods. Pods with more than one budget cannot be evicted.", other.name()),
             )
-            .next("Change the selectors so that each pod has one budget."),
+            .next("Change the selectors so that each pod matches one budget."),
         ],
         None => Vec::new(),
     }

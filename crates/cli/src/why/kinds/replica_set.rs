@@ -17,7 +17,7 @@ pub static ROW: Kind = Kind {
     state,
     checks: &[
         |facts, set| {
-            let is_short = set.int("status.replicas") < workload::wished(set);
+            let is_short = set.int("status.replicas") < workload::desired_replicas(set);
             workload::refused(facts, &REPLICA_SET, set, is_short)
         },
         |facts, set| workload::is_not_observed(facts, set, "replicaset"),
@@ -26,5 +26,9 @@ pub static ROW: Kind = Kind {
 };
 
 fn state(_: &Facts, set: &Value) -> State {
-    workload::replicas(workload::wished(set), set.int("status.readyReplicas"), "ready")
+    workload::replicas(
+        workload::desired_replicas(set),
+        set.int("status.readyReplicas"),
+        "ready",
+    )
 }

@@ -32,8 +32,8 @@ fn exhausted(quota: &Value) -> Vec<String> {
 
 fn state(_: &Facts, quota: &Value) -> State {
     match exhausted(quota).is_empty() {
-        true => State::Well("nothing of it is used up.".to_owned()),
-        false => State::Unwell("it is used up.".to_owned()),
+        true => State::Healthy("no limit is reached.".to_owned()),
+        false => State::Unhealthy("a limit is reached.".to_owned()),
     }
 }
 
@@ -45,11 +45,11 @@ fn is_used_up(_: &Facts, quota: &Value) -> Vec<Finding> {
     vec![
         Finding::waiting(
             "quota-used-up",
-            "It is used up, so that nothing more of this can be created in the namespace:",
+            "The quota is exhausted, so no more of these resources can be created in the namespace:",
         )
         .details(full)
         .next(format!(
-            "Raise it (kubectl -n {} edit resourcequota {}), or delete something.",
+            "Raise it (kubectl -n {} edit resourcequota {}), or delete objects that count against it.",
             quota.namespace(),
             quota.name()
         )),

@@ -34,17 +34,14 @@ fn is_external(service: &Value) -> bool {
 
 fn state(facts: &Facts, service: &Value) -> State {
     if is_external(service) {
-        return State::Well(format!("it stands for {}.", service.str("spec.externalName")));
+        return State::Healthy(format!("it is an alias for {}.", service.str("spec.externalName")));
     }
     if wants_address(service) {
-        return State::Unwell("it has no address of a load balancer.".to_owned());
+        return State::Unhealthy("its load balancer has no address.".to_owned());
     }
     match ready_endpoints(facts, service) {
-        0 => State::Unwell("it has no endpoint that is ready.".to_owned()),
-        number => State::Well(
-            format!("it has {} that are ready.", look::count(number, "endpoint"))
-                .replace("endpoint that are", "endpoint that is"),
-        ),
+        0 => State::Unhealthy("0 ready endpoints.".to_owned()),
+        number => State::Healthy(format!("{}.", look::count(number, "ready endpoint"))),
     }
 }
 
@@ -88,13 +85,13 @@ fn selects_nothing(facts: &Facts, service: &Value) -> Vec<Finding> {
     let finding = Finding::broken(
         "selects-nothing",
         format!(
-            "Its selector {} matches no pod of the namespace.",
+            "spec.selector {} matches no pod in the namespace.",
             look::labels(&wanted)
         ),
     );
     let finding = match nearest(facts, service, &wanted) {
-        Some((pod, lines)) => finding.detail(format!("The nearest is {pod}:")).details(lines),
-        None => finding.detail("No pod has any of those labels."),
+        Some((pod, lines)) => finding.detail(format!("Closest match is {pod}:")).details(lines),
+        None => finding.detail("No pod has any of these labels."),
     };
     vec![finding.next(format!(
         "Correct spec.selector or the labels of the pods: kubectl -n {} get pods --show-labels",
@@ -126,8 +123,8 @@ fn nearest(facts: &Facts, service: &Value, wanted: &[(&str, &str)]) -> Option<(S
         .iter()
         .filter(|(key, value)| label(best, key).as_deref() != Some(value));
     let lines = wrong.map(|(key, value)| match label(best, key) {
-        Some(found) => format!("  it has {key}={found} where the selector wants {key}={value}"),
-        None => format!("  it has no label {key}, the selector wants {key}={value}"),
+        Some(found) => format!("  it has {key}={found}, the selector requires {key}={value}"),
+        None => format!("  it has no label {key}, the selector requires {key}={value}"),
     });
     Some((format!("pod/{}", best.name()), lines.collect()))
 }
@@ -143,8 +140,8 @@ fn no_pod_is_ready(facts: &Facts, service: &Value) -> Vec<Finding> {
     };
     let number = pods.len();
     let message = match number {
-        1 => "The one pod that it selects is not Ready.".to_owned(),
-        number => format!("It selects {number} pods, and none of them is Ready."),
+        1 => "The only selected pod is not Ready.".to_owned(),
+        number => format!("None of the {number} selected pods is Ready."),
     };
     vec![Finding::broken("no-ready-pod", message).because_of(Reference::of(&POD, unready))]
 }
@@ -181,17 +178,17 @@ fn named_port_is_missing(facts: &Facts, service: &Value) -> Vec<Finding> {
             (!names.contains(&target)).then(|| {
                 let has = match names.is_empty() {
                     true => "no named ports".to_owned(),
-                    false => format!("the ports {}", names.join(", ")),
+                    false => format!("named ports: {}", names.join(", ")),
                 };
                 Finding::broken(
                     "named-port-missing",
                     format!(
-                        "Its port {} leads to the port named \"{target}\", which its pods do not have.",
+                        "Port {} has targetPort \"{target}\", but its pods have no port with this name.",
                         port.int("port")
                     ),
                 )
-                .detail(format!("The containers declare {has}."))
-                .next("Correct targetPort, or name the port in the containers.")
+                .detail(format!("The containers have {has}."))
+                .next("Correct targetPort, or add a port with this name to the containers.")
             })
         })
         .collect()
@@ -215,11 +212,11 @@ fn port_is_not_declared(facts: &Facts, service: &Value) -> Vec<Finding> {
             Finding::waiting(
                 "port-not-declared",
                 format!(
-                    "Its port {port} leads to port {target} of the pods, whose containers declare {}.",
+                    "Port {port} has targetPort {target}, but the containers declare {}.",
                     declared.join(", ")
                 ),
             )
-            .next(format!("If nothing listens on {target}, correct targetPort."))
+            .next(format!("If no container listens on port {target}, correct targetPort."))
         })
         .collect()
 }
@@ -230,11 +227,7 @@ fn has_no_selector(facts: &Facts, service: &Value) -> Vec<Finding> {
         return Vec::new();
     }
     vec![
-        Finding::broken(
-            "no-selector",
-            "It has no selector, and nobody has written EndpointSlices for it.",
-        )
-        .next(format!(
+        Finding::broken("no-selector", "It has no selector, and no EndpointSlice exists for it.").next(format!(
             "Set spec.selector, or create an EndpointSlice with the label kubernetes.io/service-name={}.",
             service.name()
         )),
@@ -271,11 +264,11 @@ fn policy_shuts_it(facts: &Facts, service: &Value) -> Vec<Finding> {
                     Finding::broken(
                         "policy-drops",
                         format!(
-                            "NetworkPolicies let nobody reach port {target} of its pods: {}.",
+                            "NetworkPolicies block all traffic to port {target} of its pods: {}.",
                             names.join(", ")
                         ),
                     )
-                    .next(format!("Allow the port in spec.ingress of {}.", names[0])),
+                    .next(format!("Allow the port in spec.ingress of NetworkPolicy {}.", names[0])),
                 );
             }
             let is_open = rules.iter().any(|rule| rule.items("from").is_empty());
@@ -283,7 +276,7 @@ fn policy_shuts_it(facts: &Facts, service: &Value) -> Vec<Finding> {
                 Finding::note(
                     "policy-limits",
                     format!(
-                        "NetworkPolicies limit who reaches port {target} of its pods: {}.",
+                        "NetworkPolicies restrict traffic to port {target} of its pods: {}.",
                         names.join(", ")
                     ),
                 )
@@ -308,18 +301,18 @@ fn load_balancer_is_pending(facts: &Facts, service: &Value) -> Vec<Finding> {
     let class = service.str("spec.loadBalancerClass");
     let who = match class {
         "" => "No controller".to_owned(),
-        class => format!("No controller of the class \"{class}\""),
+        class => format!("No controller of loadBalancerClass \"{class}\""),
     };
     let finding = Finding::broken(
         "load-balancer-pending",
-        format!("It is of type LoadBalancer. {who} has given it an address."),
+        format!("Its type is LoadBalancer. {who} has assigned an address."),
     );
     let told = facts
         .events(&SERVICE, service)
         .find(|event| event.str("type") == "Warning");
     let finding = match told {
         Some(event) => finding.detail(event.str("message")),
-        None => finding.detail("No controller has said anything about it, so probably none is installed."),
+        None => finding.detail("There are no events from a load balancer controller, so probably none is installed."),
     };
     let ports = service
         .items("spec.ports")
@@ -330,9 +323,9 @@ fn load_balancer_is_pending(facts: &Facts, service: &Value) -> Vec<Finding> {
     let finding = match ports.is_empty() {
         true => finding,
         false => finding.next(format!(
-            "Meanwhile it answers at every node's address on port {}.",
+            "Until then, it is reachable on port {} of every node.",
             ports.join(", ")
         )),
     };
-    vec![finding.next("Install a load balancer for bare metal, such as MetalLB, or use type NodePort.")]
+    vec![finding.next("Install a load balancer controller, such as MetalLB, or use type NodePort.")]
 }

@@ -19,7 +19,7 @@ pub static ROW: Kind = Kind {
     state,
     checks: &[
         |facts, set| {
-            let is_short = set.int("status.replicas") < workload::wished(set);
+            let is_short = set.int("status.replicas") < workload::desired_replicas(set);
             workload::refused(facts, &STATEFUL_SET, set, is_short)
         },
         waits_in_order,
@@ -30,12 +30,12 @@ pub static ROW: Kind = Kind {
 };
 
 fn state(_: &Facts, set: &Value) -> State {
-    let wished = workload::wished(set);
+    let desired = workload::desired_replicas(set);
     let updated = set.int("status.updatedReplicas");
     let is_rolling = set.str("status.updateRevision") != set.str("status.currentRevision");
-    match workload::replicas(wished, set.int("status.readyReplicas"), "ready") {
-        State::Well(_) if is_rolling && updated < wished => {
-            State::Unwell(format!("{updated} of {wished} replicas are of the new template."))
+    match workload::replicas(desired, set.int("status.readyReplicas"), "ready") {
+        State::Healthy(_) if is_rolling && updated < desired => {
+            State::Unhealthy(format!("{updated} of {desired} replicas are updated."))
         }
         state => state,
     }
@@ -43,8 +43,8 @@ fn state(_: &Facts, set: &Value) -> State {
 
 /// One at a time: the first that is not Ready holds the ones after it.
 fn waits_in_order(facts: &Facts, set: &Value) -> Vec<Finding> {
-    let wished = workload::wished(set);
-    let missing = wished - set.int("status.replicas");
+    let desired = workload::desired_replicas(set);
+    let missing = desired - set.int("status.replicas");
     if set.str("spec.podManagementPolicy") == "Parallel" || missing <= 0 {
         return Vec::new();
     }
@@ -55,14 +55,17 @@ fn waits_in_order(facts: &Facts, set: &Value) -> Vec<Finding> {
     vec![
         Finding::waiting(
             "ordered-start",
-            format!("{missing} more pods are started only when {} is Ready, one after the other (podManagementPolicy OrderedReady).", first.name()),
+            format!(
+                "{missing} more pods are created one at a time after {} is Ready (podManagementPolicy OrderedReady).",
+                first.name()
+            ),
         )
         .because_of(Reference::of(&POD, first)),
     ]
 }
 
 fn update_is_held(_: &Facts, set: &Value) -> Vec<Finding> {
-    let is_behind = set.int("status.updatedReplicas") < workload::wished(set)
+    let is_behind = set.int("status.updatedReplicas") < workload::desired_replicas(set)
         && set.str("status.updateRevision") != set.str("status.currentRevision");
     if !is_behind {
         return Vec::new();
@@ -71,10 +74,10 @@ fn update_is_held(_: &Facts, set: &Value) -> Vec<Finding> {
         return vec![
             Finding::waiting(
                 "on-delete",
-                "Its updateStrategy is OnDelete: pods get the new template when somebody deletes them.",
+                "updateStrategy is OnDelete: a pod is only updated after it has been deleted.",
             )
             .next(format!(
-                "Delete its pods one after the other: kubectl -n {} delete pod {}-N",
+                "Delete its pods one at a time: kubectl -n {} delete pod {}-N",
                 set.namespace(),
                 set.name()
             )),
@@ -85,9 +88,9 @@ fn update_is_held(_: &Facts, set: &Value) -> Vec<Finding> {
         partition => vec![
             Finding::waiting(
                 "partition",
-                format!("spec.updateStrategy.rollingUpdate.partition is {partition}: pods below that number keep the old template."),
+                format!("spec.updateStrategy.rollingUpdate.partition is {partition}: pods with a lower ordinal are not updated."),
             )
-            .next("Lower the partition to roll out further."),
+            .next("Lower the partition to update more pods."),
         ],
     }
 }

@@ -28,8 +28,8 @@ pub static VALIDATING: Kind = Kind {
 
 fn state(facts: &Facts, configuration: &Value) -> State {
     match server_is_not_there(facts, configuration).is_empty() {
-        true => State::Well("the servers behind its webhooks have endpoints, as far as can be seen.".to_owned()),
-        false => State::Unwell("a webhook of it cannot be asked.".to_owned()),
+        true => State::Healthy("all Services of its webhooks have endpoints.".to_owned()),
+        false => State::Unhealthy("one of its webhooks cannot be called.".to_owned()),
     }
 }
 
@@ -47,9 +47,9 @@ fn silent(facts: &Facts, webhook: &Value) -> Option<Finding> {
     let (namespace, name) = (service.str("namespace"), service.str("name"));
     let found = facts.find(&SERVICE, namespace, name);
     let problem = match found {
-        None => format!("the Service {namespace}/{name} does not exist"),
+        None => format!("Service {namespace}/{name} does not exist"),
         Some(_) if !has_endpoint(facts, namespace, name) => {
-            format!("the Service {namespace}/{name} has no endpoint that is ready")
+            format!("Service {namespace}/{name} has no ready endpoints")
         }
         Some(_) => return None,
     };
@@ -58,12 +58,12 @@ fn silent(facts: &Facts, webhook: &Value) -> Option<Finding> {
     let finding = Finding::new(
         severity,
         "webhook-unreachable",
-        format!("Its webhook \"{}\" cannot be asked: {problem}.", webhook.str("name")),
+        format!("Webhook \"{}\" cannot be called: {problem}.", webhook.str("name")),
     );
     let finding = match is_fatal {
-        true => finding.detail(format!("Its failurePolicy is Fail, so {} is refused.", rules(webhook))),
+        true => finding.detail(format!("failurePolicy is Fail, so {} is rejected.", rules(webhook))),
         false => finding.detail(format!(
-            "Its failurePolicy is Ignore, so {} passes without it.",
+            "failurePolicy is Ignore, so {} is not checked.",
             rules(webhook)
         )),
     };
@@ -71,7 +71,7 @@ fn silent(facts: &Facts, webhook: &Value) -> Option<Finding> {
         Some(service) => finding.because_of(Reference::of(&SERVICE, service)),
         None => finding,
     };
-    Some(finding.next("Mend the server, set failurePolicy: Ignore, or delete the configuration."))
+    Some(finding.next("Fix the server, set failurePolicy: Ignore, or delete the configuration."))
 }
 
 fn has_endpoint(facts: &Facts, namespace: &str, name: &str) -> bool {

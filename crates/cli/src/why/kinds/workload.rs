@@ -10,17 +10,17 @@ use crate::why::{State, refusal};
 /// How long a controller may take to see a change.
 const PATIENCE_SECONDS: u64 = 15;
 
-/// Whether there are as many as wished of what a workload makes.
-pub fn replicas(wished: i64, ready: i64, word: &str) -> State {
-    match ready >= wished {
-        true if wished == 0 => State::Well("it is scaled to 0.".to_owned()),
-        true => State::Well(format!("{ready} of {wished} replicas are {word}.")),
-        false => State::Unwell(format!("{ready} of {wished} replicas are {word}.")),
+/// Whether a workload has its desired number of replicas.
+pub fn replicas(desired: i64, ready: i64, word: &str) -> State {
+    match ready >= desired {
+        true if desired == 0 => State::Healthy("it is scaled to 0.".to_owned()),
+        true => State::Healthy(format!("{ready} of {desired} replicas are {word}.")),
+        false => State::Unhealthy(format!("{ready} of {desired} replicas are {word}.")),
     }
 }
 
-/// The number of replicas in a spec, which is one where nothing is said.
-pub fn wished(object: &Value) -> i64 {
+/// The number of replicas in a spec, 1 by default.
+pub fn desired_replicas(object: &Value) -> i64 {
     object.at("spec.replicas").as_i64().unwrap_or(1)
 }
 
@@ -37,10 +37,10 @@ pub fn is_not_observed(facts: &Facts, object: &Value, controller: &str) -> Vec<F
     vec![
         Finding::broken(
             "not-observed",
-            format!("Its controller has not seen its last change (generation {generation}, observed {observed})."),
+            format!("Its controller has not observed the latest change (generation {generation}, observedGeneration {observed})."),
         )
         .next(format!(
-            "See whether the {controller} controller runs: the Lease kube-controller-manager in kube-system, and its log."
+            "Check that kube-controller-manager is running ({controller} controller): kubectl -n kube-system get lease kube-controller-manager"
         )),
     ]
 }
@@ -75,13 +75,13 @@ pub fn held_by_finalizers(facts: &Facts, object: &Value, patience_seconds: u64) 
         Finding::broken(
             "finalizers",
             format!(
-                "It was deleted {} ago and is held by the finalizers {finalizers}.",
+                "It was deleted {} ago, but is blocked by finalizers: {finalizers}.",
                 look::duration(since)
             ),
         )
         .next(format!(
-            "The controller that set {finalizers} has to remove it; see whether it runs."
+            "Check that the controller that owns {finalizers} is running; it must remove the finalizer."
         ))
-        .next("If that controller is gone for good, remove the finalizer by kubectl edit."),
+        .next("If that controller was uninstalled, remove the finalizer with kubectl edit."),
     ]
 }

@@ -18,13 +18,12 @@ pub fn cannot_be_configured(_: &Facts, pod: &Value) -> Vec<Finding> {
             missing(message, pod.namespace(), &whose).unwrap_or_else(|| {
                 let finding = Finding::broken(
                     "container-config",
-                    format!("The {} cannot be configured.", container.called()),
+                    format!("The configuration of {} is invalid.", container.called()),
                 )
-                .detail(format!("The kubelet says: {message}"));
+                .detail(format!("Kubelet: {message}"));
                 match message.contains("runAsNonRoot") {
-                    true => {
-                        finding.next("Set securityContext.runAsUser to a user other than 0, or use an image with one.")
-                    }
+                    true => finding
+                        .next("Set securityContext.runAsUser to a user other than 0, or use an image that sets one."),
                     false => finding,
                 }
             })
@@ -64,12 +63,12 @@ pub fn missing(message: &str, namespace: &str, whose: &str) -> Option<Finding> {
             return Some(
                 Finding::broken(
                     "config-missing",
-                    format!("The {kind} \"{name}\" that {whose} needs does not exist."),
+                    format!("{kind} \"{name}\", required by {whose}, does not exist."),
                 )
                 .next(format!(
                     "Create it: kubectl -n {namespace} create {create} {name} --from-literal=KEY=VALUE"
                 ))
-                .next("Or correct the name, or set optional: true where it is named."),
+                .next("Or correct the reference, or mark it as optional: true."),
             );
         }
     }
@@ -81,8 +80,8 @@ fn key_missing(kind: &str, name: &str, key: &str, namespace: &str, whose: &str) 
     let resource = kind.to_lowercase();
     Finding::broken(
         "config-key-missing",
-        format!("The {kind} \"{name}\" has no key \"{key}\", which {whose} needs."),
+        format!("{kind} \"{name}\" has no key \"{key}\", required by {whose}."),
     )
     .next(format!("Add the key: kubectl -n {namespace} edit {resource} {name}"))
-    .next("Or correct the key, or set optional: true where it is named.")
+    .next("Or correct the reference, or mark it as optional: true.")
 }

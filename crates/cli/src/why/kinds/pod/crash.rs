@@ -74,27 +74,27 @@ fn ended(facts: &Facts, pod: &Value, container: &Container<'_>, end: &Value) -> 
         ("OOMKilled", _) => out_of_memory(container),
         _ if killed.is_some() => Finding::broken(
             "liveness-kill",
-            format!("The {called} is killed again and again because its liveness probe fails."),
+            format!("The {called} is restarted repeatedly because its liveness probe fails."),
         )
         .details(killed.map(str::to_owned))
-        .next("Correct the probe's port, path or timing (initialDelaySeconds, timeoutSeconds, a startupProbe), or the program's answer."),
+        .next("Correct the probe's port, path or timing (initialDelaySeconds, timeoutSeconds, startupProbe), or fix the program."),
         (_, 0) => Finding::broken(
             "exits-with-0",
-            format!("The {called} ends by itself with exit code 0, and restartPolicy {} starts it again.", pod.str("spec.restartPolicy")),
+            format!("The {called} exits with code 0, and restartPolicy {} restarts it.", pod.str("spec.restartPolicy")),
         )
-        .next("Run a program that stays in the foreground, or use a Job for work that ends."),
-        _ => Finding::broken("crash", format!("The {called} ends with {}.", exit_text(end)))
+        .next("Run a program that stays in the foreground, or use a Job for work that completes."),
+        _ => Finding::broken("crash", format!("The {called} exits with {}.", exit_text(end)))
             .details(meaning(code).map(str::to_owned))
-            .next(format!("Correct what its log says, or its command: kubectl -n {} edit {}", pod.namespace(), owner_hint(pod))),
+            .next(format!("Fix the error in its log, or correct its command: kubectl -n {} edit {}", pod.namespace(), owner_hint(pod))),
     };
     let restarts = container.status.int("restartCount");
     if restarts > 0 {
         let ended = end.str("finishedAt");
-        finding = finding.detail(format!("It was restarted {restarts} times; it last ended at {ended}."));
+        finding = finding.detail(format!("Restarts: {restarts}; last terminated at {ended}."));
     }
     let message = end.str("message");
     if !message.is_empty() {
-        finding = finding.detail(format!("Its last words: {message}"));
+        finding = finding.detail(format!("Termination message: {message}"));
     }
     with_log(facts, pod, container, finding)
 }
@@ -115,7 +115,7 @@ fn with_log(facts: &Facts, pod: &Value, container: &Container<'_>, finding: Find
         ));
     }
     finding
-        .detail("The end of its log:")
+        .detail("Last lines of its log:")
         .details(lines.iter().map(|line| format!("  | {line}")))
 }
 
@@ -125,14 +125,14 @@ fn out_of_memory(container: &Container<'_>) -> Finding {
     let finding = match limit {
         "" => Finding::broken(
             "out-of-memory",
-            format!("The kernel killed the {called} because memory ran out; it has no memory limit of its own."),
+            format!("The {called} was OOM killed because the node ran out of memory; it has no memory limit."),
         ),
         limit => Finding::broken(
             "out-of-memory",
-            format!("The {called} was killed because it used more memory than its limit of {limit}."),
+            format!("The {called} was OOM killed: it exceeded its memory limit of {limit}."),
         ),
     };
-    finding.next("Raise resources.limits.memory, or make the program use less.")
+    finding.next("Raise resources.limits.memory, or reduce the memory use of the program.")
 }
 
 /// The answer of a liveness or startup probe that the container was killed for.
@@ -159,20 +159,20 @@ fn exit_text(end: &Value) -> String {
         signal => signal,
     };
     match SIGNALS.iter().find(|(number, _)| *number == signal) {
-        Some((number, name)) => format!("exit code {code} (signal {number}, {name})"),
-        None => format!("exit code {code}"),
+        Some((number, name)) => format!("code {code} (signal {number}, {name})"),
+        None => format!("code {code}"),
     }
 }
 
 /// What exit codes mean where that is the same for all programs.
 fn meaning(code: i64) -> Option<&'static str> {
     Some(match code {
-        126 => "126 means that the command was found and may not be executed.",
-        127 => "127 means that the command was not found in the image.",
-        134 => "It called abort, usually because an assertion failed.",
-        137 => "It was killed from outside; with no probe and no memory limit involved, somebody sent SIGKILL.",
-        139 => "It used memory that is not its own: a fault of the program or of the image's architecture.",
-        143 => "It was asked to end.",
+        126 => "Exit code 126: the command was found, but is not executable.",
+        127 => "Exit code 127: the command was not found in the image.",
+        134 => "It aborted, usually because of a failed assertion.",
+        137 => "It received SIGKILL from outside; neither a probe nor a memory limit is involved.",
+        139 => "Segmentation fault: a bug in the program, or an image for another architecture.",
+        143 => "It received SIGTERM.",
         _ => return None,
     })
 }
@@ -186,7 +186,7 @@ pub fn cannot_be_started(_: &Facts, pod: &Value) -> Vec<Finding> {
             "PostStartHookError" => Finding::broken(
                 "post-start-hook",
                 format!(
-                    "The postStart hook of {} fails, so that it is killed.",
+                    "The postStart hook of {} fails, so the container is killed.",
                     container.called()
                 ),
             )
@@ -209,24 +209,24 @@ fn start_error(container: &Container<'_>, message: &str) -> Finding {
         (true, _) => Finding::broken(
             "command-not-found",
             format!(
-                "The {} cannot be started: its command is not in the image.",
+                "The {} failed to start: its command does not exist in the image.",
                 container.called()
             ),
         )
-        .next("Correct command and args, or use an image that has the program."),
+        .next("Correct command and args, or use an image that contains the program."),
         (_, true) => Finding::broken(
             "command-not-executable",
             format!(
-                "The {} cannot be started: its command may not be executed.",
+                "The {} failed to start: its command is not executable.",
                 container.called()
             ),
         )
         .next("Make the file executable in the image, or run it as another user."),
-        _ => Finding::broken("start-error", format!("The {} cannot be started.", container.called())),
+        _ => Finding::broken("start-error", format!("The {} failed to start.", container.called())),
     };
-    let finding = finding.detail(format!("The runtime says: {message}"));
+    let finding = finding.detail(format!("Container runtime: {message}"));
     match command.as_str() {
         "" => finding,
-        command => finding.detail(format!("Its command: {command}")),
+        command => finding.detail(format!("Command: {command}")),
     }
 }

@@ -22,10 +22,10 @@ pub fn node_is_gone(facts: &Facts, pod: &Value) -> Vec<Finding> {
     vec![
         Finding::broken(
             "node-missing",
-            format!("It is bound to the node \"{node}\", which does not exist."),
+            format!("It is bound to node \"{node}\", which does not exist."),
         )
         .next(format!(
-            "Start the node again, or give the pod up: {}",
+            "Start the node again, or delete the pod: {}",
             force_delete(pod)
         )),
     ]
@@ -45,7 +45,7 @@ pub fn node_is_not_ready(facts: &Facts, pod: &Value) -> Vec<Finding> {
             Severity::Broken,
             "node-not-ready",
             format!(
-                "Its node \"{}\" is not Ready, so nobody knows how its containers are.",
+                "Its node \"{}\" is not Ready, so the state of its containers is unknown.",
                 node.name()
             ),
         )
@@ -64,14 +64,12 @@ pub fn does_not_end(facts: &Facts, pod: &Value) -> Vec<Finding> {
         return vec![
             Finding::broken(
                 "pod-finalizers",
-                format!(
-                    "It was deleted, should have been gone {overdue} ago, and is held by the finalizers {finalizers}."
-                ),
+                format!("Its deletion is {overdue} overdue and blocked by finalizers: {finalizers}."),
             )
             .next(format!(
-                "The controller that set {finalizers} has to remove it; see whether it runs."
+                "Check that the controller that owns {finalizers} is running; it must remove the finalizer."
             ))
-            .next("If that controller is gone for good, remove the finalizer: kubectl edit"),
+            .next("If that controller was uninstalled, remove the finalizer with kubectl edit."),
         ];
     }
     let node = pod.str("spec.nodeName");
@@ -82,16 +80,16 @@ pub fn does_not_end(facts: &Facts, pod: &Value) -> Vec<Finding> {
         true if facts.knows(&NODE) => vec![
             Finding::broken(
                 "pod-node-lost",
-                format!("It was deleted {overdue} ago, and only the kubelet of \"{node}\" can end it, which does not answer."),
+                format!("Its deletion is {overdue} overdue: the kubelet of node \"{node}\" must terminate it, but does not respond."),
             )
-            .next(format!("When the machine is off for certain: {}", force_delete(pod))),
+            .next(format!("If you are sure that the machine is powered off: {}", force_delete(pod))),
         ],
         _ => vec![
             Finding::waiting(
                 "pod-still-ending",
-                format!("It should have been gone {overdue} ago, and its node \"{node}\" is Ready: its containers or volumes do not end."),
+                format!("Its deletion is {overdue} overdue although node \"{node}\" is Ready: its containers do not stop or its volumes cannot be unmounted."),
             )
-            .next("Look at the kubelet's log on the node."),
+            .next("Check the kubelet's log on the node."),
         ],
     }
 }
@@ -109,44 +107,44 @@ const REASONS: &[(&str, &str, &str, &str)] = &[
     (
         "Evicted",
         "evicted",
-        "The node evicted it to save itself.",
-        "Set requests for what it uses, lower its use, or free the node; then delete the pod.",
+        "It was evicted because its node was low on resources.",
+        "Set requests that match its use, reduce its use, or free resources on the node; then delete the pod.",
     ),
     (
         "DeadlineExceeded",
         "deadline-exceeded",
         "It ran longer than its spec.activeDeadlineSeconds.",
-        "Raise activeDeadlineSeconds, or make it faster.",
+        "Raise activeDeadlineSeconds, or shorten the work.",
     ),
     (
         "NodeLost",
         "node-lost",
         "Its node was lost.",
-        "Delete the pod, and look at the node.",
+        "Delete the pod, and check the node.",
     ),
     (
         "NodeAffinity",
         "not-admitted",
-        "The node refused it: its labels do not fit the pod's node selector or affinity any more.",
-        "Correct the labels of the node or the pod's selector, and make the pod anew.",
+        "The node rejected it: the node's labels no longer match the pod's nodeSelector or affinity.",
+        "Correct the labels of the node or the pod's nodeSelector, then create the pod again.",
     ),
     (
         "Preempting",
         "preempted",
-        "It had to make room for a pod of higher priority.",
+        "It was preempted by a pod with a higher priority.",
         "Add a node, or give it a higher priority.",
     ),
     (
         "Terminated",
         "node-shutdown",
         "Its node was shut down.",
-        "Nothing, if its owner has made another one.",
+        "No action is needed if its controller created a replacement.",
     ),
     (
         "UnexpectedAdmissionError",
         "not-admitted",
-        "The kubelet refused to admit it.",
-        "See what the message says, and make the pod anew.",
+        "The kubelet rejected it at admission.",
+        "Fix the cause in the message, then create the pod again.",
     ),
 ];
 
@@ -162,12 +160,12 @@ pub fn failed_as_a_whole(_: &Facts, pod: &Value) -> Vec<Finding> {
         None if reason.starts_with("OutOf") => Finding::broken(
             "not-admitted",
             format!(
-                "The node refused it, because it has too little {} left.",
+                "The node rejected it: insufficient {}.",
                 reason.trim_start_matches("OutOf")
             ),
         )
-        .next("Its owner makes another one; a bare pod has to be made anew."),
-        None => Finding::broken("pod-failed", format!("It failed with the reason {reason}.")),
+        .next("Its controller creates a replacement; a pod without a controller must be created again."),
+        None => Finding::broken("pod-failed", format!("It failed with reason {reason}.")),
     };
     vec![match message {
         "" => finding,

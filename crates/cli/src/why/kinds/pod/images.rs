@@ -20,14 +20,14 @@ const ANSWERS: &[Answer] = &[
     Answer {
         words: &["couldn't parse image", "invalid reference format", "InvalidImageName"],
         cause: "image-invalid-name",
-        meaning: "its name cannot be read",
-        remedies: &["Write it as HOST/PATH:TAG, in lower case."],
+        meaning: "the image name is invalid",
+        remedies: &["Use the format HOST/PATH:TAG, in lower case."],
     },
     Answer {
         words: &["toomanyrequests", "429", "rate limit"],
         cause: "image-rate-limit",
-        meaning: "the registry has refused further pulls for now",
-        remedies: &["Wait, or pull as a registered user with imagePullSecrets."],
+        meaning: "the registry's rate limit is exceeded",
+        remedies: &["Wait, or authenticate with imagePullSecrets."],
     },
     Answer {
         words: &[
@@ -40,10 +40,10 @@ const ANSWERS: &[Answer] = &[
             "denied:",
         ],
         cause: "image-credentials",
-        meaning: "the registry wants other credentials",
+        meaning: "the registry denies access",
         remedies: &[
-            "Create them: kubectl create secret docker-registry NAME --docker-server=… and name it in spec.imagePullSecrets.",
-            "Registries also say this of repositories that do not exist: check the name.",
+            "Create credentials (kubectl create secret docker-registry NAME --docker-server=…) and reference them in spec.imagePullSecrets.",
+            "Registries also deny access to repositories that do not exist: check the name.",
         ],
     },
     Answer {
@@ -54,14 +54,14 @@ const ANSWERS: &[Answer] = &[
             "Temporary failure in name",
         ],
         cause: "image-registry-unknown-host",
-        meaning: "the registry's host name does not resolve on the node",
-        remedies: &["Check the host in the image's name, and the node's DNS: /etc/resolv.conf"],
+        meaning: "the node cannot resolve the registry's host name",
+        remedies: &["Check the host in the image name, and DNS on the node (/etc/resolv.conf)."],
     },
     Answer {
         words: &["x509", "certificate", "tls:", "TLS"],
         cause: "image-registry-certificate",
         meaning: "the node does not trust the registry's certificate",
-        remedies: &["Install the registry's authority on the node, or correct the registry's certificate."],
+        remedies: &["Install the registry's CA certificate on the node, or correct the registry's certificate."],
     },
     Answer {
         words: &[
@@ -77,8 +77,8 @@ const ANSWERS: &[Answer] = &[
             "error sending request",
         ],
         cause: "image-registry-unreachable",
-        meaning: "the registry does not answer",
-        remedies: &["Check from the node that the registry can be reached, a proxy and firewalls included."],
+        meaning: "the registry is unreachable",
+        remedies: &["Check that the node can reach the registry, including proxies and firewalls."],
     },
     Answer {
         words: &["no space left"],
@@ -89,8 +89,8 @@ const ANSWERS: &[Answer] = &[
     Answer {
         words: &["no match for platform", "no matching manifest", "platform"],
         cause: "image-platform",
-        meaning: "the image does not exist for the node's platform",
-        remedies: &["Use an image that was built for the node's architecture: kubectl get nodes -L kubernetes.io/arch"],
+        meaning: "the image is not available for the node's platform",
+        remedies: &["Use an image built for the node's architecture: kubectl get nodes -L kubernetes.io/arch"],
     },
     Answer {
         words: &[
@@ -127,16 +127,16 @@ pub fn cannot_be_pulled(facts: &Facts, pod: &Value) -> Vec<Finding> {
 fn explain(facts: &Facts, pod: &Value, container: &Container<'_>) -> Finding {
     let image = container.spec.str("image");
     let reason = container.status.str("state.waiting.reason");
-    let of = format!("The image \"{image}\" of {}", container.called());
+    let of = format!("Image \"{image}\" of {}", container.called());
     let change = format!(
-        "Change it: kubectl -n {} set image {} {}=IMAGE",
+        "Change the image: kubectl -n {} set image {} {}=IMAGE",
         pod.namespace(),
         owner_hint(pod),
         container.name()
     );
     match reason {
         "InvalidImageName" => {
-            return Finding::broken("image-invalid-name", format!("{of} has a name that cannot be read."))
+            return Finding::broken("image-invalid-name", format!("{of} has an invalid name."))
                 .detail(container.status.str("state.waiting.message"))
                 .next(change);
         }
@@ -145,7 +145,7 @@ fn explain(facts: &Facts, pod: &Value, container: &Container<'_>) -> Finding {
                 "image-never-pulled",
                 format!("{of} is not on the node, and imagePullPolicy is Never."),
             )
-            .next("Import it on the node: karve image import FILE, or set imagePullPolicy: IfNotPresent.");
+            .next("Import it on the node (karve image import FILE), or set imagePullPolicy: IfNotPresent.");
         }
         _ => (),
     }
@@ -154,15 +154,12 @@ fn explain(facts: &Facts, pod: &Value, container: &Container<'_>) -> Finding {
         .iter()
         .find(|answer| answer.words.iter().any(|word| said.contains(word)))
     else {
-        return Finding::broken(
-            "image-pull",
-            format!("{of} cannot be pulled, and I do not know what the answer means."),
-        )
-        .detail(format!("The answer: {said}"))
-        .next(change);
+        return Finding::broken("image-pull", format!("{of} cannot be pulled."))
+            .detail(format!("Error: {said}"))
+            .next(change);
     };
     let mut finding = Finding::broken(answer.cause, format!("{of} cannot be pulled: {}.", answer.meaning))
-        .detail(format!("The answer: {said}"));
+        .detail(format!("Error: {said}"));
     if answer.cause == "image-credentials" {
         finding = finding.details(secrets(facts, pod));
     }
@@ -195,8 +192,8 @@ fn secrets(facts: &Facts, pod: &Value) -> Vec<String> {
         .map(|secret| secret.str("name"))
         .collect();
     let mut lines = vec![match names.is_empty() {
-        true => "The pod names no imagePullSecrets, so it pulls as nobody.".to_owned(),
-        false => format!("The pod pulls with: {}.", names.join(", ")),
+        true => "The pod has no imagePullSecrets, so the image is pulled anonymously.".to_owned(),
+        false => format!("imagePullSecrets of the pod: {}.", names.join(", ")),
     }];
     if let Some(event) = facts.event(&POD, pod, "FailedToRetrieveImagePullSecret") {
         lines.push(event.str("message").to_owned());

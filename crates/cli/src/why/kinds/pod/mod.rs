@@ -55,17 +55,17 @@ fn state(facts: &Facts, pod: &Value) -> State {
     if pod.is_deleting() {
         let overdue = facts.seconds_since(pod.moment("metadata.deletionTimestamp"));
         return match overdue {
-            0..=10 => State::Well("it is being deleted.".to_owned()),
-            _ => State::Unwell(format!("it should have been gone {} ago.", look::duration(overdue))),
+            0..=10 => State::Healthy("it is being deleted.".to_owned()),
+            _ => State::Unhealthy(format!("its deletion is {} overdue.", look::duration(overdue))),
         };
     }
     match phase {
-        "Succeeded" => State::Well("all its containers have succeeded.".to_owned()),
-        "Running" if pod.condition_is("Ready", "True").is_some() => State::Well("it is Ready.".to_owned()),
-        "Running" => State::Unwell("it runs and is not Ready.".to_owned()),
-        "Failed" => State::Unwell("it has failed.".to_owned()),
-        "" => State::Unwell("it has no status yet.".to_owned()),
-        phase => State::Unwell(format!("it is {phase}.")),
+        "Succeeded" => State::Healthy("all its containers succeeded.".to_owned()),
+        "Running" if pod.condition_is("Ready", "True").is_some() => State::Healthy("it is Ready.".to_owned()),
+        "Running" => State::Unhealthy("it is Running, but not Ready.".to_owned()),
+        "Failed" => State::Unhealthy("it failed.".to_owned()),
+        "" => State::Unhealthy("it has no status yet.".to_owned()),
+        phase => State::Unhealthy(format!("it is {phase}.")),
     }
 }
 

@@ -24,19 +24,19 @@ pub fn is_isolated(facts: &Facts, pod: &Value) -> Vec<Finding> {
         }
         let names: Vec<&str> = isolating.iter().map(|policy| policy.name()).collect();
         let way = if direction == "Ingress" {
-            "reaches it"
+            "traffic to it"
         } else {
-            "it may reach"
+            "traffic from it"
         };
         let finding = Finding::note(
             "isolated",
-            format!("NetworkPolicies limit what {way} ({direction}): {}.", names.join(", ")),
+            format!("NetworkPolicies restrict {way} ({direction}): {}.", names.join(", ")),
         );
         let lines = isolating.iter().flat_map(|policy| {
             let rules = policy.items(rules);
             let name = policy.name();
             match rules.is_empty() {
-                true => vec![format!("{name} allows nothing.")],
+                true => vec![format!("{name} allows no traffic.")],
                 false => rules
                     .iter()
                     .map(|rule| format!("{name} allows {}.", rule_text(rule, direction)))

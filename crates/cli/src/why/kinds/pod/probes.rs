@@ -27,13 +27,13 @@ pub fn init_container_runs(facts: &Facts, pod: &Value) -> Vec<Finding> {
         Finding::waiting(
             "init-container-runs",
             format!(
-                "The {} has been running for {}; the others start when it has succeeded.",
+                "The {} has been running for {}; the other containers start after it succeeds.",
                 container.called(),
                 look::duration(seconds)
             ),
         )
         .next(format!(
-            "See what it waits for: kubectl -n {} logs {} -c {}",
+            "Check its log: kubectl -n {} logs {} -c {}",
             pod.namespace(),
             pod.name(),
             container.name()
@@ -72,7 +72,7 @@ fn explain(facts: &Facts, pod: &Value, container: &Container<'_>) -> Option<Find
             "probe-fails",
             format!("The {field} of {} fails: {}.", container.called(), question(probe)),
         )
-        .detail(format!("The answer: {}", event.str("message"))),
+        .detail(format!("Error: {}", event.str("message"))),
         None => Finding::waiting(
             "probe-pending",
             format!(
@@ -81,7 +81,7 @@ fn explain(facts: &Facts, pod: &Value, container: &Container<'_>) -> Option<Find
                 question(probe)
             ),
         )
-        .detail("No answer of it is remembered in the pod's events."),
+        .detail("The pod's events contain no result of this probe."),
     };
     let finding = match declared_elsewhere(container, probe) {
         Some(line) => finding.detail(line),
@@ -90,10 +90,10 @@ fn explain(facts: &Facts, pod: &Value, container: &Container<'_>) -> Option<Find
     let delay = probe.int("initialDelaySeconds");
     let finding = match delay {
         0 => finding,
-        delay => finding.detail(format!("It starts {delay}s after the container.")),
+        delay => finding.detail(format!("initialDelaySeconds is {delay}.")),
     };
     Some(finding.next(format!(
-        "Correct {field} or what the program answers; its log: kubectl -n {} logs {} -c {}",
+        "Correct {field}, or fix the program; its log: kubectl -n {} logs {} -c {}",
         pod.namespace(),
         pod.name(),
         container.name()
@@ -104,16 +104,16 @@ fn explain(facts: &Facts, pod: &Value, container: &Container<'_>) -> Option<Find
 fn question(probe: &Value) -> String {
     let get = probe.at("httpGet");
     if !get.is_null() {
-        let scheme = get.str("scheme").to_lowercase();
-        return format!("GET {scheme} {} on port {}", get.str("path"), port(get));
+        let scheme = get.str("scheme");
+        return format!("{scheme} GET {} on port {}", get.str("path"), port(get));
     }
     if !probe.at("tcpSocket").is_null() {
-        return format!("a connection to port {}", port(probe.at("tcpSocket")));
+        return format!("TCP connection to port {}", port(probe.at("tcpSocket")));
     }
     if !probe.at("grpc").is_null() {
         return format!("gRPC on port {}", port(probe.at("grpc")));
     }
-    format!("the command {}", probe.texts("exec.command").join(" "))
+    format!("command {}", probe.texts("exec.command").join(" "))
 }
 
 fn port(of: &Value) -> String {
@@ -140,7 +140,7 @@ fn declared_elsewhere(container: &Container<'_>, probe: &Value) -> Option<String
     }
     let declared: Vec<String> = declared.iter().map(i64::to_string).collect();
     Some(format!(
-        "The container declares port {}, the probe asks {asked}.",
+        "The container declares port {}, the probe uses port {asked}.",
         declared.join(", ")
     ))
 }
@@ -162,15 +162,13 @@ pub fn gate_is_closed(_: &Facts, pod: &Value) -> Vec<Finding> {
                 .unwrap_or_default();
             let finding = Finding::waiting(
                 "readiness-gate",
-                format!("Its containers are ready, and its readiness gate \"{gate}\" is not True."),
+                format!("Its containers are ready, but its readiness gate \"{gate}\" is not True."),
             );
             let finding = match told {
                 "" => finding,
                 told => finding.detail(told),
             };
-            finding.next(format!(
-                "The controller that sets the condition \"{gate}\" has to do so."
-            ))
+            finding.next(format!("Check the controller that sets the condition \"{gate}\"."))
         })
         .collect()
 }

@@ -62,10 +62,10 @@ pub fn shortage(facts: &Facts, pod: &Value, reason: &str) -> Vec<String> {
             true if *used < all => {
                 let mut free = all.clone();
                 free.sub(used);
-                format!("{} has {free} of {all} free.", node.name())
+                format!("Node {} has {free} of {all} free.", node.name())
             }
-            true => format!("{} has nothing of {all} free.", node.name()),
-            false => format!("{} has {all} in all.", node.name()),
+            true => format!("Node {} has 0 of {all} free.", node.name()),
+            false => format!("Node {} has {all} allocatable.", node.name()),
         });
     }
     lines
@@ -79,13 +79,13 @@ pub fn resize_is_held_back(_: &Facts, pod: &Value) -> Vec<Finding> {
     vec![match condition.str("reason") {
         "Infeasible" => Finding::broken(
             "resize-infeasible",
-            format!("Its resize can never be granted on its node: {message}"),
+            format!("Its resize is infeasible on its node: {message}"),
         )
-        .next("Ask for less, or make the pod anew so that another node can take it."),
+        .next("Request less, or create the pod again so that it is scheduled to another node."),
         _ => Finding::waiting(
             "resize-deferred",
-            format!("Its resize waits for room on its node: {message}"),
+            format!("Its resize is deferred until its node has capacity: {message}"),
         )
-        .next("Free resources on the node, or ask for less."),
+        .next("Free resources on the node, or request less."),
     }]
 }

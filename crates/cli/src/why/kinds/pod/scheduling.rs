@@ -26,7 +26,7 @@ const FILTERS: &[Filter] = &[
     Filter {
         says: "Insufficient ",
         explain: resources::shortage,
-        remedy: "Lower the requests of the pod, free a node by scaling something down, or add a node.",
+        remedy: "Lower the requests of the pod, scale down other workloads, or add a node.",
     },
     Filter {
         says: "Too many pods",
@@ -41,7 +41,7 @@ const FILTERS: &[Filter] = &[
     Filter {
         says: "were unschedulable",
         explain: |facts, _, _| cordoned(facts),
-        remedy: "Let the node take pods again: kubectl uncordon NODE",
+        remedy: "Make the node schedulable again: kubectl uncordon NODE",
     },
     Filter {
         says: "node affinity/selector",
@@ -50,7 +50,7 @@ const FILTERS: &[Filter] = &[
     },
     Filter {
         says: "requested node name",
-        explain: |_, pod, _| vec![format!("The pod asks for the node \"{}\".", pod.str("spec.nodeName"))],
+        explain: |_, pod, _| vec![format!("The pod requires node \"{}\".", pod.str("spec.nodeName"))],
         remedy: "Correct spec.nodeName.",
     },
     Filter {
@@ -60,14 +60,12 @@ const FILTERS: &[Filter] = &[
     },
     Filter {
         says: "anti-affinity rules",
-        explain: |_, _, _| vec!["Pods that already run keep this one away by podAntiAffinity.".to_owned()],
+        explain: |_, _, _| vec!["The podAntiAffinity of this pod or of a running pod excludes the node.".to_owned()],
         remedy: "Add nodes, use fewer replicas, or make the rule preferredDuringSchedulingIgnoredDuringExecution.",
     },
     Filter {
         says: "pod affinity rules",
-        explain: |_, _, _| {
-            vec!["No node runs the pods that spec.affinity.podAffinity wants beside this one.".to_owned()]
-        },
+        explain: |_, _, _| vec!["No node runs pods that match spec.affinity.podAffinity.".to_owned()],
         remedy: "Check the labelSelector of the rule, or start the other pods first.",
     },
     Filter {
@@ -77,28 +75,28 @@ const FILTERS: &[Filter] = &[
     },
     Filter {
         says: "volume node affinity",
-        explain: |_, _, _| vec!["A volume of the pod can only be used on other nodes.".to_owned()],
-        remedy: "Make room on the node that has the volume: kubectl describe pv",
+        explain: |_, _, _| vec!["A volume of the pod is only accessible from other nodes.".to_owned()],
+        remedy: "Free resources on the node that has the volume: kubectl describe pv",
     },
     Filter {
         says: "PersistentVolume's node affinity",
-        explain: |_, _, _| vec!["A volume of the pod can only be used on other nodes.".to_owned()],
-        remedy: "Make room on the node that has the volume: kubectl describe pv",
+        explain: |_, _, _| vec!["A volume of the pod is only accessible from other nodes.".to_owned()],
+        remedy: "Free resources on the node that has the volume: kubectl describe pv",
     },
     Filter {
         says: "available persistent volumes to bind",
         explain: |facts, pod, _| open_claims(facts, pod),
-        remedy: "Create a PersistentVolume that fits the claim, or use a StorageClass with a provisioner.",
+        remedy: "Create a matching PersistentVolume, or use a StorageClass with a provisioner.",
     },
     Filter {
         says: "enough free storage",
         explain: |facts, pod, _| open_claims(facts, pod),
-        remedy: "Ask for less storage, or free some on the node.",
+        remedy: "Request less storage, or free storage on the node.",
     },
     Filter {
         says: "unbound immediate PersistentVolumeClaims",
         explain: |facts, pod, _| open_claims(facts, pod),
-        remedy: "Ask why of the claim: karve why pvc/NAME",
+        remedy: "Check the claim: karve why pvc/NAME",
     },
     Filter {
         says: "persistentvolumeclaim",
@@ -107,7 +105,9 @@ const FILTERS: &[Filter] = &[
     },
     Filter {
         says: "max volume count",
-        explain: |_, _, _| vec!["The nodes have as many volumes attached as their driver allows.".to_owned()],
+        explain: |_, _, _| {
+            vec!["The nodes have reached the maximum number of attached volumes of their CSI driver.".to_owned()]
+        },
         remedy: "Delete pods with volumes, or add a node.",
     },
 ];
@@ -129,14 +129,14 @@ pub fn no_node_fits(facts: &Facts, pod: &Value) -> Vec<Finding> {
     let mut finding = Finding::broken(
         "unschedulable",
         match total.as_str() {
-            "" => format!("The scheduler finds no node: {told}"),
-            "0" => "The scheduler finds no node, because the cluster has none.".to_owned(),
-            "1" => "The scheduler finds no node: the only one does not fit.".to_owned(),
-            total => format!("The scheduler finds no node: none of {total} fits."),
+            "" => format!("No node can run the pod: {told}"),
+            "0" => "No node can run the pod: the cluster has no nodes.".to_owned(),
+            "1" => "No node can run the pod: 0 of 1 node is suitable.".to_owned(),
+            total => format!("No node can run the pod: 0 of {total} nodes are suitable."),
         },
     );
     if total == "0" {
-        return vec![finding.next("Start a node: karve join, or check the kubelet: kubectl get nodes")];
+        return vec![finding.next("Add a node (karve join), or check the kubelet's log.")];
     }
     for reason in split_reasons(reasons) {
         if !total.is_empty() {
@@ -198,10 +198,10 @@ pub fn is_gated(_: &Facts, pod: &Value) -> Vec<Finding> {
     vec![
         Finding::waiting(
             "scheduling-gated",
-            format!("It is held back from scheduling by spec.schedulingGates: {gates}."),
+            format!("It is not scheduled because of spec.schedulingGates: {gates}."),
         )
         .next(format!(
-            "Whoever set {gates} has to remove it; look at the controller of that name."
+            "Check the controller that owns {gates}; it must remove the gate."
         )),
     ]
 }
@@ -218,24 +218,28 @@ pub fn no_scheduler(facts: &Facts, pod: &Value) -> Vec<Finding> {
     let finding = Finding::broken(
         "no-scheduler",
         format!(
-            "No scheduler has looked at it for {}; it asks for the scheduler \"{name}\".",
+            "No scheduler has processed it for {}; its spec.schedulerName is \"{name}\".",
             look::duration(age)
         ),
     );
     vec![match name {
         "default-scheduler" => {
-            finding.next("The scheduler is down: look at its log and at its Lease kube-scheduler in kube-system.")
+            finding.next("Check that kube-scheduler is running: kubectl -n kube-system get lease kube-scheduler")
         }
-        _ => finding.next(format!(
-            "Start a scheduler named \"{name}\", or remove spec.schedulerName."
-        )),
+        _ => finding.next(format!("Start scheduler \"{name}\", or remove spec.schedulerName.")),
     }]
 }
 
 fn pod_limits(facts: &Facts) -> Vec<String> {
     let nodes = facts.list(&NODE).iter().take(MAX_NODES);
     nodes
-        .map(|node| format!("{} may run {} pods.", node.name(), node.str("status.allocatable.pods")))
+        .map(|node| {
+            format!(
+                "Node {} can run {} pods.",
+                node.name(),
+                node.str("status.allocatable.pods")
+            )
+        })
         .collect()
 }
 
@@ -249,7 +253,7 @@ fn untolerated(facts: &Facts, pod: &Value) -> Vec<String> {
         });
         let taints: Vec<String> = taints.map(taint_text).collect();
         if !taints.is_empty() {
-            lines.push(format!("{} has the taint {}.", node.name(), taints.join(", ")));
+            lines.push(format!("Node {} has the taint {}.", node.name(), taints.join(", ")));
         }
     }
     lines.truncate(MAX_NODES);
@@ -278,7 +282,7 @@ fn cordoned(facts: &Facts) -> Vec<String> {
     let names: Vec<&str> = nodes.map(Look::name).take(MAX_NODES).collect();
     match names.is_empty() {
         true => Vec::new(),
-        false => vec![format!("Cordoned: {}.", names.join(", "))],
+        false => vec![format!("Cordoned nodes: {}.", names.join(", "))],
     }
 }
 
@@ -296,9 +300,9 @@ fn unmatched_selector(facts: &Facts, pod: &Value) -> Vec<String> {
             continue;
         }
         lines.push(match found.is_empty() {
-            true => format!("spec.nodeSelector wants {key}={wanted}, and no node has a label {key}."),
+            true => format!("spec.nodeSelector requires {key}={wanted}, but no node has the label {key}."),
             false => format!(
-                "spec.nodeSelector wants {key}={wanted}, and nodes have {key}={}.",
+                "spec.nodeSelector requires {key}={wanted}, but nodes have {key}={}.",
                 found.join(", ")
             ),
         });
@@ -309,7 +313,7 @@ fn unmatched_selector(facts: &Facts, pod: &Value) -> Vec<String> {
             let values = expression.texts("values").join(", ");
             let (key, operator) = (expression.str("key"), expression.str("operator"));
             lines.push(
-                format!("spec.affinity.nodeAffinity wants {key} {operator} {values}")
+                format!("spec.affinity.nodeAffinity requires {key} {operator} {values}")
                     .trim_end()
                     .to_owned()
                     + ".",
@@ -326,10 +330,7 @@ fn host_ports(pod: &Value) -> Vec<String> {
         .filter(|port| port.int("hostPort") != 0)
         .map(|port| format!("{}/{}", port.int("hostPort"), port.str("protocol")))
         .collect();
-    vec![format!(
-        "The pod wants the ports {} of its node for itself.",
-        ports.join(", ")
-    )]
+    vec![format!("The pod requires hostPort {}.", ports.join(", "))]
 }
 
 fn spread(pod: &Value) -> Vec<String> {
@@ -337,7 +338,7 @@ fn spread(pod: &Value) -> Vec<String> {
     constraints
         .map(|constraint| {
             format!(
-                "Over {}, the numbers of pods may differ by at most {}.",
+                "topologyKey {} allows a maxSkew of {}.",
                 constraint.str("topologyKey"),
                 constraint.int("maxSkew")
             )
@@ -357,7 +358,9 @@ fn open_claim_names<'a>(facts: &'a Facts, pod: &'a Value) -> Vec<&'a str> {
 
 fn open_claims(facts: &Facts, pod: &Value) -> Vec<String> {
     let names = open_claim_names(facts, pod).into_iter();
-    names.map(|name| format!("The claim {name} is not bound.")).collect()
+    names
+        .map(|name| format!("PersistentVolumeClaim {name} is not bound."))
+        .collect()
 }
 
 #[cfg(test)]

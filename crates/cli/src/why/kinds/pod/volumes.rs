@@ -34,7 +34,7 @@ pub fn claim_is_not_usable(facts: &Facts, pod: &Value) -> Vec<Finding> {
                 return Some(
                     Finding::broken(
                         "claim-missing",
-                        format!("The PersistentVolumeClaim \"{name}\" that it mounts does not exist."),
+                        format!("PersistentVolumeClaim \"{name}\" does not exist."),
                     )
                     .next("Create the PersistentVolumeClaim, or correct spec.volumes."),
                 );
@@ -44,7 +44,7 @@ pub fn claim_is_not_usable(facts: &Facts, pod: &Value) -> Vec<Finding> {
                 return Some(
                     Finding::broken(
                         "claim-deleted",
-                        format!("The PersistentVolumeClaim \"{name}\" that it mounts is being deleted."),
+                        format!("PersistentVolumeClaim \"{name}\" is being deleted."),
                     )
                     .because_of(root),
                 );
@@ -55,9 +55,7 @@ pub fn claim_is_not_usable(facts: &Facts, pod: &Value) -> Vec<Finding> {
             (phase != "Bound" && !is_told).then(|| {
                 Finding::waiting(
                     "claim-not-bound",
-                    format!(
-                        "The PersistentVolumeClaim \"{name}\" that it mounts is {phase} and not bound to a volume."
-                    ),
+                    format!("PersistentVolumeClaim \"{name}\" is {phase}, not bound to a volume."),
                 )
                 .because_of(root)
             })
@@ -72,20 +70,20 @@ pub fn cannot_be_mounted(facts: &Facts, pod: &Value) -> Vec<Finding> {
     if let Some(event) = facts.event(&POD, pod, "FailedMount") {
         let message = event.str("message");
         let finding = config::missing(message, pod.namespace(), "a volume").unwrap_or_else(|| {
-            Finding::broken("mount-failed", "A volume cannot be mounted.")
-                .next("Check spec.volumes and the state of the node.")
+            Finding::broken("mount-failed", "Mounting a volume failed.").next("Check spec.volumes and the node.")
         });
-        return vec![finding.detail(format!("The kubelet says: {message}"))];
+        return vec![finding.detail(format!("Kubelet: {message}"))];
     }
     let Some(event) = facts.event(&POD, pod, "FailedAttachVolume") else {
         return Vec::new();
     };
     let message = event.str("message");
-    let finding = Finding::broken("attach-failed", "A volume cannot be attached to its node.").detail(message);
+    let finding = Finding::broken("attach-failed", "Attaching a volume to its node failed.").detail(message);
     vec![match message.contains("Multi-Attach") {
-        true => finding.next("Another pod uses the volume on another node: wait for its end, or delete it."),
-        false => finding
-            .next("Look at the VolumeAttachments and at the log of the CSI driver: kubectl get volumeattachments"),
+        true => finding.next("Another pod uses the volume on another node: wait until it terminates, or delete it."),
+        false => {
+            finding.next("Check the VolumeAttachments (kubectl get volumeattachments) and the log of the CSI driver.")
+        }
     }]
 }
 
@@ -97,16 +95,12 @@ pub fn sandbox_fails(facts: &Facts, pod: &Value) -> Vec<Finding> {
         return Vec::new();
     };
     let message = event.str("message");
-    let finding = Finding::broken(
-        "sandbox-failed",
-        "Its sandbox, which holds network and namespaces, cannot be made.",
-    )
-    .detail(message);
+    let finding = Finding::broken("sandbox-failed", "Creating its pod sandbox failed.").detail(message);
     let is_class = message.contains("RuntimeHandler") || message.contains("runtime handler");
     vec![match is_class {
         true => finding.next(
-            "The node's runtime does not have the handler of the pod's RuntimeClass: correct spec.runtimeClassName.",
+            "The container runtime of the node does not have the handler of the pod's RuntimeClass: correct spec.runtimeClassName.",
         ),
-        false => finding.next("Look at the kubelet's log on the node, and at the pod network there."),
+        false => finding.next("Check the kubelet's log and the pod network on the node."),
     }]
 }
