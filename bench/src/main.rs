@@ -2,6 +2,8 @@
 //!
 //! Each file beside this one is one load. All of them speak the protocol of [`stage`] with whoever started them.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod endpoints;
 mod fanout;
 mod hollow;

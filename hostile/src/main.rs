@@ -7,6 +7,8 @@
 //! A case ends with "blocked" only after it has shown that its attack was tried: it carries out the honest variant too, or
 //! finds its traces.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod cases;
 mod client;
 mod cluster;

@@ -5,6 +5,8 @@
 //! As `/sbin/init` on the disk it makes the machine an ordinary one (cgroup v2, `/proc`, `/dev`, …) and runs the command.
 //! As `/sbin/modprobe` it loads what the kernel asks for.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod command;
 mod modules;
 mod mounts;

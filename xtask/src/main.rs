@@ -1,5 +1,7 @@
 //! Automation of this repository: `cargo xtask --help`.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod authorization;
 mod bench;
 mod chaos;

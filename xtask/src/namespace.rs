@@ -42,6 +42,11 @@ impl NetworkNamespace {
             .args(["link", "add", &port, "type", "veth", "peer", "name", UPLINK, "netns"])
             .arg(file))?;
         run(first.ip().args(["link", "set", &port, "master", UPLINK, "up"]))?;
+        // Where rules see what bridges carry, a packet to a node port of the first node that is led to a pod of the other
+        // one goes back by the port it came from.
+        run(first
+            .ip()
+            .args(["link", "set", &port, "type", "bridge_slave", "hairpin", "on"]))?;
         namespace.configure(number)?;
         Ok(namespace)
     }

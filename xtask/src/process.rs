@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
@@ -141,7 +141,9 @@ pub fn output(command: &mut Command) -> Result<String> {
         }
     };
     ensure!(status.success(), "{shown} failed with {status}");
-    let text = reader.join().expect("reading does not panic");
+    let text = reader
+        .join()
+        .map_err(|_| anyhow!("the thread that reads the output of {shown} panicked"))?;
     text.with_context(|| format!("{shown} printed something that is not text"))
 }
 

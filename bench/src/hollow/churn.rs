@@ -1,10 +1,10 @@
 //! The user of a hollow cluster: creates pods, sees them get Ready, and replaces some.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow};
 use futures_util::stream;
 use futures_util::{StreamExt, TryStreamExt};
 use http::Method;
@@ -92,7 +92,7 @@ impl Churn {
 
     /// How long pods took from the request to Ready, since last asked.
     pub fn times(&self) -> Times {
-        std::mem::take(&mut self.waiting.lock().expect("nothing panics with it").1)
+        std::mem::take(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner).1)
     }
 
     pub fn forget(&self) {
@@ -108,7 +108,7 @@ impl Churn {
         let body = pod(&name);
         self.waiting
             .lock()
-            .expect("nothing panics with it")
+            .unwrap_or_else(PoisonError::into_inner)
             .0
             .insert(name, Instant::now());
         self.requests.ask(Method::POST, PODS, JSON, body).await.map(drop)
@@ -117,14 +117,14 @@ impl Churn {
     /// Waits until no pod is waited for; fails when none gets Ready any more.
     async fn settle(&mut self) -> Result<()> {
         loop {
-            let left = self.waiting.lock().expect("nothing panics with it").0.len();
+            let left = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).0.len();
             if left == 0 {
                 return Ok(());
             }
             let changed = tokio::time::timeout(PATIENCE, self.ready.changed()).await;
             changed.with_context(|| format!("{left} pods do not get Ready"))??;
             let ended = self.ready.borrow_and_update().clone();
-            ensure!(ended.is_ok(), "the watch of all pods: {}", ended.unwrap_err());
+            ended.map_err(|error| anyhow!("the watch of all pods failed: {error}"))?;
         }
     }
 }
@@ -140,7 +140,7 @@ async fn follow(mut pods: PodWatch, waiting: Waiting, seen: &watch::Sender<Resul
         if event.object.status.phase != "Running" {
             continue;
         }
-        let mut waiting = waiting.lock().expect("nothing panics with it");
+        let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(begun) = waiting.0.remove(&event.object.metadata.name) {
             waiting.1.add(begun.elapsed());
             count += 1;

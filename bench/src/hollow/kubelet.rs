@@ -1,7 +1,7 @@
 //! One hollow node.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -23,7 +23,7 @@ pub struct Heartbeats {
 
 impl Heartbeats {
     fn note(&self, took: Duration) {
-        self.times.lock().expect("nothing panics with it").add(took);
+        self.times.lock().unwrap_or_else(PoisonError::into_inner).add(took);
     }
 
     /// A kubelet would try again; here it is counted.
@@ -34,7 +34,7 @@ impl Heartbeats {
     }
 
     pub fn take(&self) -> Times {
-        std::mem::take(&mut *self.times.lock().expect("nothing panics with it"))
+        std::mem::take(&mut *self.times.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub fn forget(&self) {

@@ -120,20 +120,15 @@ impl Auditor {
 impl Page for AuditorFigures {
     fn write(&self, text: &mut String) {
         let name = "apiserver_audit_event_total";
-        head(text, name, "counter", "[ALPHA] Audit events that were made.");
+        head(text, name, "counter", "[ALPHA] Audit events generated.");
         sample(text, name, "", self.events.get());
         let name = "apiserver_audit_level_total";
-        head(
-            text,
-            name,
-            "counter",
-            "[ALPHA] Requests by the level at which they are audited.",
-        );
+        head(text, name, "counter", "[ALPHA] Audited requests, by audit level.");
         for (level, counter) in &self.levels {
             sample(text, name, &labels(&[("level", level.name())]), counter.get());
         }
         let name = "apiserver_audit_error_total";
-        head(text, name, "counter", "[ALPHA] Audit events that a backend lost.");
+        head(text, name, "counter", "[ALPHA] Audit events that a backend dropped.");
         for backend in self.backends.lock().iter() {
             sample(text, name, &labels(&[("plugin", backend.name)]), backend.lost.get());
         }

@@ -84,7 +84,7 @@ async fn send(sink: &dyn Sink, (list, count): (Bytes, u64), options: &BatchOptio
                 figures.lost(count);
             }
             Err(error) => {
-                warn!(error, attempt, "Failed to send audit events; they are sent again");
+                warn!(error, attempt, "Failed to send audit events; retrying");
                 sleep(pause).await;
                 pause = pause * 3 / 2;
             }

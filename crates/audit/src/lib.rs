@@ -6,6 +6,8 @@
 //!
 //! This crate knows no HTTP and no store. It must never depend on the server.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod auditor;
 mod batch;
 mod event;

@@ -19,7 +19,7 @@ const MANY: usize = 4;
 const PATH_PUNCTUATION: &str = "/-._~%!$&'()*+,;=:";
 
 /// Answers whether the attributes are allowed.
-pub type Ask<'a> = &'a dyn Fn(&Attributes<'_>) -> Decision;
+pub type AskAuthorizer<'a> = &'a dyn Fn(&Attributes<'_>) -> Decision;
 
 /// A way to become another user, in the order in which they are tried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ const MODES: [Mode; 5] = [
 /// The user that a request is to be made as, who is named by headers and is nobody yet; `request` is what its real user
 /// asks for. The first way that is open counts, beginning with the one that was open last; if none is, the first refusal.
 pub fn impersonate(
-    ask: Ask<'_>,
+    ask: AskAuthorizer<'_>,
     request: &Attributes<'_>,
     wanted: &User,
     last: Option<Mode>,
@@ -86,7 +86,7 @@ impl Mode {
         }
     }
 
-    fn check(self, ask: Ask<'_>, request: &Attributes<'_>, wanted: &User) -> Result<User, Error> {
+    fn check(self, ask: AskAuthorizer<'_>, request: &Attributes<'_>, wanted: &User) -> Result<User, Error> {
         if self != Mode::Legacy {
             let mode = self.verb().trim_start_matches("impersonate:");
             let verb = format!("impersonate-on:{mode}:{}", request.verb);
@@ -115,7 +115,13 @@ impl Mode {
     }
 
     /// Nodes and service accounts have the groups that all of them have.
-    fn check_name(self, ask: Ask<'_>, requestor: &User, wanted: &User, groups: &mut Vec<String>) -> Result<(), Error> {
+    fn check_name(
+        self,
+        ask: AskAuthorizer<'_>,
+        requestor: &User,
+        wanted: &User,
+        groups: &mut Vec<String>,
+    ) -> Result<(), Error> {
         let group = if self == Mode::Legacy { "" } else { GROUP };
         let of = |resource: &'static str| Attributes::resource(requestor, self.verb(), group, resource);
         if let Some(node) = node_of(&wanted.name).filter(|_| self != Mode::Legacy) {
@@ -133,7 +139,7 @@ impl Mode {
         require(ask, &of("serviceaccounts").named(namespace, name))
     }
 
-    fn check_uid(self, ask: Ask<'_>, requestor: &User, uid: &str) -> Result<(), Error> {
+    fn check_uid(self, ask: AskAuthorizer<'_>, requestor: &User, uid: &str) -> Result<(), Error> {
         match uid {
             "" => Ok(()),
             uid => require(
@@ -143,7 +149,7 @@ impl Mode {
         }
     }
 
-    fn check_groups(self, ask: Ask<'_>, requestor: &User, groups: &[String]) -> Result<(), Error> {
+    fn check_groups(self, ask: AskAuthorizer<'_>, requestor: &User, groups: &[String]) -> Result<(), Error> {
         let group = if self == Mode::Legacy { "" } else { GROUP };
         let attributes = Attributes::resource(requestor, self.verb(), group, "groups");
         if self != Mode::Legacy {
@@ -164,7 +170,7 @@ impl Mode {
             .try_for_each(|group| require(ask, &attributes.named("", group)))
     }
 
-    fn check_extra(self, ask: Ask<'_>, requestor: &User, wanted: &User) -> Result<(), Error> {
+    fn check_extra(self, ask: AskAuthorizer<'_>, requestor: &User, wanted: &User) -> Result<(), Error> {
         let attributes = Attributes::resource(requestor, self.verb(), GROUP, "userextras");
         if self != Mode::Legacy {
             check_extra_form(wanted).map_err(|why| forbidden(&attributes, &why))?;
@@ -183,7 +189,7 @@ impl Mode {
     }
 }
 
-fn require(ask: Ask<'_>, attributes: &Attributes<'_>) -> Result<(), Error> {
+fn require(ask: AskAuthorizer<'_>, attributes: &Attributes<'_>) -> Result<(), Error> {
     match ask(attributes) {
         Decision::Allow(_) => Ok(()),
         Decision::Deny(reason) | Decision::NoOpinion(reason) => Err(forbidden(attributes, &reason)),

@@ -8,6 +8,8 @@
 //! Nothing here does IO or reads a clock: objects are pushed in as they change, the time is an argument, and what has
 //! to be looked up comes through [`authenticate::Objects`]. It must never depend on the server or the store.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 pub mod authenticate;
 pub mod authorize;
 pub mod bootstrap;

@@ -9,6 +9,8 @@
 //! Keys, nonces and tokens are not dice: they come from `ring`, which no test can foresee either. This crate stands
 //! above all others and depends on none of them; a test in `xtask/tests/clock.rs` lists who may ask the system directly.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 #[cfg(feature = "simulation")]
 pub mod simulation;
 

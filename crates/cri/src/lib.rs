@@ -6,6 +6,8 @@
 //!
 //! This crate knows no Kubernetes objects and runs no containers. It depends on no other crate of Karve.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod client;
 mod error;
 mod methods;

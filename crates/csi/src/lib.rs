@@ -7,6 +7,8 @@
 //!
 //! This crate knows no Kubernetes objects and mounts nothing. It depends on no other crate of Karve.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod capabilities;
 mod client;
 mod error;

@@ -5,6 +5,8 @@
 //!
 //! Nothing here knows what is counted; this crate depends on no other of ours.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod bounds;
 mod number;
 pub mod process;

@@ -24,30 +24,42 @@ pub fn write(text: &mut String) {
         write_stat(text, &stat);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
-        one(text, "process_open_fds", "gauge", "Open file handles.", open.count());
+        one(
+            text,
+            "process_open_fds",
+            "gauge",
+            "Number of open file descriptors.",
+            open.count(),
+        );
     }
     if let Some(most) = fs::read_to_string("/proc/self/limits")
         .ok()
         .and_then(|limits| max_open_files(&limits))
     {
-        one(text, "process_max_fds", "gauge", "File handles that may be open.", most);
+        one(
+            text,
+            "process_max_fds",
+            "gauge",
+            "Maximum number of open file descriptors.",
+            most,
+        );
     }
 }
 
 fn write_stat(text: &mut String, stat: &[u64]) {
     let ticks = (stat[USER_TICKS] + stat[KERNEL_TICKS]) as f64;
     let seconds = ticks / TICKS_PER_SECOND;
-    let help = "Processor time of user and kernel.";
+    let help = "Total user and system CPU time spent in seconds.";
     one(text, "process_cpu_seconds_total", "counter", help, seconds);
     let resident = stat[RESIDENT_PAGES] * PAGE_BYTES;
-    let help = "Resident memory.";
+    let help = "Resident memory size in bytes.";
     one(text, "process_resident_memory_bytes", "gauge", help, resident);
-    let help = "Address space in use.";
+    let help = "Virtual memory size in bytes.";
     one(text, "process_virtual_memory_bytes", "gauge", help, stat[VIRTUAL_BYTES]);
     let booted = fs::read_to_string("/proc/stat").ok().and_then(|stat| boot_time(&stat));
     if let Some(booted) = booted {
         let started = booted as f64 + stat[START_TICKS] as f64 / TICKS_PER_SECOND;
-        let help = "When the process began, in seconds since 1970.";
+        let help = "Start time of the process since the Unix epoch in seconds.";
         one(text, "process_start_time_seconds", "gauge", help, started);
     }
 }

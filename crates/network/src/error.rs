@@ -12,7 +12,7 @@ pub enum NetworkError {
     #[error("the node has no pod CIDR yet")]
     NoPodCidr,
 
-    #[error("all addresses of {block} are in use")]
+    #[error("all addresses of the pod CIDR {block} are in use")]
     AddressesExhausted { block: Cidr },
 
     #[error("the pod CIDR {block} is too small: it has no room for a gateway and a pod")]
@@ -21,7 +21,7 @@ pub enum NetworkError {
     #[error("sandbox id {id:?} is refused: it must be printable without spaces")]
     SandboxId { id: String },
 
-    #[error("link {name} cannot carry pods: {reason}")]
+    #[error("network interface {name} cannot be used as the pod bridge: {reason}")]
     BridgeUnusable { name: String, reason: &'static str },
 
     #[error(
@@ -32,7 +32,7 @@ pub enum NetworkError {
     #[error("host port {port}/{protocol} is reserved for the node's own components; choose another hostPort")]
     HostPortReserved { port: u16, protocol: Protocol },
 
-    #[error("hold host port {port}/{protocol}: {source}")]
+    #[error("failed to reserve host port {port}/{protocol}: {source}")]
     HoldPort {
         port: u16,
         protocol: Protocol,
@@ -46,21 +46,21 @@ pub enum NetworkError {
     #[error("the work on the network was interrupted: {0}")]
     Interrupted(String),
 
-    #[error("open network namespace {}", path.display())]
+    #[error("failed to open network namespace {}: {source}", path.display())]
     OpenNamespace { path: PathBuf, source: io::Error },
 
     /// A request about links, addresses or routes that the kernel refused.
-    #[error("{operation}: {source}")]
+    #[error("failed to {operation}: {source}")]
     Kernel { operation: String, source: netlink::Error },
 
     /// Packet rules that the kernel refused.
-    #[error("change packet rules: {source}")]
+    #[error("failed to change nftables rules: {source}")]
     Rules {
         #[from]
         source: nft::Error,
     },
 
-    #[error("{operation} {}: {source}", path.display())]
+    #[error("failed to {operation} {}: {source}", path.display())]
     File {
         operation: &'static str,
         path: PathBuf,
@@ -72,7 +72,7 @@ pub enum NetworkError {
     Cni(#[from] crate::cni::CniError),
 
     /// A line of the journal of allocations that makes no sense.
-    #[error("read {}, line {line}: {reason}", path.display())]
+    #[error("failed to read {}, line {line}: {reason}", path.display())]
     Journal {
         path: PathBuf,
         line: usize,

@@ -132,7 +132,7 @@ pub async fn keep(cluster: Vec<Cidr>, mut wanted: watch::Receiver<Gateways>) -> 
             for error in &failures {
                 tracing::warn!(
                     error,
-                    "The pods of a node cannot be reached; nodes must share a network"
+                    "Failed to route to the pods of a node; nodes must be on the same layer 2 network"
                 );
             }
             told = failures;

@@ -9,6 +9,8 @@
 //! This crate knows nothing of the Kubernetes API or of containers and depends on no crate of ours but `trace`: it is
 //! given a namespace's path and a name to log. It never runs `ip`, `nft` or `iptables`; everything goes by netlink.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;

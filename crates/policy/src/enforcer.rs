@@ -184,7 +184,7 @@ impl PodNetwork for PolicedNetwork {
         let reason = tokio::select! {
             () = self.enforcer.admit(&pod) => match forget_connections(addresses.ips.clone()).await {
                 Ok(()) => return Ok(addresses),
-                Err(reason) => reason,
+                Err(error) => error.to_string(),
             },
             reason = self.enforcer.stays_hindered() => reason,
             () = tokio::time::sleep(self.patience) => format!("nothing came of it within {} s", self.patience.as_secs()),
@@ -220,12 +220,17 @@ impl PodNetwork for PolicedNetwork {
     }
 }
 
+#[derive(Debug, thiserror::Error)]
+enum ForgetError {
+    #[error("failed to delete the conntrack entries of the pod's addresses: {0}")]
+    Conntrack(#[from] network::netlink::Error),
+    #[error("the deletion of the pod's conntrack entries was interrupted: {0}")]
+    Interrupted(#[from] tokio::task::JoinError),
+}
+
 /// Ends what earlier owners of these addresses had, and what was answered before the policies held: only the first packet
 /// of a connection is judged.
-async fn forget_connections(addresses: Vec<IpAddr>) -> Result<(), String> {
+async fn forget_connections(addresses: Vec<IpAddr>) -> Result<(), ForgetError> {
     let forgotten = tokio::task::spawn_blocking(move || Conntrack::open()?.forget(&addresses)).await;
-    match forgotten {
-        Ok(done) => done.map_err(|error| format!("forget connections of its addresses: {error}")),
-        Err(interrupted) => Err(interrupted.to_string()),
-    }
+    Ok(forgotten??)
 }

@@ -7,6 +7,8 @@
 //! Nothing in this crate writes to the API server, gives addresses or leads packets anywhere: it only lets them pass or
 //! not, after the proxy has chosen where they go and before anybody rewrites where they come from.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod enforcer;
 mod grant;
 mod listing;

@@ -38,14 +38,14 @@ pub struct PolicyOptions {
 
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    #[error("watch packet rules: {0}")]
+    #[error("failed to watch nftables rules: {0}")]
     Watch(netlink::Error),
 
     #[error(transparent)]
     Nftables(#[from] NftablesError),
 
     /// The work was cut off by the process itself, which is shutting down or has a bug.
-    #[error("the work on packet rules was interrupted: {0}")]
+    #[error("the update of nftables rules was interrupted: {0}")]
     Interrupted(String),
 }
 

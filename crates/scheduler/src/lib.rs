@@ -7,6 +7,8 @@
 //! Decisions never wait for a write: a decided pod is counted on its node at once and its binding is written in the
 //! background. This crate knows only the API; it must never depend on the API server, the store or a node.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod budgets;
 mod classes;
 pub mod config;

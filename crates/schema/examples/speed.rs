@@ -118,7 +118,7 @@ struct Core<'a>(&'a str);
 
 impl Versions for Core<'_> {
     fn node(&self, api_version: &str) -> Option<Node<'_>> {
-        schema::builtin().object(api_version, self.0).map(Node::of)
+        schema::builtin().object(api_version, self.0).map(Node::for_type)
     }
 
     fn convert(&self, object: &Value, _: &str) -> Option<Value> {

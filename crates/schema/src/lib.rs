@@ -7,6 +7,8 @@
 //!
 //! This crate does no IO and depends on no other crate of Karve.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod defaults;
 mod go;
 mod json;
@@ -24,7 +26,7 @@ pub use defaults::apply_table_defaults;
 pub use go::{format_duration, parse_duration, value_text as go_text};
 pub use json::{
     DecodeError, Decoded, MAX_DEPTH, decode_json, decode_untyped, encode_json, forget_empty_lists, indent_json,
-    normalize, parse_json, splice_resource_version, write_json, write_with_resource_version,
+    normalize, parse_json, splice_resource_version, write_json, write_list_item, write_with_resource_version,
 };
 pub use model::{Field, ListType, PatchStrategy, RawKind, Schema, SchemaAlternative, Shape, Type};
 pub use patch::{MAX_JSON_PATCH_OPERATIONS, PatchError, json_patch, merge_patch, strategic_merge_patch};

@@ -31,7 +31,7 @@ where
             }
         };
         let Some(connection) = connections.admit(peer.ip()) else {
-            tracing::debug!(%peer, "Refused a connection: too many are open");
+            tracing::debug!(%peer, "Refused a connection: the limit of open connections is reached");
             continue;
         };
         let connection = Arc::new(connection);
@@ -42,10 +42,10 @@ where
             tokio::select! {
                 ended = served => {
                     if let Err(error) = ended {
-                        tracing::debug!(%peer, %error, "A connection ended");
+                        tracing::debug!(%peer, %error, "A connection ended with an error");
                     }
                 }
-                () = connection.ended() => tracing::debug!(%peer, "A connection made room for others"),
+                () = connection.ended() => tracing::debug!(%peer, "Closed a connection to make room for others"),
             }
         });
     }

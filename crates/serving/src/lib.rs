@@ -4,6 +4,8 @@
 //! [`http_server`] bounds what one connection may do, and [`serve`] ends one that nobody uses. It knows nothing of
 //! Kubernetes, of TLS or of what is served, and must depend on no other crate of Karve.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod accept;
 mod activity;
 mod connections;

@@ -37,7 +37,7 @@ struct Queue {
 
 impl Queue {
     fn remove(&mut self, entry: &Entry) -> Option<Expiry> {
-        let mut expiry = Expiry::of(entry)?;
+        let mut expiry = Expiry::from_entry(entry)?;
         if let Some(at_ms) = self.prolonged.remove(&(entry.key.clone(), entry.mod_revision)) {
             expiry.at_ms = at_ms;
         }
@@ -53,7 +53,7 @@ struct Expiry {
 }
 
 impl Expiry {
-    fn of(entry: &Entry) -> Option<Self> {
+    fn from_entry(entry: &Entry) -> Option<Self> {
         let expiry = Expiry {
             at_ms: entry.expires_at_ms,
             mod_revision: entry.mod_revision,
@@ -65,7 +65,7 @@ impl Expiry {
 
 impl Expiries {
     pub fn track(&self, entry: &Entry) {
-        if let Some(expiry) = Expiry::of(entry) {
+        if let Some(expiry) = Expiry::from_entry(entry) {
             let waiting = &mut self.queue.lock().waiting;
             waiting.insert(expiry.clone());
             if waiting.first() == Some(&expiry) {
@@ -135,7 +135,7 @@ pub(crate) async fn run<S: Store>(store: Weak<S>, shared: Arc<Shared>) {
         let deletes = due.into_iter().map(|expiry| store.commit(delete(expiry)));
         let outcomes = join_all(deletes).await;
         if let Some(error) = outcomes.into_iter().find_map(Result::err) {
-            tracing::warn!(%error, "Failed to delete expired keys; trying again");
+            tracing::warn!(%error, "Failed to delete expired keys; retrying");
             sleep(RETRY).await;
         }
     }

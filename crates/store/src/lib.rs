@@ -10,6 +10,8 @@
 //! This crate knows nothing of Kubernetes objects: keys are text, values are bytes. It must never depend on `schema`
 //! or `api`.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 pub mod backup;
 pub mod codec;
 pub mod embedded;

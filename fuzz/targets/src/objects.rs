@@ -94,7 +94,7 @@ struct Kind<'a>(&'a str);
 
 impl Versions for Kind<'_> {
     fn node(&self, api_version: &str) -> Option<Node<'_>> {
-        schema::builtin().object(api_version, self.0).map(Node::of)
+        schema::builtin().object(api_version, self.0).map(Node::for_type)
     }
 
     fn convert(&self, object: &Value, api_version: &str) -> Option<Value> {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use serde_json::{Value, json};
 
 use super::api::{Api, is};
@@ -74,9 +74,11 @@ fn run(api: &Api, prefix: &str, count: usize, pod: fn(&str) -> Value) -> Result<
             .iter()
             .map(|name| scope.spawn(|| api.create(PODS, &pod(name))))
             .collect();
-        requests
-            .into_iter()
-            .try_for_each(|request| request.join().expect("the request does not panic"))
+        requests.into_iter().try_for_each(|request| {
+            request
+                .join()
+                .map_err(|_| anyhow!("a thread that creates a pod panicked"))?
+        })
     })?;
     let mut ready = HashSet::new();
     let took = watch.until(begun, |object, _| {

@@ -209,6 +209,7 @@ fn item_name(item: &Value) -> Option<String> {
     (!name.is_empty()).then_some(name)
 }
 
+#[expect(clippy::panic, reason = "the patterns are constants, and the tests use all of them")]
 fn pattern(text: &str) -> Regex {
     Regex::new(text).unwrap_or_else(|error| panic!("{text}: {error}"))
 }

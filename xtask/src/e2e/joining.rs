@@ -63,17 +63,17 @@ fn refuses(cluster: &mut Karve, kubectl: &Kubectl) -> Result<()> {
         (
             with(format!("{id}.0123456789abcdef"), &invitation.ca_hash),
             "node-3",
-            "its second part is wrong",
+            "its secret part is wrong",
         ),
         (
             with("zzzzzz.0123456789abcdef".to_owned(), &invitation.ca_hash),
             "node-3",
-            "does not know the token zzzzzz",
+            "does not know token zzzzzz",
         ),
         (
             with(invitation.token.clone(), &other_hash),
             "node-3",
-            "its authority is not sha256:000",
+            "its CA does not match sha256:000",
         ),
     ] {
         let told = worker.refusal(&invitation, node)?;

@@ -28,7 +28,7 @@ pub struct Image {
 pub const BUILTIN: Image = Image {
     name: "karve/builtin",
     arguments: r#"["serve", "--port", "8080"]"#,
-    log: "listens on port 8080",
+    log: "is listening on port 8080",
     exec: (&["/karve", "--version"], "karve"),
     archive: None,
 };

@@ -18,9 +18,9 @@ use x509_parser::x509::SubjectPublicKeyInfo;
 pub enum KeyError {
     #[error("the file holds no PEM block with a key")]
     NoKey,
-    #[error("a {0:?} block cannot be read as a P-256 or RSA key of at least 2048 bits")]
+    #[error("cannot read PEM block {0:?} as a P-256 or RSA key of at least 2048 bits")]
     Unreadable(String),
-    #[error("the system's random numbers failed")]
+    #[error("cannot generate random numbers")]
     Random,
     #[error("signing failed")]
     Signing,

@@ -36,7 +36,7 @@ impl TokenFile {
                 });
             };
             if token.is_empty() {
-                tracing::warn!(line = number, "skipped a line of the token file without a token");
+                tracing::warn!(line = number, "Skipped a line of the token file that has no token");
                 continue;
             }
             let groups: Vec<&str> = rest
@@ -46,7 +46,10 @@ impl TokenFile {
             let mut user = User::new(name, &groups).authenticated();
             user.uid = uid.clone();
             if users.insert(token.clone(), Arc::new(user)).is_some() {
-                tracing::warn!(line = number, "the token file has a token twice, the later line counts");
+                tracing::warn!(
+                    line = number,
+                    "The token file has the same token twice; the later line is used"
+                );
             }
         }
         Ok(TokenFile { users })

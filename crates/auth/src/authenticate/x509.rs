@@ -9,7 +9,7 @@ use crate::User;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
-    #[error("the client certificate cannot be read")]
+    #[error("cannot parse the client certificate")]
     Unreadable,
     #[error("the client certificate has no common name")]
     Nameless,

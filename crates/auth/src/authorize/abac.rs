@@ -14,7 +14,7 @@ pub struct Abac {
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("line {line} of the policy file cannot be used: {problem}")]
+#[error("line {line} of the policy file is invalid: {problem}")]
 pub struct PolicyFileError {
     pub line: usize,
     pub problem: String,

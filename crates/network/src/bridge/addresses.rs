@@ -64,7 +64,7 @@ impl Addresses {
         self.blocks.iter().map(|block| block.cidr)
     }
 
-    pub fn of(&self, id: &str) -> Option<&[IpAddr]> {
+    pub fn of_sandbox(&self, id: &str) -> Option<&[IpAddr]> {
         self.owners.get(id).map(Vec::as_slice)
     }
 
@@ -177,7 +177,7 @@ mod tests {
             Ok(None) => {}
             Err(error) => return error.to_string(),
         }
-        let ips = addresses.of(id).unwrap_or_default();
+        let ips = addresses.of_sandbox(id).unwrap_or_default();
         ips.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(" ")
     }
 
@@ -214,7 +214,10 @@ mod tests {
         for (id, ip) in [("e", "10.1.0.6"), ("f", "10.1.0.3"), ("g", "10.1.0.2")] {
             assert_eq!(assign(&mut addresses, id), ip);
         }
-        assert_eq!(assign(&mut addresses, "h"), "all addresses of 10.1.0.0/29 are in use");
+        assert_eq!(
+            assign(&mut addresses, "h"),
+            "all addresses of the pod CIDR 10.1.0.0/29 are in use"
+        );
         release(&mut addresses, "c");
         assert_eq!(assign(&mut addresses, "h"), "10.1.0.4");
     }

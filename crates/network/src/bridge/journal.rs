@@ -150,7 +150,7 @@ mod tests {
         if let Some(record) = journal.addresses.assign(id).unwrap() {
             journal.commit(&record).unwrap();
         }
-        journal.addresses.of(id).unwrap()[0].to_string()
+        journal.addresses.of_sandbox(id).unwrap()[0].to_string()
     }
 
     fn open(dir: &Path) -> Journal {

@@ -74,7 +74,10 @@ pub fn connect(
     let bridge = match find(&route, &options.bridge)? {
         Some(bridge) => bridge,
         None => {
-            tracing::warn!(bridge = options.bridge, "the bridge is gone; making it anew");
+            tracing::warn!(
+                bridge = options.bridge,
+                "Bridge was removed by another program; creating it again"
+            );
             ensure_host(options)?;
             ensure_bridge(&route, options)?
         }
@@ -159,7 +162,7 @@ pub fn reattach<'a>(
         tracing::warn!(
             link = name,
             bridge = options.bridge,
-            "The link of a pod was taken from the bridge by another program; putting it back"
+            "Network interface of a pod was detached from the bridge by another program; attaching it again"
         );
         route
             .set_master(&name, bridge.index)

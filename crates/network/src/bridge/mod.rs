@@ -188,7 +188,7 @@ impl Inner {
         if connected.is_err()
             && let Err(error) = self.disconnect(&sandbox.id)
         {
-            tracing::warn!(sandbox = sandbox.id, %error, "a half connected sandbox was left behind");
+            tracing::warn!(sandbox = sandbox.id, %error, "Failed to clean up after a failed network set-up of a sandbox");
         }
         connected
     }
@@ -198,7 +198,7 @@ impl Inner {
         if let Some(record) = journal.addresses.assign(id)? {
             journal.commit(&record)?;
         }
-        Ok(journal.addresses.of(id).unwrap_or_default().to_vec())
+        Ok(journal.addresses.of_sandbox(id).unwrap_or_default().to_vec())
     }
 
     fn connect(&self, kept: Kept, ips: &[IpAddr]) -> Result<PodAddresses, NetworkError> {
@@ -231,7 +231,7 @@ impl Inner {
         // From here on nobody makes the interface again.
         self.connected.lock().remove(id);
         let options = self.options.read().clone();
-        let ips = self.journal.lock().addresses.of(id).map(<[IpAddr]>::to_vec);
+        let ips = self.journal.lock().addresses.of_sandbox(id).map(<[IpAddr]>::to_vec);
         links::disconnect(&options, id, ips.as_deref().unwrap_or_default())?;
         let Some(ips) = ips else { return Ok(()) };
         let closed = self.with_rules(|socket| {
@@ -263,7 +263,7 @@ impl Inner {
         links::remove_strangers(&options, &ids)?;
         let stale: Vec<String> = addresses::stale(&self.journal.lock().addresses, &ids).collect();
         for id in &stale {
-            tracing::info!(sandbox = id, "freeing the addresses of a sandbox that is gone");
+            tracing::info!(sandbox = id, "Releasing the addresses of a removed sandbox");
             self.disconnect(id)?;
         }
         live.iter().for_each(|sandbox| self.adopt(sandbox));
@@ -325,7 +325,7 @@ impl Inner {
             let mappings = std::slice::from_ref(&mapping);
             let held = check_reserved(options, mappings).and_then(|()| self.held_ports.hold(id, ips, mappings));
             if let Err(error) = held {
-                tracing::warn!(sandbox = id, %error, "a port of the host no longer leads to its pod");
+                tracing::warn!(sandbox = id, %error, "Host port is in use by another program; it no longer forwards to its pod");
                 rules::close_port(&mut batch, options, ip, &mapping);
             }
         }
@@ -348,7 +348,10 @@ impl Inner {
         };
         self.with_rules(|socket| match commit(socket) {
             Err(error) if error.is_absent() => {
-                tracing::warn!(bridge = options.bridge, "the packet rules are gone; making them anew");
+                tracing::warn!(
+                    bridge = options.bridge,
+                    "nftables rules of the pod network were removed by another program; restoring them"
+                );
                 rules::install(options, socket)?;
                 self.forget_strangers(options, socket)?;
                 Ok(commit(socket)?)

@@ -122,7 +122,7 @@ impl Inner {
         );
         self.connect(kept, ips)?;
         // It may have been disconnected while this was under way.
-        if self.journal.lock().addresses.of(id).is_none() {
+        if self.journal.lock().addresses.of_sandbox(id).is_none() {
             return self.disconnect(id);
         }
         Ok(())
@@ -131,7 +131,7 @@ impl Inner {
     fn open_ports_again(&self, options: &BridgeOptions) -> Result<(), NetworkError> {
         let mut batch = Batch::new();
         for (id, mappings) in self.held_ports.mappings() {
-            let ips = self.journal.lock().addresses.of(&id).map(<[IpAddr]>::to_vec);
+            let ips = self.journal.lock().addresses.of_sandbox(&id).map(<[IpAddr]>::to_vec);
             rules::open_ports(&mut batch, options, &ips.unwrap_or_default(), &mappings);
         }
         self.with_rules(|socket| Ok(batch.commit(socket)?))

@@ -63,7 +63,7 @@ fn strangers(table: &Table, socket: &Socket) -> Result<Vec<String>, NetworkError
 pub fn open_ports(batch: &mut Batch, options: &BridgeOptions, ips: &[IpAddr], mappings: &[PortMapping]) {
     let table = table(options);
     for &ip in ips {
-        let names = Names::of(ip.is_ipv4());
+        let names = Names::of_family(ip.is_ipv4());
         let mappings = mappings.iter().filter(|mapping| mapping.host_port != 0);
         let mut any = false;
         for mapping in mappings {
@@ -88,7 +88,7 @@ pub fn close_ports(
 ) -> Result<(), NetworkError> {
     let table = table(options);
     for ipv4 in [true, false] {
-        let names = Names::of(ipv4);
+        let names = Names::of_family(ipv4);
         for set in [names.ports, names.address_ports, names.hairpin] {
             let elements = list(&table, socket, set)?;
             let stale = elements
@@ -105,7 +105,7 @@ pub fn opened_ports(options: &BridgeOptions, socket: &Socket) -> Result<Vec<(IpA
     let table = table(options);
     let mut opened = Vec::new();
     for ipv4 in [true, false] {
-        let names = Names::of(ipv4);
+        let names = Names::of_family(ipv4);
         for set in [names.ports, names.address_ports] {
             let elements = list(&table, socket, set)?;
             let has_address = set == names.address_ports;
@@ -155,7 +155,7 @@ struct Names {
 }
 
 impl Names {
-    fn of(ipv4: bool) -> Names {
+    fn of_family(ipv4: bool) -> Names {
         if ipv4 {
             Names {
                 ports: "host-ports-4",
@@ -190,7 +190,7 @@ const fn base(kind: ChainKind, hook: Hook, priority: i32) -> Option<Base> {
 }
 
 fn sets(ipv4: bool) -> [Set; 3] {
-    let names = Names::of(ipv4);
+    let names = Names::of_family(ipv4);
     let address = if ipv4 { Type::Ipv4Address } else { Type::Ipv6Address };
     let target = || Some(ValueType::Data(vec![address, Type::Port]));
     let set = |name: &str, key: &[Type], value| Set {
@@ -281,7 +281,7 @@ fn drop_packet() -> Expression {
 /// Packets to one of the host's addresses: the ports of that address, then those of all addresses; and the
 /// masquerading of a pod that reached itself so.
 fn host_ports(ipv4: bool) -> Vec<Rule> {
-    let names = Names::of(ipv4);
+    let names = Names::of_family(ipv4);
     let width = address_registers(ipv4);
     let (start, target) = (Register(0), Register(8));
     let destination = |map: &str| {
@@ -354,7 +354,7 @@ fn leaving(options: &BridgeOptions, ipv4: bool) -> Vec<Rule> {
 
 /// The map and the element for one mapping, unless it is for the other address family.
 fn port_element(mapping: &PortMapping, ip: IpAddr) -> Option<(&'static str, Element)> {
-    let names = Names::of(ip.is_ipv4());
+    let names = Names::of_family(ip.is_ipv4());
     let protocol = mapping.protocol.number();
     let target = Data::new().address(ip).port(mapping.container_port);
     let key = match mapping.host_ip.filter(|address| !address.is_unspecified()) {

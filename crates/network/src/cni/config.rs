@@ -21,6 +21,19 @@ pub struct NetworkConfig {
     pub plugins: Vec<Map<String, Value>>,
 }
 
+/// What is wrong with a configuration file.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+    #[error("cniVersion {0:?} is not supported; use 1.0.0")]
+    Version(String),
+    #[error("it lists no plugins")]
+    NoPlugins,
+    #[error("a plugin has no type, or its type is not a plain name")]
+    PluginType,
+}
+
 /// The versions whose results look alike. Those before 0.3.1 name addresses differently and have no chains.
 const VERSIONS: [&str; 5] = ["0.3.1", "0.4.0", "1.0.0", "1.1.0", "0.3.0"];
 /// The versions that know `CHECK`.
@@ -56,31 +69,28 @@ impl NetworkConfig {
             path: path.to_owned(),
             source,
         })?;
-        NetworkConfig::parse(&text).map_err(|reason| CniError::BadConfiguration {
+        NetworkConfig::parse(&text).map_err(|source| CniError::BadConfiguration {
             path: path.to_owned(),
-            reason,
+            source,
         })
     }
 
     /// A file holds a list of plugins, or a single one with the network's fields among its own.
-    fn parse(text: &[u8]) -> Result<NetworkConfig, String> {
-        let mut fields: Map<String, Value> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    fn parse(text: &[u8]) -> Result<NetworkConfig, ConfigError> {
+        let mut fields: Map<String, Value> = serde_json::from_slice(text)?;
         if !fields.contains_key("plugins") {
             let plugin = fields.clone();
             fields.insert("plugins".to_owned(), Value::Array(vec![Value::Object(plugin)]));
         }
-        let config: NetworkConfig = serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string())?;
+        let config: NetworkConfig = serde_json::from_value(Value::Object(fields))?;
         if !VERSIONS.contains(&config.cni_version.as_str()) {
-            return Err(format!(
-                "cniVersion {:?} is not supported; use 1.0.0",
-                config.cni_version
-            ));
+            return Err(ConfigError::Version(config.cni_version));
         }
         if config.plugins.is_empty() {
-            return Err("it lists no plugins".to_owned());
+            return Err(ConfigError::NoPlugins);
         }
         match config.plugins.iter().find(|plugin| plugin_type(plugin).is_none()) {
-            Some(_) => Err("a plugin has no type, or one that is no plain name".to_owned()),
+            Some(_) => Err(ConfigError::PluginType),
             None => Ok(config),
         }
     }
@@ -110,7 +120,7 @@ mod tests {
 
     #[test]
     fn what_cannot_work_is_refused_with_the_reason() {
-        let reason = |text: &str| NetworkConfig::parse(text.as_bytes()).unwrap_err();
+        let reason = |text: &str| NetworkConfig::parse(text.as_bytes()).unwrap_err().to_string();
         assert!(reason("{").contains("EOF"));
         assert!(reason(r#"{"cniVersion": "1.0.0", "plugins": []}"#).contains("missing field `name`"));
         assert_eq!(
@@ -119,7 +129,7 @@ mod tests {
         );
         assert_eq!(
             reason(r#"{"cniVersion": "1.0.0", "name": "n", "plugins": [{"type": "../sh"}]}"#),
-            "a plugin has no type, or one that is no plain name"
+            "a plugin has no type, or its type is not a plain name"
         );
     }
 

@@ -16,6 +16,7 @@ use crate::error::During;
 use crate::netlink::Namespace;
 use crate::route::{LOOPBACK, Route};
 use crate::{Cidr, NetworkError, POD_INTERFACE, PodAddresses, PodNetwork, SandboxNetwork};
+pub use config::ConfigError;
 use config::{NetworkConfig, plugin_type};
 use plugin::Verb;
 use record::{Record, Records};
@@ -50,32 +51,32 @@ pub enum CniError {
     #[error("no network is configured in {}", directory.display())]
     NoConfiguration { directory: PathBuf },
 
-    #[error("the network configuration {} cannot be used: {reason}", path.display())]
-    BadConfiguration { path: PathBuf, reason: String },
+    #[error("the network configuration {} cannot be used: {source}", path.display())]
+    BadConfiguration { path: PathBuf, source: ConfigError },
 
     #[error("CNI plugin {plugin} is not in {directories}")]
     NoPlugin { plugin: String, directories: String },
 
-    #[error("run CNI plugin {plugin}: {source}")]
+    #[error("failed to run CNI plugin {plugin}: {source}")]
     Run { plugin: String, source: io::Error },
 
-    #[error("CNI plugin {plugin} took too long and was ended")]
+    #[error("CNI plugin {plugin} timed out and was killed")]
     Timeout { plugin: String },
 
-    #[error("CNI plugin {plugin} refused {verb}: {reason}")]
+    #[error("CNI plugin {plugin} failed {verb}: {reason}")]
     Refused {
         plugin: String,
         verb: &'static str,
         reason: String,
     },
 
-    #[error("CNI plugin {plugin} gave no result that can be read: {reason}")]
+    #[error("CNI plugin {plugin} returned an invalid result: {reason}")]
     BadResult { plugin: String, reason: String },
 
     #[error("sandbox id {id:?} is refused: it cannot name a file")]
     SandboxId { id: String },
 
-    #[error("{operation} {}: {source}", path.display())]
+    #[error("failed to {operation} {}: {source}", path.display())]
     File {
         operation: &'static str,
         path: PathBuf,
@@ -186,7 +187,7 @@ impl PodNetwork for Cni {
             }
             Err(error) => {
                 if let Err(error) = self.delete(&record).await {
-                    tracing::warn!(sandbox = sandbox.id, %error, "a half connected sandbox was left behind");
+                    tracing::warn!(sandbox = sandbox.id, %error, "Failed to clean up after a failed network set-up of a sandbox");
                 }
                 Err(error.into())
             }
@@ -214,7 +215,7 @@ impl PodNetwork for Cni {
         for stale in records.filter(|record| !live.contains(record.sandbox.id.as_str())) {
             tracing::info!(
                 sandbox = stale.sandbox.id,
-                "taking down the network of a sandbox that is gone"
+                "Tearing down the network of a removed sandbox"
             );
             self.delete(&stale).await?;
         }

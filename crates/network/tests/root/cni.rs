@@ -101,13 +101,13 @@ fn what_a_plugin_refuses_is_taken_back_and_told() {
             install(&options, "second", refusal);
             let pod = Pod::new("a");
             let error = network.setup(&pod.sandbox).await.unwrap_err().to_string();
-            assert_eq!(error, "CNI plugin second refused ADD: no: not today (code 7)");
+            assert_eq!(error, "CNI plugin second failed ADD: no: not today (code 7)");
             let calls = calls(dir.path());
             let verbs: Vec<&str> = calls.lines().map(|line| line.split(" eth0").next().unwrap()).collect();
             assert_eq!(verbs, ["ADD first", "ADD second", "DEL second", "DEL first"]);
             install(&options, "second", "echo broken >&2; exit 3");
             let error = network.setup(&pod.sandbox).await.unwrap_err().to_string();
-            assert_eq!(error, "CNI plugin second refused ADD: exit status: 3: broken");
+            assert_eq!(error, "CNI plugin second failed ADD: exit status: 3: broken");
         });
     });
 }

@@ -307,7 +307,9 @@ impl Model {
     /// that changes should not cost a look at every pod of the cluster.
     fn possible_peers(&self, id: ClassId) -> Vec<IpAddr> {
         let rules: Vec<(&str, &Rule)> = self.rules_of(id).collect();
-        if rules.iter().any(|(_, rule)| rule.selects_namespaces()) {
+        let egress = self.class_state[&id].direction == Direction::Egress;
+        let by_name = |rule: &Rule| egress && rule.names_ports_of_addresses();
+        if rules.iter().any(|(_, rule)| rule.selects_namespaces() || by_name(rule)) {
             return self.by_address.keys().copied().collect();
         }
         if rules.is_empty() {
@@ -347,7 +349,11 @@ impl Model {
                 if anyone && self.class_state[&id].direction == Direction::Egress {
                     granted.unite(&rule.published_ports_of(peer));
                 }
-            } else if rule.matches_pod(namespace, peer, labels) {
+            } else if rule.matches_pod(namespace, peer, labels)
+                || self.class_state[&id].direction == Direction::Egress
+                    && rule.names_ports_of_addresses()
+                    && rule.matches_address(address)
+            {
                 granted.unite(&rule.ports_of(server.or(Some(peer))));
             }
         }

@@ -163,6 +163,12 @@ impl Rule {
         ports.any(|port| matches!(port, PortMatch::Named(..)))
     }
 
+    /// Whether peers are among those of the rule by their addresses and have ports that it knows by name. What such a name
+    /// stands for is up to each of them.
+    pub fn names_ports_of_addresses(&self) -> bool {
+        self.has_named_ports() && !self.ranges().is_empty()
+    }
+
     /// The ports of a server that are let through. A name that the server does not have is no port.
     pub fn ports_of(&self, server: Option<&PodFacts>) -> PortSet {
         let Some(matches) = &self.ports else {

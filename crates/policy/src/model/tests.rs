@@ -192,6 +192,39 @@ fn named_ports_of_egress_are_the_peers() {
 }
 
 #[test]
+fn named_ports_of_egress_to_everybody_or_to_a_block_are_those_of_whoever_has_the_address() {
+    let mut model = cluster();
+    let mut other = pod("y", "server", "there", "10.244.1.9");
+    other["spec"]["containers"][0]["ports"] = json!([{"name": "http", "containerPort": 9090}]);
+    put(&mut model, other, None);
+    let spec = |to: Value| {
+        json!({"podSelector": {"matchLabels": {"app": "web"}}, "policyTypes": ["Egress"], "egress": [
+            {"to": to, "ports": [{"port": "http"}]},
+        ]})
+    };
+    put_policy(&mut model, "p", spec(json!([])));
+    assert!(tcp(&model, WEB, CLIENT_Y, 8080) && !tcp(&model, WEB, CLIENT_Y, 9090));
+    assert!(tcp(&model, WEB, "10.244.1.9", 9090) && !tcp(&model, WEB, "10.244.1.9", 8080));
+    assert!(
+        !tcp(&model, WEB, OUTSIDE, 8080),
+        "nobody knows what the name means there"
+    );
+    // A pod that comes later counts as those that were there.
+    put_pod(&mut model, "y", "late", "there", "10.244.1.10");
+    model.step();
+    assert!(tcp(&model, WEB, "10.244.1.10", 8080) && !tcp(&model, WEB, "10.244.1.10", 8081));
+
+    put_policy(
+        &mut model,
+        "p",
+        spec(json!([{"ipBlock": {"cidr": "10.244.1.0/24", "except": ["10.244.1.8/29"]}}])),
+    );
+    assert!(tcp(&model, WEB, CLIENT_Y, 8080) && tcp(&model, WEB, CLIENT_X, 8080));
+    assert!(!tcp(&model, WEB, "10.244.1.9", 9090), "it is excepted");
+    assert!(!tcp(&model, WEB, DB, 8080), "it is in another block");
+}
+
+#[test]
 fn policies_add_up_and_both_ends_must_agree() {
     let mut model = cluster();
     let web = json!({"matchLabels": {"app": "web"}});

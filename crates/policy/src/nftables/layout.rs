@@ -58,7 +58,7 @@ pub struct Names {
 }
 
 impl Names {
-    pub fn of(direction: Direction) -> Names {
+    pub fn of_direction(direction: Direction) -> Names {
         match direction {
             Direction::Ingress => Names {
                 pods: "ingress-pods",
@@ -106,7 +106,7 @@ impl Layout {
         };
         let number = || Some(ValueType::Data(vec![Type::Mark]));
         for direction in Direction::BOTH {
-            let names = Names::of(direction);
+            let names = Names::of_direction(direction);
             rules.add_set(set(names.pods, &[address], number()));
             rules.add_set(set(names.peers, &[Type::Mark, address], number()));
             rules.add_set(Set {
@@ -181,14 +181,14 @@ impl Layout {
 
     /// Sends packets of isolated pods to the chain that judges them.
     fn dispatch(&self, direction: Direction) -> Vec<Expression> {
-        let names = Names::of(direction);
+        let names = Names::of_direction(direction);
         let mut rule = self.load_class(direction);
         rule.push(verdict(Verdict::Jump(names.chain.to_owned())));
         rule
     }
 
     fn judge(&self, direction: Direction) -> Vec<Vec<Expression>> {
-        let names = Names::of(direction);
+        let names = Names::of_direction(direction);
         let (_, other) = sides(direction);
         let grant_from = |map: &str| {
             vec![
@@ -228,7 +228,7 @@ impl Layout {
         let (own, _) = sides(direction);
         vec![
             load_address(own, self.ipv4, NUMBER),
-            number_from(Names::of(direction).pods),
+            number_from(Names::of_direction(direction).pods),
             keep_number(),
         ]
     }
@@ -266,7 +266,7 @@ fn number_from(map: &str) -> Expression {
 pub fn of_frames() -> Ruleset {
     let mut rules = Ruleset::default();
     for direction in Direction::BOTH {
-        rules.add_set(set(Names::of(direction).ports, &[Type::InterfaceName], None));
+        rules.add_set(set(Names::of_direction(direction).ports, &[Type::InterfaceName], None));
     }
     let is_arp = vec![
         Expression::Payload {
@@ -282,7 +282,7 @@ pub fn of_frames() -> Ruleset {
         vec![
             Expression::Meta { key, into: Register(0) },
             Expression::InSet {
-                set: Names::of(direction).ports.to_owned(),
+                set: Names::of_direction(direction).ports.to_owned(),
                 key: Register(0),
                 inverted: false,
             },

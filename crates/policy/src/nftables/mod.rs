@@ -34,13 +34,13 @@ pub type InterfaceOf = Arc<dyn Fn(IpAddr) -> Option<String> + Send + Sync>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum NftablesError {
-    #[error("open the packet rules: {0}")]
+    #[error("failed to open a netlink socket for nftables: {0}")]
     Open(netlink::Error),
 
-    #[error("read the rules of table {table}: {source}")]
+    #[error("failed to read the rules of nftables table {table}: {source}")]
     Read { table: String, source: netlink::Error },
 
-    #[error("change the rules of table {table}: {source}")]
+    #[error("failed to change the rules of nftables table {table}: {source}")]
     Change { table: String, source: nft::Error },
 }
 
@@ -172,13 +172,13 @@ fn elements(layout: &Layout, facts: &Facts) -> Ruleset {
     for ((direction, address), class) in &facts.members {
         if of_family(address) {
             let element = Element::data(Data::new().address(*address), number(class.0));
-            rules.add_element(Names::of(*direction).pods, element);
+            rules.add_element(Names::of_direction(*direction).pods, element);
         }
     }
     for ((direction, class, address), grant) in &facts.peers {
         if of_family(address) {
             let element = Element::data(number(class.0).address(*address), number(grant.0));
-            rules.add_element(Names::of(*direction).peers, element);
+            rules.add_element(Names::of_direction(*direction).peers, element);
         }
     }
     for ((direction, class, range), grant) in &facts.blocks {
@@ -187,7 +187,7 @@ fn elements(layout: &Layout, facts: &Facts) -> Ruleset {
                 key_end: Some(number(class.0).address(range.last).bytes()),
                 ..Element::data(number(class.0).address(range.first), number(grant.0))
             };
-            rules.add_element(Names::of(*direction).blocks, element);
+            rules.add_element(Names::of_direction(*direction).blocks, element);
         }
     }
     for (grant, ports) in &facts.grants {
@@ -227,7 +227,7 @@ fn ports(members: &Members) -> Ruleset {
     for ((direction, _), interface) in members {
         if let Some(interface) = interface {
             let element = Element::key(Data::new().interface(interface));
-            rules.add_element(Names::of(*direction).ports, element);
+            rules.add_element(Names::of_direction(*direction).ports, element);
         }
     }
     rules

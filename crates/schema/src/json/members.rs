@@ -22,7 +22,7 @@ impl Members {
     }
 
     /// The members of a struct that was finished before.
-    pub fn of(ty: &Type, map: Map<String, Value>) -> Self {
+    pub fn from_map(ty: &Type, map: Map<String, Value>) -> Self {
         let found = map
             .into_iter()
             .filter_map(|(name, value)| Some((ty.position(&name)?, value)));

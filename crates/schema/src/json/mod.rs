@@ -16,7 +16,7 @@ pub use decode::{Decoded, decode_json};
 pub use indent::indent_json;
 pub use normalize::normalize;
 pub use reader::{MAX_DEPTH, parse_json};
-pub use splice::{splice_resource_version, write_with_resource_version};
+pub use splice::{splice_resource_version, write_list_item, write_with_resource_version};
 pub use stored::forget_empty_lists;
 pub use untyped::decode_untyped;
 pub use write::{encode_json, write_json};

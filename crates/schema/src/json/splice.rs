@@ -17,11 +17,22 @@ pub fn splice_resource_version(stored: &Bytes, revision: u64) -> Bytes {
 
 /// Appends the stored object with its revision to `out`.
 pub fn write_with_resource_version(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
-    let Some(at) = metadata_start(stored) else {
-        return write_slowly(out, stored, revision);
-    };
-    let (head, tail) = stored.split_at(at);
-    out.reserve(stored.len() + 48);
+    match metadata_start(stored) {
+        Some(at) => write_fast(out, &stored[..at], &stored[at..], revision),
+        None => write_slowly(out, stored, revision, true),
+    }
+}
+
+/// Appends the stored object with its revision as an item of a list, whose own kind says what its items are.
+pub fn write_list_item(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
+    match metadata_start(stored) {
+        Some(at) => write_fast(out, b"{\"metadata\":{", &stored[at..], revision),
+        None => write_slowly(out, stored, revision, false),
+    }
+}
+
+fn write_fast(out: &mut Vec<u8>, head: &[u8], tail: &[u8], revision: u64) {
+    out.reserve(head.len() + tail.len() + 48);
     out.extend_from_slice(head);
     out.extend_from_slice(b"\"resourceVersion\":\"");
     let written = write!(out, "{revision}");
@@ -39,11 +50,15 @@ fn metadata_start(stored: &[u8]) -> Option<usize> {
 }
 
 /// For bytes that something else encoded in another order.
-fn write_slowly(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
+fn write_slowly(out: &mut Vec<u8>, stored: &[u8], revision: u64, with_kind: bool) {
     let Ok(mut value) = parse_json(stored) else {
         return out.extend_from_slice(stored);
     };
     if let Some(object) = value.as_object_mut() {
+        if !with_kind {
+            object.remove("apiVersion");
+            object.remove("kind");
+        }
         let metadata = object
             .entry("metadata")
             .or_insert_with(|| Value::Object(Default::default()));
@@ -57,6 +72,21 @@ fn write_slowly(out: &mut Vec<u8>, stored: &[u8], revision: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn items_of_lists_do_not_repeat_their_kind() {
+        let shown = |stored: &str| {
+            let mut out = Vec::new();
+            write_list_item(&mut out, stored.as_bytes(), 7);
+            String::from_utf8(out).unwrap()
+        };
+        let expected = r#"{"metadata":{"resourceVersion":"7","name":"kind"},"data":{"kind":"x"}}"#;
+        let stored = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kind"},"data":{"kind":"x"}}"#;
+        assert_eq!(shown(stored), expected);
+        let other = r#"{"kind":"ConfigMap","apiVersion":"v1","data":{"kind":"x"},"metadata":{"name":"kind"}}"#;
+        let other: Value = serde_json::from_str(&shown(other)).unwrap();
+        assert_eq!(other, serde_json::from_str::<Value>(expected).unwrap());
+    }
 
     fn check(stored: &str, expected: &str) {
         let spliced = splice_resource_version(&Bytes::copy_from_slice(stored.as_bytes()), 42);

@@ -11,12 +11,12 @@ use crate::Value;
 use crate::model::{Field, ListType, RawKind, Schema, Shape};
 use crate::view::TypeRef;
 
-/// A place in a schema.
+/// A position in a schema, from which the owned fields below it are found.
 #[derive(Clone, Copy)]
-pub struct Node<'s>(Place<'s>);
+pub struct Node<'s>(NodeSchema<'s>);
 
 #[derive(Clone, Copy)]
-enum Place<'s> {
+enum NodeSchema<'s> {
     Table {
         schema: &'s Schema,
         shape: Shape,
@@ -96,11 +96,11 @@ enum Keys<'s> {
 }
 
 impl<'s> Node<'s> {
-    pub const DEDUCED: Node<'static> = Node(Place::Deduced);
+    pub const DEDUCED: Node<'static> = Node(NodeSchema::Deduced);
 
     /// The root of a built-in kind.
-    pub fn of(ty: TypeRef<'s>) -> Node<'s> {
-        Node(Place::Table {
+    pub fn for_type(ty: TypeRef<'s>) -> Node<'s> {
+        Node(NodeSchema::Table {
             schema: ty.schema,
             shape: Shape::Struct(ty.id),
             field: None,
@@ -110,25 +110,25 @@ impl<'s> Node<'s> {
     /// The root of a custom kind.
     pub fn custom(tree: &'s Tree) -> Node<'s> {
         match tree {
-            Tree::Table(ty) => Node::of(*ty),
+            Tree::Table(ty) => Node::for_type(*ty),
             Tree::Deduced => Node::DEDUCED,
-            tree => Node(Place::Custom(tree)),
+            tree => Node(NodeSchema::Custom(tree)),
         }
     }
 
     /// An object of this kind before anything is written to it.
     pub fn empty(self) -> Value {
         match self.0 {
-            Place::Table { schema, shape, .. } => crate::json::zero(schema, shape),
+            NodeSchema::Table { schema, shape, .. } => crate::json::zero(schema, shape),
             _ => Value::Object(serde_json::Map::new()),
         }
     }
 
     pub(super) fn atom(self, value: &Value) -> Atom<'s> {
         match self.0 {
-            Place::Table { schema, shape, field } => table_atom(schema, shape, field, value),
-            Place::Custom(tree) => tree.atom(value),
-            Place::Deduced => deduced(value),
+            NodeSchema::Table { schema, shape, field } => table_atom(schema, shape, field, value),
+            NodeSchema::Custom(tree) => tree.atom(value),
+            NodeSchema::Deduced => deduced(value),
         }
     }
 }
@@ -143,7 +143,7 @@ fn deduced<'s>(value: &Value) -> Atom<'s> {
 
 fn table_atom<'s>(schema: &'s Schema, shape: Shape, field: Option<&'s Field>, value: &Value) -> Atom<'s> {
     let place = |shape| {
-        Node(Place::Table {
+        Node(NodeSchema::Table {
             schema,
             shape,
             field: None,
@@ -211,7 +211,7 @@ impl Tree {
                     }),
                 }
             }
-            Tree::Table(ty) => Node::of(*ty).atom(value),
+            Tree::Table(ty) => Node::for_type(*ty).atom(value),
             Tree::Deduced => deduced(value),
         }
     }
@@ -226,7 +226,7 @@ impl<'s> Children<'s> {
                 let schema = ty.schema;
                 let of = schema.get(ty.id);
                 let field = &of.fields[of.position(key)?];
-                let place = Place::Table {
+                let place = NodeSchema::Table {
                     schema,
                     shape: field.shape,
                     field: Some(field),

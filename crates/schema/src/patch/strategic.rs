@@ -48,7 +48,7 @@ struct Member<'s> {
 }
 
 impl<'s> Scope<'s> {
-    pub(super) fn of(view: View<'s>) -> Self {
+    pub(super) fn from_view(view: View<'s>) -> Self {
         match view {
             View::Struct(ty) | View::SchemaOr(_, ty) => Scope::Struct(ty),
             View::Map(element) => Scope::Map(element.view()),
@@ -87,12 +87,12 @@ impl<'s> Scope<'s> {
 
 impl<'s> Member<'s> {
     fn scope(&self) -> Scope<'s> {
-        self.view.map_or(Scope::Open, Scope::of)
+        self.view.map_or(Scope::Open, Scope::from_view)
     }
 
     fn merging(&self) -> Result<Merging<'s>> {
         let items = match self.view {
-            Some(View::List(element)) => Scope::of(element.view()),
+            Some(View::List(element)) => Scope::from_view(element.view()),
             None | Some(View::Raw(_) | View::SchemaOr(..)) => Scope::Open,
             Some(_) => {
                 return Err(PatchError::Unexpected(

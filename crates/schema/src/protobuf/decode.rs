@@ -113,7 +113,7 @@ impl Decoder<'_> {
 
     /// A message that comes twice is merged, as any protobuf reader does.
     fn merged(&mut self, id: TypeId, earlier: Map<String, Value>, data: &[u8]) -> Result<Value> {
-        let mut members = Members::of(self.schema.get(id), earlier);
+        let mut members = Members::from_map(self.schema.get(id), earlier);
         self.message_into(id, id, data, &mut members)?;
         Ok(Value::Object(members.finish(self.schema, id)))
     }

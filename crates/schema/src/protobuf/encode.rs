@@ -54,7 +54,7 @@ struct Encoder<'s> {
 
 /// Where a value stands, for error messages.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct FieldPosition<'a> {
     owner: TypeId,
     field: &'a str,
 }
@@ -86,11 +86,11 @@ impl Encoder<'_> {
                 go_name: ty.go_name().into(),
             });
         }
-        let place = Place { owner: id, field: "" };
+        let position = FieldPosition { owner: id, field: "" };
         let map = match value {
             Value::Object(map) => map,
             Value::Null => &Map::new(),
-            other => return Err(self.unfit(Shape::Struct(id), other, place)),
+            other => return Err(self.unfit(Shape::Struct(id), other, position)),
         };
         let mut few = [None; FEW_FIELDS];
         let present = present_fields(ty, map, &mut few);
@@ -108,12 +108,12 @@ impl Encoder<'_> {
                         None => map.get(&*field.name),
                     };
                     let value = value.unwrap_or(&Value::Null);
-                    let place = Place {
+                    let position = FieldPosition {
                         owner: id,
                         field: &field.name,
                     };
                     if !(value.is_null() && field.pointer) {
-                        self.field(part.tag, field.shape, value, place)?;
+                        self.field(part.tag, field.shape, value, position)?;
                     }
                 }
             }
@@ -122,7 +122,7 @@ impl Encoder<'_> {
     }
 
     /// Writes a field that is not a nil pointer; null stands for the zero value.
-    fn field(&mut self, tag: u32, shape: Shape, value: &Value, place: Place<'_>) -> Result<()> {
+    fn field(&mut self, tag: u32, shape: Shape, value: &Value, position: FieldPosition<'_>) -> Result<()> {
         match shape {
             Shape::Struct(id) => {
                 let before = self.out.len();
@@ -130,45 +130,45 @@ impl Encoder<'_> {
                 self.out.close(tag, before);
                 Ok(())
             }
-            Shape::List(element) => self.list(tag, self.schema.element(element), value, place),
-            Shape::Map(element) => self.map(tag, self.schema.element(element), value, place),
+            Shape::List(element) => self.list(tag, self.schema.element(element), value, position),
+            Shape::Map(element) => self.map(tag, self.schema.element(element), value, position),
             Shape::WrappedList(_) if value.is_null() => Ok(()),
             Shape::WrappedList(element) => {
                 let before = self.out.len();
-                self.list(1, self.schema.element(element), value, place)?;
+                self.list(1, self.schema.element(element), value, position)?;
                 self.out.close(tag, before);
                 Ok(())
             }
             Shape::SchemaOr(alternative, id) => {
                 let before = self.out.len();
-                self.schema_or(alternative, id, value, place)?;
+                self.schema_or(alternative, id, value, position)?;
                 self.out.close(tag, before);
                 Ok(())
             }
-            _ => self.scalar(tag, shape, value, place),
+            _ => self.scalar(tag, shape, value, position),
         }
     }
 
-    fn list(&mut self, tag: u32, element: Shape, value: &Value, place: Place<'_>) -> Result<()> {
+    fn list(&mut self, tag: u32, element: Shape, value: &Value, position: FieldPosition<'_>) -> Result<()> {
         match value {
             Value::Null => Ok(()),
             Value::Array(items) => items
                 .iter()
                 .rev()
-                .try_for_each(|item| self.field(tag, element, item, place)),
-            _ => Err(self.unfit(element, value, place)),
+                .try_for_each(|item| self.field(tag, element, item, position)),
+            _ => Err(self.unfit(element, value, position)),
         }
     }
 
-    fn map(&mut self, tag: u32, element: Shape, value: &Value, place: Place<'_>) -> Result<()> {
+    fn map(&mut self, tag: u32, element: Shape, value: &Value, position: FieldPosition<'_>) -> Result<()> {
         let map = match value {
             Value::Null => return Ok(()),
             Value::Object(map) => map,
-            _ => return Err(self.unfit(element, value, place)),
+            _ => return Err(self.unfit(element, value, position)),
         };
         for (key, value) in map.iter().rev() {
             let before = self.out.len();
-            self.field(2, element, value, place)?;
+            self.field(2, element, value, position)?;
             self.out.bytes_field(1, key.as_bytes());
             self.out.close(tag, before);
         }
@@ -176,7 +176,7 @@ impl Encoder<'_> {
     }
 
     /// Writes a field whose value is no message of its own.
-    fn scalar(&mut self, tag: u32, shape: Shape, value: &Value, place: Place<'_>) -> Result<()> {
+    fn scalar(&mut self, tag: u32, shape: Shape, value: &Value, position: FieldPosition<'_>) -> Result<()> {
         match (shape, value) {
             (Shape::String, Value::Null) => self.out.bytes_field(tag, b""),
             (Shape::String, Value::String(text)) => self.out.bytes_field(tag, text.as_bytes()),
@@ -184,7 +184,7 @@ impl Encoder<'_> {
             (Shape::Bool, Value::Bool(value)) => self.out.varint_field(tag, u64::from(*value)),
             (Shape::Int32 | Shape::Int64, Value::Number(number)) => match number.as_i64() {
                 Some(number) => self.out.varint_field(tag, number as u64),
-                None => return Err(self.unfit(shape, value, place)),
+                None => return Err(self.unfit(shape, value, position)),
             },
             (Shape::Float64, Value::Null | Value::Number(_)) => {
                 self.out.bytes(&value.as_f64().unwrap_or_default().to_le_bytes());
@@ -193,11 +193,11 @@ impl Encoder<'_> {
             (Shape::Bytes, Value::Null) => {}
             (Shape::Bytes, Value::String(text)) => match STANDARD.decode(text) {
                 Ok(bytes) => self.out.bytes_field(tag, &bytes),
-                Err(_) => return Err(self.unfit(shape, value, place)),
+                Err(_) => return Err(self.unfit(shape, value, position)),
             },
             _ => {
                 let before = self.out.len();
-                self.special(shape, value, place)?;
+                self.special(shape, value, position)?;
                 self.out.close(tag, before);
             }
         }
@@ -205,22 +205,22 @@ impl Encoder<'_> {
     }
 
     /// Writes the body of a value that is a string or number in JSON but a message in protobuf.
-    fn special(&mut self, shape: Shape, value: &Value, place: Place<'_>) -> Result<()> {
+    fn special(&mut self, shape: Shape, value: &Value, position: FieldPosition<'_>) -> Result<()> {
         match (shape, value) {
             (Shape::Raw(_) | Shape::Time | Shape::MicroTime, Value::Null) => {}
             (Shape::Raw(_), _) => self.out.bytes_field(1, &encode_json(value)),
             (Shape::Time, Value::String(text)) => match time::parse(text) {
                 Ok(instant) => self.timestamp(instant.seconds, 0),
-                Err(_) => return Err(self.unfit(shape, value, place)),
+                Err(_) => return Err(self.unfit(shape, value, position)),
             },
             (Shape::MicroTime, Value::String(text)) => match time::parse_micro(text) {
                 Ok(instant) => self.timestamp(instant.seconds, instant.nanos),
-                Err(_) => return Err(self.unfit(shape, value, place)),
+                Err(_) => return Err(self.unfit(shape, value, position)),
             },
             (Shape::Duration, Value::Null) => self.out.varint_field(1, 0),
             (Shape::Duration, Value::String(text)) => match go::parse_duration(text) {
                 Ok(nanos) => self.out.varint_field(1, nanos as u64),
-                Err(_) => return Err(self.unfit(shape, value, place)),
+                Err(_) => return Err(self.unfit(shape, value, position)),
             },
             (Shape::Quantity, Value::Null) => self.out.bytes_field(1, b"0"),
             (Shape::Quantity, Value::String(text)) => self.out.bytes_field(1, text.as_bytes()),
@@ -228,9 +228,9 @@ impl Encoder<'_> {
             (Shape::IntOrString, Value::String(text)) => self.int_or_string(1, 0, text),
             (Shape::IntOrString, Value::Number(number)) => match number.as_i64() {
                 Some(number) => self.int_or_string(0, number, ""),
-                None => return Err(self.unfit(shape, value, place)),
+                None => return Err(self.unfit(shape, value, position)),
             },
-            _ => return Err(self.unfit(shape, value, place)),
+            _ => return Err(self.unfit(shape, value, position)),
         }
         Ok(())
     }
@@ -246,11 +246,17 @@ impl Encoder<'_> {
         self.out.varint_field(1, kind);
     }
 
-    fn schema_or(&mut self, alternative: SchemaAlternative, id: TypeId, value: &Value, place: Place<'_>) -> Result<()> {
+    fn schema_or(
+        &mut self,
+        alternative: SchemaAlternative,
+        id: TypeId,
+        value: &Value,
+        position: FieldPosition<'_>,
+    ) -> Result<()> {
         let schema = Shape::Struct(id);
         match (alternative, value) {
             (SchemaAlternative::Bool, Value::Object(_)) => {
-                self.field(2, schema, value, place)?;
+                self.field(2, schema, value, position)?;
                 self.out.varint_field(1, 1);
                 Ok(())
             }
@@ -259,18 +265,18 @@ impl Encoder<'_> {
                 Ok(())
             }
             (SchemaAlternative::Array | SchemaAlternative::StringArray, Value::Object(_)) => {
-                self.field(1, schema, value, place)
+                self.field(1, schema, value, position)
             }
-            (SchemaAlternative::Array, Value::Array(_) | Value::Null) => self.list(2, schema, value, place),
+            (SchemaAlternative::Array, Value::Array(_) | Value::Null) => self.list(2, schema, value, position),
             (SchemaAlternative::StringArray, Value::Array(_) | Value::Null) => {
-                self.list(2, Shape::String, value, place)
+                self.list(2, Shape::String, value, position)
             }
-            _ => Err(self.unfit(Shape::SchemaOr(alternative, id), value, place)),
+            _ => Err(self.unfit(Shape::SchemaOr(alternative, id), value, position)),
         }
     }
 
     #[cold]
-    fn unfit(&self, shape: Shape, value: &Value, place: Place<'_>) -> ProtobufError {
+    fn unfit(&self, shape: Shape, value: &Value, position: FieldPosition<'_>) -> ProtobufError {
         let found = match value {
             Value::Null => "null",
             Value::Bool(_) => "a boolean",
@@ -279,8 +285,8 @@ impl Encoder<'_> {
             Value::Array(_) => "an array",
             Value::Object(_) => "an object",
         };
-        let owner = &self.schema.get(place.owner).name;
+        let owner = &self.schema.get(position.owner).name;
         let wanted = self.schema.go_name(shape);
-        ProtobufError::Unfit(format!("{owner}.{}: {found} cannot be written as {wanted}", place.field).into())
+        ProtobufError::Unfit(format!("{owner}.{}: {found} cannot be written as {wanted}", position.field).into())
     }
 }

@@ -7,6 +7,7 @@ mod sources;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::OnceLock;
 
 use self::sources::{EMPTY_STRUCTS, EVERYWHERE, NAMED_DEFAULTS, SOURCES, Source, UNVERSIONED};
@@ -20,6 +21,15 @@ use crate::model::{
 pub fn builtin() -> &'static Schema {
     static BUILTIN: OnceLock<Schema> = OnceLock::new();
     BUILTIN.get_or_init(|| Builder::new().build())
+}
+
+/// Gives up on the fact table, which is part of the program: every line of it is read whenever any test reads an object.
+#[expect(
+    clippy::panic,
+    reason = "the text is compiled in; a mistake in it fails every test and never depends on input"
+)]
+fn broken(problem: fmt::Arguments<'_>) -> ! {
+    panic!("fact table: {problem}")
 }
 
 /// A struct as its block says, before the structs it inlines are flattened into it.
@@ -51,7 +61,7 @@ struct Builder {
 impl Builder {
     fn new() -> Self {
         let mut next = 0;
-        let mut names: Vec<Names> = SOURCES.iter().map(|source| Names::of(source, &mut next)).collect();
+        let mut names: Vec<Names> = SOURCES.iter().map(|source| Names::read(source, &mut next)).collect();
         for (source, short) in EMPTY_STRUCTS {
             if let Some(names) = names.iter_mut().find(|names| names.source == *source) {
                 names.types.push((short, TypeId(next)));
@@ -102,7 +112,7 @@ impl Builder {
             let shape = self.shape(source, type_text);
             match (name, shape) {
                 ("<inline>", Shape::Struct(target)) => block.inlines.push(Inline { target, tag }),
-                ("<inline>", _) => panic!("fact table: {type_text} cannot be inlined"),
+                ("<inline>", _) => broken(format_args!("{type_text} cannot be inlined")),
                 _ => block.fields.push(field(name, shape, pointer, tag, words)),
             }
         }
@@ -148,7 +158,7 @@ impl Builder {
         let names = self.names.iter().find(|names| names.source == source);
         match names.and_then(|names| names.get(short)) {
             Some(id) => id,
-            None => panic!("fact table: {source}.{short} has no block"),
+            None => broken(format_args!("{source}.{short} has no block")),
         }
     }
 
@@ -161,7 +171,7 @@ impl Builder {
 }
 
 impl Names {
-    fn of(source: &Source, next: &mut u32) -> Self {
+    fn read(source: &Source, next: &mut u32) -> Self {
         let headers = lines(source).filter(|line| !line.starts_with(' '));
         let mut types: Vec<_> = headers
             .map(|line| {
@@ -296,7 +306,7 @@ fn set_flag(field: &mut Field, flag: &'static str) {
                     "merge" => field.patch.merge = true,
                     "retainKeys" => field.patch.retain_keys = true,
                     "replace" => field.patch.replace = true,
-                    other => panic!("fact table: unknown patch strategy {other}"),
+                    other => broken(format_args!("unknown patch strategy {other}")),
                 }
             }
         }
@@ -308,7 +318,7 @@ fn set_flag(field: &mut Field, flag: &'static str) {
         ("map" | "struct", atomicity) => field.atomic = Some(atomicity == "atomic"),
         ("default", text) => field.default = Some(Box::new(default_value(text))),
         ("enum", _) => {}
-        _ => panic!("fact table: unknown flag {flag} on {}", field.name),
+        _ => broken(format_args!("unknown flag {flag} on {}", field.name)),
     }
 }
 
@@ -316,12 +326,12 @@ fn default_value(text: &str) -> Value {
     if let Some(name) = text.strip_prefix("ref(").and_then(|rest| rest.strip_suffix(')')) {
         match NAMED_DEFAULTS.iter().find(|(constant, _)| *constant == name) {
             Some((_, value)) => return Value::from(*value),
-            None => panic!("fact table: the constant {name} has no known value"),
+            None => broken(format_args!("the constant {name} has no known value")),
         }
     }
     match serde_json::from_str(text) {
         Ok(value) => value,
-        Err(error) => panic!("fact table: default {text}: {error}"),
+        Err(error) => broken(format_args!("default {text}: {error}")),
     }
 }
 

@@ -183,7 +183,7 @@ impl Archive {
     /// Superfluous files do no harm, and the next start removes them.
     fn remove(&self, name: &str) {
         if let Err(error) = self.volume.disk.remove(name) {
-            tracing::warn!(%error, name, "Failed to remove a superfluous file");
+            tracing::warn!(%error, name, "Failed to remove an obsolete file of the store");
         }
     }
 

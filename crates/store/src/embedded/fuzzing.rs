@@ -42,7 +42,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
     let (mut transactions, mut entries) = (Vec::new(), Vec::new());
     for number in 1..4 {
         let entry = entry(number);
-        record::write_entry(&mut entries, &entry, &Identity).expect("values stay as they are");
+        if record::write_entry(&mut entries, &entry, &Identity).is_err() {
+            continue;
+        }
         let event = |current: Option<Arc<Entry>>| Event {
             key: entry.key.clone(),
             revision: number,

@@ -86,7 +86,7 @@ impl Housekeeping {
     async fn on_disk(self: &Arc<Self>, work: fn(&Self) -> Result<(), StoreError>) {
         let this = self.clone();
         if let Err(error) = blocking(move || work(&this)).await {
-            tracing::warn!(%error, "Failed to maintain the files of the store; trying again");
+            tracing::warn!(%error, "Failed to compact the files of the store; retrying");
         }
     }
 
@@ -115,7 +115,7 @@ impl Housekeeping {
         };
         // Without a reserve everything goes on; only compaction on a full disk does not.
         if let Err(error) = reserve::keep(&self.archive.volume, &self.archive.shared.state()) {
-            tracing::debug!(%error, "Failed to set space aside for compaction");
+            tracing::debug!(%error, "Failed to reserve disk space for compaction");
         }
         compacted
     }

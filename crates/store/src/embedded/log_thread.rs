@@ -87,13 +87,13 @@ impl LogThread<'_> {
         if let Some(mark) = self.mark
             && let Err(error) = mark.advance(revision)
         {
-            tracing::warn!(%error, revision, "Failed to note how far acknowledged writes reach");
+            tracing::warn!(%error, revision, "Failed to record the last acknowledged revision");
         }
     }
 
     fn refuse(&mut self, batch: Batch, error: &io::Error) {
         self.has_failed = true;
-        tracing::error!(%error, "Failed to write to the log of the store");
+        tracing::error!(%error, "Failed to write to the log of the store; writes are refused until the disk works again");
         let why = format!("the log cannot be written: {error}");
         let unavailable = || StoreError::Unavailable(why.clone());
         self.writer
@@ -104,13 +104,13 @@ impl LogThread<'_> {
         self.has_failed = true;
         let why = format!("the log could not be synced: {error}");
         if self.log.mend(self.next_revision()).is_ok() {
-            tracing::error!(%error, "Failed to sync the log of the store; it was cut back and goes on in a new file");
+            tracing::error!(%error, "Failed to sync the log of the store; truncated it and continued in a new file");
             let unavailable = || StoreError::Unavailable(why.clone());
             return self
                 .writer
                 .reject(batch, Gate::Open, why.clone(), unavailable, unavailable);
         }
-        tracing::error!(%error, "Failed to sync the log of the store; it takes no writes until its disk works again");
+        tracing::error!(%error, "Failed to sync the log of the store; writes are refused until the disk works again");
         let unknown = || StoreError::Unknown(why.clone());
         let read_only = || StoreError::ReadOnly(why.clone());
         let gate = Gate::ReadOnly(why.clone());
@@ -127,7 +127,7 @@ impl LogThread<'_> {
     fn recovered(&mut self) {
         self.has_failed = false;
         if let Some(why) = self.writer.recovered() {
-            tracing::info!(why, "The store takes writes again");
+            tracing::info!(cause = why, "The store accepts writes again");
         }
     }
 

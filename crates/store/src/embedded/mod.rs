@@ -207,7 +207,7 @@ fn open_mark(volume: &Volume, revision: Revision) -> Option<Arc<Mark>> {
     match Mark::open(volume, revision) {
         Ok(mark) => Some(Arc::new(mark)),
         Err(error) => {
-            tracing::warn!(%error, "Failed to create the record of acknowledged writes; trying again at the next start");
+            tracing::warn!(%error, "Failed to create the record of acknowledged revisions; retrying at the next start");
             None
         }
     }
@@ -255,7 +255,7 @@ fn release(held: &Mutex<Option<Held>>, writer: &Writer, shared: &Shared) {
         // A panic in there has been reported where it happened.
         let _ = held.log_thread.join();
         if let Some(Err(error)) = held.mark.map(|mark| mark.sync()) {
-            tracing::warn!(%error, "Failed to sync the record of acknowledged writes");
+            tracing::warn!(%error, "Failed to sync the record of acknowledged revisions");
         }
     }
     shared.close();

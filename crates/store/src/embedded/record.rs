@@ -27,7 +27,7 @@ pub enum Change<'a> {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// The payload is not what this version writes.
-    #[error("its content has an unknown layout")]
+    #[error("it has an unknown format")]
     Malformed,
     #[error("the value of {key}: {source}")]
     Codec { key: String, source: CodecError },

@@ -209,7 +209,7 @@ impl Recovery<'_> {
             tracing::info!(
                 file,
                 at = tail.end,
-                "Cutting off a batch that was not completely written"
+                "Truncating the log: its last batch was not completely written"
             );
             tail.file.truncate(tail.end)?;
             tail.file.sync()?;
@@ -222,7 +222,11 @@ impl Recovery<'_> {
     /// again. Returns the revision that history begins with from now on.
     fn go_on_without(&mut self, acknowledged: Revision, options: &Options) -> Result<Revision, StoreError> {
         let (from, to) = (self.state.revision + 1, acknowledged);
-        tracing::warn!(from, to, "Going on without acknowledged revisions, as asked for");
+        tracing::warn!(
+            from,
+            to,
+            "Continuing without acknowledged revisions that are missing on disk, as requested"
+        );
         self.state.revision = acknowledged;
         self.history = History::new(acknowledged, options.memory_bytes);
         checkpoint::write(self.volume, &self.state)?;

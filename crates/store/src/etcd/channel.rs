@@ -38,7 +38,7 @@ pub struct Tls {
 
 /// The member could not be reached, so the request was never sent.
 #[derive(Debug, thiserror::Error)]
-#[error("etcd cannot be reached: {0}")]
+#[error("cannot connect to etcd: {0}")]
 pub(crate) struct NotConnected(String);
 
 /// One member's address.

@@ -73,7 +73,7 @@ impl Feed {
             };
             match end {
                 End::Compacted => self.reload().await,
-                End::Lost(why) => tracing::warn!(why, "the watch of etcd was lost; connecting again"),
+                End::Lost(why) => tracing::warn!(error = why, "The watch on etcd was lost; reconnecting"),
             }
             let moved = self.shared.state().revision > before;
             pause = if moved {
@@ -170,7 +170,7 @@ impl Feed {
         match wire::entry_or_raw(kv, &*self.client.codec) {
             Ok(entry) => Some(state.restore(entry)),
             Err(error) => {
-                tracing::error!(%error, revision, "a change is left out");
+                tracing::error!(%error, revision, "Skipped a change from etcd that cannot be read; the API server does not show it");
                 None
             }
         }
@@ -187,11 +187,11 @@ impl Feed {
             Ok(state) => {
                 tracing::warn!(
                     revision = state.revision,
-                    "etcd has compacted what came next; everything was read again"
+                    "etcd compacted changes before they were read; reloaded all keys"
                 );
                 self.shared.reset(state);
             }
-            Err(error) => tracing::warn!(%error, "etcd cannot be read; trying again"),
+            Err(error) => tracing::warn!(%error, "Failed to read all keys from etcd; retrying"),
         }
     }
 }

@@ -77,7 +77,7 @@ impl Members {
             moves
         });
         if moved {
-            tracing::warn!(from, to, "A member of etcd does not answer; using another one");
+            tracing::warn!(from, to, "A member of etcd does not respond; using another one");
         }
     }
 

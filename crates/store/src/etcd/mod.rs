@@ -121,7 +121,7 @@ async fn first_load(client: &Client) -> Result<State, StoreError> {
         match client.load(0, &State::default()).await {
             Ok(state) => return Ok(state),
             Err(LoadError::Status(status)) if Instant::now() < deadline => {
-                tracing::info!(error = %wire::read_error(&status), "waiting for etcd");
+                tracing::info!(error = %wire::read_error(&status), "Waiting for etcd to respond");
                 sleep(CONNECT_PAUSE).await;
             }
             Err(error) => return Err(error.into_error()),
@@ -137,7 +137,7 @@ async fn compact_regularly(client: Client, shared: Arc<Shared>, interval: Durati
             && let Err(status) = client.compact(revision).await
             && !wire::is_compacted(&status)
         {
-            tracing::warn!(error = %wire::read_error(&status), revision, "etcd could not be compacted");
+            tracing::warn!(error = %wire::read_error(&status), revision, "Failed to compact etcd; retrying at the next interval");
         }
         tokio::select! {
             () = sleep(interval) => (),

@@ -150,7 +150,7 @@ pub(crate) fn entry_or_raw(kv: KeyValue, codec: &dyn Codec) -> Result<Arc<Entry>
     match codec.from_disk(&entry.key, &entry.value) {
         Ok(value) => entry.value = value,
         Err(error) => {
-            tracing::error!(%error, key = %entry.key, "a value is passed on as it lies in etcd");
+            tracing::error!(%error, key = %entry.key, "Failed to decode a value from etcd; reads of this key will fail");
             // What the codec refused must not pass for an object, which only plain text in place of ciphertext would.
             if entry.value.starts_with(b"{") {
                 entry.value = Bytes::new();

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, stream};
 use rustls::ServerConfig;
-use serving::{AnyError, Connection as Place, ConnectionLimits, Connections, HANDSHAKE_TIMEOUT, client_id};
+use serving::{AnyError, Connection as ServerConnection, ConnectionLimits, Connections, HANDSHAKE_TIMEOUT, client_id};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
@@ -65,7 +65,7 @@ fn connections(
     let (ready, accepted) = mpsc::channel(READY);
     let accepting = tokio::spawn(async move {
         let connections = Connections::new(ConnectionLimits::default());
-        let serve = |stream, place| greet(stream, place, acceptor.clone(), ready.clone());
+        let serve = |stream, slot| greet(stream, slot, acceptor.clone(), ready.clone());
         match serving::accept(&listener, &connections, serve).await {}
     });
     // The listener goes with whoever takes connections from it.
@@ -79,7 +79,7 @@ fn connections(
 /// Hands a connection on once it is encrypted, and waits until it is over or has to make room.
 async fn greet(
     stream: TcpStream,
-    place: Arc<Place>,
+    slot: Arc<ServerConnection>,
     acceptor: Option<TlsAcceptor>,
     ready: mpsc::Sender<Accepted>,
 ) -> Result<(), AnyError> {
@@ -89,7 +89,7 @@ async fn greet(
             let stream = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await??;
             let certificates = stream.get_ref().1.peer_certificates();
             if let Some(certificate) = certificates.and_then(|chain| chain.first())
-                && !place.identify(client_id(certificate.as_ref()))
+                && !slot.identify(client_id(certificate.as_ref()))
             {
                 return Err("the client has too many connections".into());
             }
@@ -101,7 +101,7 @@ async fn greet(
     ready.send(accepted).await.map_err(|_| "the server has stopped")?;
     // Nothing is ever sent: the sender goes with the connection, and the connection with this.
     let _ = over.await;
-    drop(place);
+    drop(slot);
     Ok(())
 }
 

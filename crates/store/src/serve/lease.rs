@@ -102,7 +102,7 @@ impl Leases {
     }
 
     /// The lease that an entry was put with, or 0.
-    pub fn of(&self, entry: &Entry) -> i64 {
+    pub fn lease_id(&self, entry: &Entry) -> i64 {
         if entry.expires_at_ms == 0 {
             return 0;
         }
@@ -255,7 +255,7 @@ impl Parts {
     /// The entries that were put with a lease.
     fn leased(&self, id: i64, remaining: &Remaining, snapshot: &dyn Snapshot) -> Vec<Arc<Entry>> {
         let found = remaining.keys.iter().filter_map(|key| snapshot.get(key));
-        found.filter(|entry| self.leases.of(entry) == id).collect()
+        found.filter(|entry| self.leases.lease_id(entry) == id).collect()
     }
 }
 

@@ -118,7 +118,7 @@ impl Parts {
             create_revision: entry.create_revision as i64,
             mod_revision: entry.mod_revision as i64,
             version: (entry.mod_revision - entry.create_revision) as i64 + 1,
-            lease: self.leases.of(entry),
+            lease: self.leases.lease_id(entry),
             ..KeyValue::default()
         }
     }
