@@ -131,7 +131,7 @@ impl Error {
     }
 
     pub fn not_found(resource: &Resource, name: &str) -> Error {
-        Error::new(Reason::NotFound, format!("{} {name:?} not found", resource.qualified())).of(resource, name)
+        Error::new(Reason::NotFound, format!("{} {name:?} not found", resource.qualified())).about(resource, name)
     }
 
     pub fn already_exists(resource: &Resource, name: &str) -> Error {
@@ -139,7 +139,7 @@ impl Error {
             Reason::AlreadyExists,
             format!("{} {name:?} already exists", resource.qualified()),
         )
-        .of(resource, name)
+        .about(resource, name)
     }
 
     pub fn conflict(resource: &Resource, name: &str, why: impl fmt::Display) -> Error {
@@ -147,7 +147,7 @@ impl Error {
             "Operation cannot be fulfilled on {} {name:?}: {why}",
             resource.qualified()
         );
-        Error::new(Reason::Conflict, message).of(resource, name)
+        Error::new(Reason::Conflict, message).about(resource, name)
     }
 
     pub fn forbidden(resource: &Resource, name: &str, why: impl fmt::Display) -> Error {
@@ -156,7 +156,7 @@ impl Error {
         } else {
             format!("{} {name:?} is forbidden: {why}", resource.qualified())
         };
-        Error::new(Reason::Forbidden, message).of(resource, name)
+        Error::new(Reason::Forbidden, message).about(resource, name)
     }
 
     pub fn invalid(resource: &Resource, name: &str, problems: Vec<FieldError>) -> Error {
@@ -171,7 +171,8 @@ impl Error {
         } else {
             format!("{}.{}", resource.kind, group)
         };
-        let mut error = Error::new(Reason::Invalid, format!("{kind} {name:?} is invalid: {text}")).of(resource, name);
+        let mut error =
+            Error::new(Reason::Invalid, format!("{kind} {name:?} is invalid: {text}")).about(resource, name);
         let details = error.details();
         details.group = group.to_owned();
         details.kind = resource.kind.to_owned();
@@ -187,7 +188,7 @@ impl Error {
     }
 
     /// Names the object the failure is about.
-    pub fn of(mut self, resource: &Resource, name: &str) -> Error {
+    pub fn about(mut self, resource: &Resource, name: &str) -> Error {
         let details = self.details();
         details.group = resource.group.to_owned();
         details.kind = resource.plural.to_owned();

@@ -7,6 +7,8 @@
 //! Nothing here does IO or knows of a store, a connection or a clock it was not given. Objects are `serde_json`
 //! values in the normal form that `schema` decodes to.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod admission_match;
 pub mod conditions;
 mod convert;
@@ -22,6 +24,7 @@ mod meta;
 mod metadata;
 pub mod names;
 pub mod pod_spec;
+pub mod policy_types;
 pub mod print;
 mod problems;
 pub mod quota;

@@ -31,7 +31,7 @@ pub async fn stream(server: &ApiServer) -> Result<Response<Body>, Error> {
         let written = store::backup::write(&*snapshot, &*encryption, &mut buffered);
         drop(buffered);
         if let Err(error) = written {
-            warn!(%error, "a backup was not finished");
+            warn!(%error, "Failed to finish a backup of the store; start it again");
             output.sender.abort(error.into());
         }
     });

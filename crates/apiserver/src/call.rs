@@ -95,6 +95,7 @@ impl<'a> Call<'a> {
                 None => negotiate::wanted(self.headers, &self.query, !self.is_review())?,
             },
             include_object: IncludeObject::parse(self.query.first("includeObject"))?,
+            definitions: true,
         })
     }
 

@@ -318,7 +318,7 @@ pub async fn send(
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(connection)).await?;
     tokio::spawn(async move {
         if let Err(error) = connection.with_upgrades().await {
-            debug!(%error, "a proxied connection ended");
+            debug!(%error, "A proxied connection ended with an error");
         }
     });
     sender.send_request(request).await
@@ -329,13 +329,13 @@ async fn join(client: OnUpgrade, node: OnUpgrade) {
     let (client, node) = match tokio::try_join!(client, node) {
         Ok(both) => both,
         Err(error) => {
-            debug!(%error, "an upgraded connection was lost before it began");
+            debug!(%error, "Failed to upgrade a proxied connection");
             return;
         }
     };
     let copied = tokio::io::copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(node)).await;
     if let Err(error) = copied {
-        debug!(%error, "an upgraded connection ended");
+        debug!(%error, "An upgraded connection ended with an error");
     }
 }
 

@@ -5,9 +5,10 @@ mod remote;
 use api::{Error, Resource, Subresource, Value, Verb};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, VARY};
+use bytes::Bytes;
+use http::header::{ACCEPT, CACHE_CONTROL, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use http::{HeaderMap, Response, StatusCode};
-use registry::Customs;
+use registry::CustomResources;
 use ring::digest::{SHA256, digest};
 use serde_json::json;
 
@@ -25,8 +26,8 @@ const AGGREGATED_V2BETA1: &str = "application/json;g=apidiscovery.k8s.io;v=v2bet
 /// `/api`: the versions of the core group.
 pub fn core(server: &ApiServer, headers: &HeaderMap, query: &Query) -> Result<Response<Body>, Error> {
     if let Some((media_type, version)) = aggregated_version(headers) {
-        let items = aggregated_items(&server.registry.customs(), &[""]);
-        return Ok(aggregated(media_type, version, items));
+        let items = aggregated_items(&server.registry.custom_resources(), &[""]);
+        return Ok(aggregated(headers, media_type, version, items));
     }
     let address = server.advertised_address();
     let versions = json!({
@@ -38,15 +39,15 @@ pub fn core(server: &ApiServer, headers: &HeaderMap, query: &Query) -> Result<Re
 
 /// `/apis`: all other groups.
 pub fn groups(server: &ApiServer, headers: &HeaderMap, query: &Query) -> Result<Response<Body>, Error> {
-    let customs = server.registry.customs();
-    let names = group_names(&customs);
+    let custom_resources = server.registry.custom_resources();
+    let names = group_names(&custom_resources);
     let table = server.aggregation.table();
     if let Some((media_type, version)) = aggregated_version(headers) {
-        let mut items = aggregated_items(&customs, &names);
+        let mut items = aggregated_items(&custom_resources, &names);
         remote::add_aggregated(&mut items, &table);
-        return Ok(aggregated(media_type, version, items));
+        return Ok(aggregated(headers, media_type, version, items));
     }
-    let mut groups: Vec<Value> = names.iter().map(|name| group_value(&customs, name)).collect();
+    let mut groups: Vec<Value> = names.iter().map(|name| group_value(&custom_resources, name)).collect();
     remote::add_plain(&mut groups, &table);
     let groups = json!({ "kind": "APIGroupList", "apiVersion": "v1", "groups": groups });
     respond::document(headers, query, &groups)
@@ -54,9 +55,9 @@ pub fn groups(server: &ApiServer, headers: &HeaderMap, query: &Query) -> Result<
 
 /// `/apis/GROUP`.
 pub fn group(server: &ApiServer, name: &str) -> Option<Value> {
-    let customs = server.registry.customs();
-    let own = group_names(&customs).contains(&name);
-    let mut groups: Vec<Value> = own.then(|| group_value(&customs, name)).into_iter().collect();
+    let custom_resources = server.registry.custom_resources();
+    let own = group_names(&custom_resources).contains(&name);
+    let mut groups: Vec<Value> = own.then(|| group_value(&custom_resources, name)).into_iter().collect();
     remote::add_plain(&mut groups, &server.aggregation.table());
     let mut value = groups.into_iter().find(|group| group["name"] == name)?;
     value["kind"] = "APIGroup".into();
@@ -66,14 +67,14 @@ pub fn group(server: &ApiServer, name: &str) -> Option<Value> {
 
 /// `/api/v1` and `/apis/GROUP/VERSION`.
 pub fn resources(server: &ApiServer, group: &str, version: &str) -> Option<Value> {
-    let customs = server.registry.customs();
-    let rows = rows(&customs, group, version);
+    let custom_resources = server.registry.custom_resources();
+    let rows = rows(&custom_resources, group, version);
     if rows.is_empty() {
         return None;
     }
     let resources: Vec<Value> = rows
         .iter()
-        .flat_map(|resource| plain_resources(&customs, resource))
+        .flat_map(|resource| plain_resources(&custom_resources, resource))
         .collect();
     Some(json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version(group, version),
@@ -102,14 +103,14 @@ fn aggregated_version(headers: &HeaderMap) -> Option<(&'static str, &'static str
     first.flatten()
 }
 
-fn aggregated_items(customs: &Customs, groups: &[&str]) -> Vec<Value> {
+fn aggregated_items(custom_resources: &CustomResources, groups: &[&str]) -> Vec<Value> {
     groups
         .iter()
         .map(|group| {
-            let versions: Vec<Value> = versions(customs, group)
+            let versions: Vec<Value> = versions(custom_resources, group)
                 .iter()
                 .map(|version| {
-                    let resources: Vec<Value> = rows(customs, group, version)
+                    let resources: Vec<Value> = rows(custom_resources, group, version)
                         .iter()
                         .map(|resource| aggregated_resource(resource))
                         .collect();
@@ -126,17 +127,24 @@ fn aggregated_items(customs: &Customs, groups: &[&str]) -> Vec<Value> {
         .collect()
 }
 
-fn aggregated(media_type: &'static str, version: &str, items: Vec<Value>) -> Response<Body> {
-    let mut response = respond::json(
-        StatusCode::OK,
-        &json!({
-            "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"),
-            "metadata": {}, "items": items,
-        }),
-    );
+/// The whole document, or that the client has it already.
+fn aggregated(asked: &HeaderMap, media_type: &'static str, version: &str, items: Vec<Value>) -> Response<Body> {
+    let document = json!({
+        "kind": "APIGroupDiscoveryList", "apiVersion": format!("apidiscovery.k8s.io/{version}"),
+        "metadata": {}, "items": items,
+    });
+    let content = document.to_string();
+    let hash = digest(&SHA256, content.as_bytes());
+    let tag: String = hash.as_ref().iter().map(|byte| format!("{byte:02X}")).collect();
+    let tag = HeaderValue::from_str(&format!("\"{tag}\"")).ok();
+    let mut response = match tag.is_some() && asked.get(IF_NONE_MATCH) == tag.as_ref() {
+        true => respond::bytes(StatusCode::NOT_MODIFIED, media_type, Bytes::new()),
+        false => respond::bytes(StatusCode::OK, media_type, content),
+    };
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(VARY, HeaderValue::from_static("Accept"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("public"));
+    headers.extend(tag.map(|tag| (ETAG, tag)));
     response
 }
 
@@ -180,7 +188,7 @@ fn aggregated_resource(resource: &Resource) -> Value {
     value
 }
 
-fn plain_resources(customs: &Customs, resource: &Resource) -> Vec<Value> {
+fn plain_resources(custom_resources: &CustomResources, resource: &Resource) -> Vec<Value> {
     let mut main = json!({
         "name": resource.plural, "singularName": resource.singular, "namespaced": resource.namespaced,
         "kind": resource.kind, "verbs": verbs(resource.verbs),
@@ -194,7 +202,7 @@ fn plain_resources(customs: &Customs, resource: &Resource) -> Vec<Value> {
         }
     }
     if !resource.storage.is_empty() {
-        main["storageVersionHash"] = storage_version_hash(customs, resource).into();
+        main["storageVersionHash"] = storage_version_hash(custom_resources, resource).into();
     }
     let subresources = resource.subresources.iter().map(|subresource| {
         let own = (resource.group, resource.version);
@@ -225,8 +233,8 @@ fn body_kind<'a>(
 
 /// Eight bytes that change when the stored version changes.
 /// Changes when objects are stored in another version; made as upstream makes it.
-fn storage_version_hash(customs: &Customs, resource: &Resource) -> String {
-    let custom = customs.find(resource.group, resource.version, resource.plural);
+fn storage_version_hash(custom_resources: &CustomResources, resource: &Resource) -> String {
+    let custom = custom_resources.find(resource.group, resource.version, resource.plural);
     let custom = custom.and_then(|served| served.custom.as_ref());
     let (group, version) = match custom {
         Some(custom) => (resource.group, custom.definition.storage.as_str()),
@@ -236,27 +244,27 @@ fn storage_version_hash(customs: &Customs, resource: &Resource) -> String {
     BASE64.encode(&hash.as_ref()[..STORAGE_HASH_BYTES])
 }
 
-fn group_value(customs: &Customs, name: &str) -> Value {
-    let versions: Vec<Value> = versions(customs, name)
+fn group_value(custom_resources: &CustomResources, name: &str) -> Value {
+    let versions: Vec<Value> = versions(custom_resources, name)
         .iter()
         .map(|version| json!({ "groupVersion": group_version(name, version), "version": version }))
         .collect();
     json!({ "name": name, "preferredVersion": versions[0], "versions": versions })
 }
 
-fn rows(customs: &Customs, group: &str, version: &str) -> Vec<&'static Resource> {
+fn rows(custom_resources: &CustomResources, group: &str, version: &str) -> Vec<&'static Resource> {
     let wanted = |resource: &&'static Resource| resource.group == group && resource.version == version;
     let built_in = api::kinds::all().iter().copied();
-    built_in.chain(customs.resources()).filter(wanted).collect()
+    built_in.chain(custom_resources.resources()).filter(wanted).collect()
 }
 
 /// Built-in groups in their own order, then custom ones by name.
-fn group_names(customs: &Customs) -> Vec<&'static str> {
+fn group_names(custom_resources: &CustomResources) -> Vec<&'static str> {
     let mut names = Vec::new();
     for (group, _) in api::kinds::GROUP_VERSIONS
         .iter()
         .copied()
-        .chain(customs.group_versions())
+        .chain(custom_resources.group_versions())
     {
         if !group.is_empty() && !names.contains(&group) {
             names.push(group);
@@ -265,12 +273,12 @@ fn group_names(customs: &Customs) -> Vec<&'static str> {
     names
 }
 
-fn versions(customs: &Customs, group: &str) -> Vec<&'static str> {
+fn versions(custom_resources: &CustomResources, group: &str) -> Vec<&'static str> {
     let mut versions = Vec::new();
     for (name, version) in api::kinds::GROUP_VERSIONS
         .iter()
         .copied()
-        .chain(customs.group_versions())
+        .chain(custom_resources.group_versions())
     {
         if name == group && !versions.contains(&version) {
             versions.push(version);

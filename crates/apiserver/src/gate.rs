@@ -105,7 +105,7 @@ pub struct Gate {
     nodes: Arc<NodeAuthorizer>,
     impersonators: impersonate::Impersonators,
     deleted_nodes: Option<DeletedNodes>,
-    places: OnceLock<Vec<follow::Place>>,
+    positions: OnceLock<Vec<follow::WatchPosition>>,
 }
 
 impl Gate {
@@ -120,7 +120,7 @@ impl Gate {
         // Those who need no rights must at least say who they are.
         if authorizers.allows_everything() && options.allow_anonymous {
             warn!(
-                "anonymous requests are refused because the authorization mode AlwaysAllow would let them do everything"
+                "Anonymous authentication is disabled because the authorization mode AlwaysAllow would let anonymous users do everything"
             );
         }
         let authenticators = Authenticators {
@@ -143,7 +143,7 @@ impl Gate {
             nodes,
             impersonators: impersonate::Impersonators::default(),
             deleted_nodes: options.ends_access_of_deleted_nodes.then(DeletedNodes::default),
-            places: OnceLock::new(),
+            positions: OnceLock::new(),
         })
     }
 
@@ -273,7 +273,7 @@ pub async fn authorize(
     // may.
     let namespace = match resolved {
         Resolved::Resource(request) => request.authorized_namespace(),
-        Resolved::Path | Resolved::Remote(_) | Resolved::Nothing(_) => &info.namespace,
+        Resolved::Path | Resolved::Remote(_) | Resolved::NotServed(_) => &info.namespace,
     };
     require(gate, registry, &attributes(user, info, namespace, &selectors)).await
 }

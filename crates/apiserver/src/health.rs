@@ -13,7 +13,7 @@ use crate::{ApiServer, respond};
 
 /// What a check looks at.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum Check {
     /// Done before the server listens at all, so whoever reads the answer knows that it passed.
     BeforeServing,
     /// Whether the store answers and takes writes.
@@ -28,75 +28,78 @@ enum Look {
 
 /// Under upstream's names and in its order. Where upstream has a hook that runs after the start, the same is done here before
 /// the server listens; what it has and this server does not do is not in the list.
-const CHECKS: &[(&str, Look)] = &[
-    ("ping", Look::BeforeServing),
-    ("log", Look::BeforeServing),
-    ("etcd", Look::Store),
-    ("etcd-readiness", Look::Ready),
-    ("informer-sync", Look::Ready),
+const CHECKS: &[(&str, Check)] = &[
+    ("ping", Check::BeforeServing),
+    ("log", Check::BeforeServing),
+    ("etcd", Check::Store),
+    ("etcd-readiness", Check::Ready),
+    ("informer-sync", Check::Ready),
     (
         "poststarthook/start-apiserver-admission-initializer",
-        Look::BeforeServing,
+        Check::BeforeServing,
     ),
-    ("poststarthook/generic-apiserver-start-informers", Look::BeforeServing),
+    ("poststarthook/generic-apiserver-start-informers", Check::BeforeServing),
     (
         "poststarthook/priority-and-fairness-config-consumer",
-        Look::BeforeServing,
+        Check::BeforeServing,
     ),
-    ("poststarthook/priority-and-fairness-filter", Look::BeforeServing),
-    ("poststarthook/storage-object-count-tracker-hook", Look::BeforeServing),
-    ("poststarthook/start-apiextensions-informers", Look::BeforeServing),
-    ("poststarthook/start-apiextensions-controllers", Look::BeforeServing),
-    ("poststarthook/crd-informer-synced", Look::BeforeServing),
-    ("poststarthook/start-system-namespaces-controller", Look::BeforeServing),
+    ("poststarthook/priority-and-fairness-filter", Check::BeforeServing),
+    ("poststarthook/storage-object-count-tracker-hook", Check::BeforeServing),
+    ("poststarthook/start-apiextensions-informers", Check::BeforeServing),
+    ("poststarthook/start-apiextensions-controllers", Check::BeforeServing),
+    ("poststarthook/crd-informer-synced", Check::BeforeServing),
+    ("poststarthook/start-system-namespaces-controller", Check::BeforeServing),
     (
         "poststarthook/start-cluster-authentication-info-controller",
-        Look::BeforeServing,
+        Check::BeforeServing,
     ),
-    ("poststarthook/storage-readiness", Look::BeforeServing),
-    ("poststarthook/start-service-ip-repair-controllers", Look::BeforeServing),
-    ("poststarthook/rbac/bootstrap-roles", Look::BeforeServing),
+    ("poststarthook/storage-readiness", Check::BeforeServing),
+    (
+        "poststarthook/start-service-ip-repair-controllers",
+        Check::BeforeServing,
+    ),
+    ("poststarthook/rbac/bootstrap-roles", Check::BeforeServing),
     (
         "poststarthook/scheduling/bootstrap-system-priority-classes",
-        Look::BeforeServing,
+        Check::BeforeServing,
     ),
     (
         "poststarthook/priority-and-fairness-config-producer",
-        Look::BeforeServing,
+        Check::BeforeServing,
     ),
-    ("poststarthook/bootstrap-controller", Look::BeforeServing),
+    ("poststarthook/bootstrap-controller", Check::BeforeServing),
     (
         "poststarthook/start-kubernetes-service-cidr-controller",
-        Look::BeforeServing,
+        Check::BeforeServing,
     ),
-    ("poststarthook/start-kube-aggregator-informers", Look::BeforeServing),
+    ("poststarthook/start-kube-aggregator-informers", Check::BeforeServing),
     (
         "poststarthook/apiservice-status-local-available-controller",
-        Look::BeforeServing,
+        Check::BeforeServing,
     ),
     (
         "poststarthook/apiservice-status-remote-available-controller",
-        Look::BeforeServing,
+        Check::BeforeServing,
     ),
-    ("poststarthook/apiservice-registration-controller", Look::BeforeServing),
-    ("poststarthook/apiservice-discovery-controller", Look::BeforeServing),
-    ("poststarthook/kube-apiserver-autoregistration", Look::BeforeServing),
-    ("autoregister-completion", Look::BeforeServing),
-    ("poststarthook/apiservice-openapi-controller", Look::BeforeServing),
-    ("poststarthook/apiservice-openapiv3-controller", Look::BeforeServing),
-    ("store-quota", Look::Quota),
-    ("shutdown", Look::Shutdown),
+    ("poststarthook/apiservice-registration-controller", Check::BeforeServing),
+    ("poststarthook/apiservice-discovery-controller", Check::BeforeServing),
+    ("poststarthook/kube-apiserver-autoregistration", Check::BeforeServing),
+    ("autoregister-completion", Check::BeforeServing),
+    ("poststarthook/apiservice-openapi-controller", Check::BeforeServing),
+    ("poststarthook/apiservice-openapiv3-controller", Check::BeforeServing),
+    ("store-quota", Check::Quota),
+    ("shutdown", Check::Shutdown),
 ];
 
 /// Answers for `/healthz`, `/livez`, `/readyz` and for single checks below them.
 pub async fn answer(server: &ApiServer, endpoint: &str, check: &[&str], query: &Query) -> Option<Response<Body>> {
     let checks = CHECKS
         .iter()
-        .filter(|(_, look)| endpoint == "readyz" || !matches!(look, Look::Shutdown | Look::Quota | Look::Ready));
+        .filter(|(_, check)| endpoint == "readyz" || !matches!(check, Check::Shutdown | Check::Quota | Check::Ready));
     if !check.is_empty() {
         let name = check.join("/");
-        let (_, look) = checks.into_iter().find(|(found, _)| *found == name)?;
-        return Some(match check_one(server, *look).await {
+        let (_, check) = checks.into_iter().find(|(found, _)| *found == name)?;
+        return Some(match check_one(server, *check).await {
             Ok(()) => respond::text(StatusCode::OK, "ok"),
             Err(why) => respond::text(
                 StatusCode::INTERNAL_SERVER_ERROR,
@@ -106,9 +109,9 @@ pub async fn answer(server: &ApiServer, endpoint: &str, check: &[&str], query: &
     }
     let mut report = String::new();
     let (mut passed, excluded) = (true, query.all("exclude"));
-    for (name, look) in checks {
+    for (name, check) in checks {
         let excused = excluded.iter().any(|excluded| excluded == name);
-        let passes = excused || check_one(server, *look).await.is_ok();
+        let passes = excused || check_one(server, *check).await.is_ok();
         if !excused {
             server.metrics.health.checked(endpoint, name, passes);
         }
@@ -130,14 +133,14 @@ pub async fn answer(server: &ApiServer, endpoint: &str, check: &[&str], query: &
     })
 }
 
-async fn check_one(server: &ApiServer, look: Look) -> Result<(), String> {
-    match look {
-        Look::BeforeServing | Look::Ready => Ok(()),
-        Look::Shutdown => match server.ready.load(Ordering::Acquire) {
+async fn check_one(server: &ApiServer, check: Check) -> Result<(), String> {
+    match check {
+        Check::BeforeServing | Check::Ready => Ok(()),
+        Check::Shutdown => match server.ready.load(Ordering::Acquire) {
             true => Ok(()),
             false => Err("process is shutting down".into()),
         },
-        Look::Store => server.registry.check_store().await,
-        Look::Quota => server.registry.check_quota(),
+        Check::Store => server.registry.check_store().await,
+        Check::Quota => server.registry.check_quota(),
     }
 }

@@ -11,6 +11,8 @@
 //! Only the registry writes to the store, which nothing here can reach. This crate must never depend on a component that
 //! is a client of it: controllers, scheduler, kubelet, proxy.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod aggregation;
 mod aggregator;
 mod audit_trail;

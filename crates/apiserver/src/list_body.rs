@@ -61,7 +61,11 @@ impl ListBody {
                 chunk.push(b',');
             }
             self.returned += 1;
-            schema::write_with_resource_version(&mut chunk, &entry.value, entry.mod_revision);
+            let write = match self.filter.served.custom {
+                Some(_) => schema::write_with_resource_version,
+                None => schema::write_list_item,
+            };
+            write(&mut chunk, &entry.value, entry.mod_revision);
         }
         if self.next_key.is_none() {
             chunk.extend_from_slice(b"]}");

@@ -13,7 +13,7 @@ use crate::body::{self, Body, RequestBody};
 use crate::errors::method_not_allowed;
 use crate::metrics::Present;
 use crate::request::{Query, RequestInfo};
-use crate::resolve::Nothing;
+use crate::resolve::NotServed;
 use crate::respond::{self, page_not_found};
 use crate::version::version_info;
 use crate::{ApiServer, aggregator, discovery, health, negotiate, openapi};
@@ -52,14 +52,14 @@ pub async fn run(
 }
 
 /// Answers for a place of the API where nothing is.
-pub fn nothing(server: &ApiServer, nothing: Nothing, info: &RequestInfo) -> Result<Response<Body>, Error> {
-    match nothing {
-        Nothing::Refused(error) => Err(error),
+pub fn not_served_response(server: &ApiServer, reason: NotServed, info: &RequestInfo) -> Result<Response<Body>, Error> {
+    match reason {
+        NotServed::Refused(error) => Err(error),
         // Groups that nobody serves are no part of the API.
-        Nothing::NoResource if info.group.is_empty() || discovery::group(server, &info.group).is_some() => {
+        NotServed::NoResource if info.group.is_empty() || discovery::group(server, &info.group).is_some() => {
             Err(not_served())
         }
-        Nothing::NoResource | Nothing::NoPage => Ok(page_not_found()),
+        NotServed::NoResource | NotServed::NoPage => Ok(page_not_found()),
     }
 }
 
@@ -160,11 +160,11 @@ fn paths(server: &ApiServer) -> Response<Body> {
     ])
     .map(str::to_owned)
     .collect();
-    let customs = server.registry.customs();
+    let custom_resources = server.registry.custom_resources();
     let served = api::kinds::GROUP_VERSIONS
         .iter()
         .copied()
-        .chain(customs.group_versions());
+        .chain(custom_resources.group_versions());
     for (group, version) in served.filter(|(group, _)| !group.is_empty()) {
         paths.push(format!("/apis/{group}"));
         paths.push(format!("/apis/{group}/{version}"));
@@ -189,11 +189,11 @@ fn takes_marks(info: &RequestInfo, parts: &[&str]) -> bool {
 /// Marks of a component that runs in a process of its own, for `karve trace` to find all in one place.
 fn absorb_marks(body: &[u8]) -> Result<Response<Body>, Error> {
     #[derive(serde::Deserialize)]
-    struct Brought {
+    struct ReceivedMarks {
         marks: Vec<trace::Mark>,
     }
     let bad = |message: String| Error::new(Reason::BadRequest, message);
-    let Brought { marks } =
+    let ReceivedMarks { marks } =
         serde_json::from_slice(body).map_err(|error| bad(format!("the body is not a list of marks: {error}")))?;
     let is_long = |mark: &trace::Mark| mark.object.len().max(mark.uid.len()).max(mark.stage.len()) > MARK_TEXT_BYTES;
     if marks.len() > MARKS_AT_ONCE || marks.iter().any(is_long) {

@@ -80,7 +80,7 @@ impl ApiServer {
                 if let Some(trail) = trail {
                     trail.panicked();
                 }
-                error!("a request handler panicked; the request was answered with an error");
+                error!("A request handler panicked; the request was answered with an internal error");
                 respond::error(&Error::internal("the request could not be handled"), encoding)
             }
         }
@@ -92,7 +92,7 @@ impl ApiServer {
                 trail.failed(&error);
             }
             if error.code() >= 500 {
-                warn!(code = error.code(), "{error}");
+                warn!(code = error.code(), %error, "A request failed in the server");
             }
             respond::error(&error, encoding)
         })
@@ -135,7 +135,7 @@ impl ApiServer {
             }
             Err(error) => Err(error),
         };
-        Ok(told_class(self.or_status(answer, encoding), class))
+        Ok(with_flow_control_headers(self.or_status(answer, encoding), class))
     }
 
     fn note_user(&self, peer: &Peer, user: &Result<Arc<User>, Error>) {
@@ -174,7 +174,7 @@ impl ApiServer {
 
         let resource = match resolved {
             Resolved::Resource(resource) => resource,
-            Resolved::Nothing(nothing) => return nonresource::nothing(self, nothing, info),
+            Resolved::NotServed(reason) => return nonresource::not_served_response(self, reason, info),
 
             // Another server serves that group and version.
             Resolved::Remote(remote) => {
@@ -208,7 +208,7 @@ impl ApiServer {
 }
 
 /// Tells the client by which flow schema and priority level its request was treated.
-fn told_class(mut response: Response<Body>, class: Class) -> Response<Body> {
+fn with_flow_control_headers(mut response: Response<Body>, class: Class) -> Response<Body> {
     let uids = [
         (FLOW_SCHEMA, class.flow_schema_uid),
         (PRIORITY_LEVEL, class.priority_level_uid),

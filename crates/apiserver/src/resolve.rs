@@ -19,12 +19,12 @@ pub enum Resolved<'a> {
     Remote(Arc<Remote>),
     Resource(ResourceRequest<'a>),
     /// Nothing, which only those are told who may ask.
-    Nothing(Nothing),
+    NotServed(NotServed),
 }
 
 /// Why there is nothing.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Nothing {
+pub enum NotServed {
     /// A place of the API without anything in it.
     Refused(Error),
     /// No resource of that name.
@@ -42,15 +42,15 @@ pub struct ResourceRequest<'a> {
 }
 
 impl<'a> ResourceRequest<'a> {
-    fn new(served: Arc<Served>, info: &'a RequestInfo, method: &Method) -> Result<ResourceRequest<'a>, Nothing> {
+    fn new(served: Arc<Served>, info: &'a RequestInfo, method: &Method) -> Result<ResourceRequest<'a>, NotServed> {
         let is_custom = served.custom.is_some();
         let absent = |error: Error| match is_custom {
-            true => Nothing::NoPage,
-            false => Nothing::Refused(error),
+            true => NotServed::NoPage,
+            false => NotServed::Refused(error),
         };
         check_place(&served, info).map_err(absent)?;
         check_form(&served, info, method).map_err(absent)?;
-        check_name(&served, info).map_err(Nothing::Refused)?;
+        check_name(&served, info).map_err(NotServed::Refused)?;
         Ok(ResourceRequest { served, info })
     }
 
@@ -86,7 +86,7 @@ pub fn resolve<'a>(
     method: &Method,
 ) -> Resolved<'a> {
     if info.path.starts_with("//") {
-        return Resolved::Nothing(Nothing::NoPage);
+        return Resolved::NotServed(NotServed::NoPage);
     }
     if let Some(remote) = aggregation.remote_of(info) {
         return Resolved::Remote(remote);
@@ -95,11 +95,11 @@ pub fn resolve<'a>(
         return Resolved::Path;
     }
     let Some(served) = registry.find(&info.group, &info.version, &info.resource) else {
-        return Resolved::Nothing(Nothing::NoResource);
+        return Resolved::NotServed(NotServed::NoResource);
     };
     match ResourceRequest::new(served, info, method) {
         Ok(request) => Resolved::Resource(request),
-        Err(nothing) => Resolved::Nothing(nothing),
+        Err(nothing) => Resolved::NotServed(nothing),
     }
 }
 

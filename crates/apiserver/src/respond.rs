@@ -22,6 +22,8 @@ pub struct Presenter {
     pub served: Arc<Served>,
     pub wanted: Wanted,
     pub include_object: IncludeObject,
+    /// Whether tables say what their columns are.
+    pub definitions: bool,
 }
 
 /// Presents objects as frames of a watch.
@@ -167,7 +169,12 @@ impl Presenter {
             shape,
             is_beta,
         } = self.wanted;
-        u32::from(is_beta) << 24 | (encoding as u32) << 16 | (shape as u32) << 8 | self.include_object as u32
+        let definitions = u32::from(self.definitions) << 25;
+        definitions
+            | u32::from(is_beta) << 24
+            | (encoding as u32) << 16
+            | (shape as u32) << 8
+            | self.include_object as u32
     }
 
     /// One stored object.
@@ -195,9 +202,16 @@ impl Presenter {
     }
 
     /// A list of objects that already carry their revisions.
-    pub fn list(&self, metadata: Value, items: Vec<Value>) -> Result<Response<Body>, Error> {
+    pub fn list(&self, metadata: Value, mut items: Vec<Value>) -> Result<Response<Body>, Error> {
         let (value, ty) = match self.wanted.shape {
             Shape::Object => {
+                if self.served.custom.is_none() {
+                    // The list's own kind says what its items are.
+                    items.iter_mut().filter_map(Value::as_object_mut).for_each(|item| {
+                        item.remove("apiVersion");
+                        item.remove("kind");
+                    });
+                }
                 let kind = match &self.served.custom {
                     Some(custom) => custom.definition.list_kind.clone(),
                     None => format!("{}List", self.resource().kind),
@@ -208,7 +222,7 @@ impl Presenter {
                 (list, self.served.list_type())
             }
             Shape::Table => {
-                let mut value = table::of(&self.served, items.iter(), self.include_object, true);
+                let mut value = table::build_table(&self.served, items.iter(), self.include_object, true);
                 value["metadata"] = metadata;
                 (value, schema::builtin().named("meta/v1.Table"))
             }
@@ -267,7 +281,12 @@ impl Presenter {
         match self.wanted.shape {
             Shape::Object => (value, self.served.object_type()),
             Shape::Table => {
-                let mut shaped = table::of(&self.served, std::iter::once(&value), self.include_object, true);
+                let mut shaped = table::build_table(
+                    &self.served,
+                    std::iter::once(&value),
+                    self.include_object,
+                    self.definitions,
+                );
                 shaped["metadata"]["resourceVersion"] = value["metadata"]["resourceVersion"].clone();
                 (shaped, schema::builtin().named("meta/v1.Table"))
             }
@@ -290,6 +309,11 @@ impl FrameEncoder {
 
     pub fn is_text(&self) -> bool {
         self.encoding() != Encoding::Protobuf
+    }
+
+    /// Leaves out what the columns of tables are: the first event has said it.
+    pub fn omit_definitions(&mut self) {
+        self.0.definitions = false;
     }
 
     pub fn change(&self, transition: Transition, change: &Change) -> Bytes {

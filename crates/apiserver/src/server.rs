@@ -81,7 +81,7 @@ pub async fn serve_within(
     // Nobody waits for a server that goes.
     drop(listener);
     if timeout(DRAIN_TIMEOUT, graceful.shutdown()).await.is_err() {
-        debug!("some connections were still open at the end of shutdown");
+        debug!("Closed connections that were still open when the shutdown timeout expired");
     }
     Ok(())
 }
@@ -110,7 +110,7 @@ async fn connection(
     {
         warn!(
             user = shown.user.name,
-            "Refused a connection by the identity that is for asking kubelets: a Node's address leads to this server"
+            "Refused a connection that presents this server's own kubelet client certificate: the address of a Node points to the API server"
         );
         return Ok(());
     }

@@ -76,7 +76,7 @@ impl Stalls {
             tokio::time::sleep(SWEEP_EVERY).await;
             let given_up = self.sweep(Instant::now());
             if given_up > 0 {
-                tracing::debug!(given_up, "clients stopped reading; their responses were ended");
+                tracing::debug!(given_up, "Ended responses whose clients had stopped reading");
             }
         }
     }

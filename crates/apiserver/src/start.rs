@@ -55,11 +55,11 @@ impl ApiServer {
     /// Opens the server on its store: first objects written, rights loaded, changes flowing. Ready when it returns.
     pub async fn start(options: Options) -> Result<Arc<ApiServer>, Error> {
         let gate = Gate::new(options.gate).map_err(|error| Error::bad_request(error.to_string()))?;
-        let settings = admission::plugins::Settings {
+        let settings = admission::Settings {
             authorizer: gate.authorizer(),
         };
         let mut chain = admission::plugins::chain(&settings, &options.admission.enable, &options.admission.disable)
-            .map_err(Error::bad_request)?;
+            .map_err(|error| Error::bad_request(error.to_string()))?;
         chain.push(Box::new(gate.escalation()));
         chain.push(Box::new(DeviceAdminAccess));
         if options.facts.allocates_node_cidrs {

@@ -26,7 +26,7 @@ impl IncludeObject {
     }
 }
 
-pub fn of<'a>(
+pub fn build_table<'a>(
     served: &Served,
     objects: impl Iterator<Item = &'a Value>,
     include: IncludeObject,

@@ -37,7 +37,7 @@ pub fn answer(headers: &HeaderMap, client: OnUpgrade, frames: Frames) -> Result<
     let response = websocket::accept(headers, &protocol)?;
     tokio::spawn(async move {
         if let Err(error) = send(client, frames).await {
-            debug!(%error, "a watch over a WebSocket ended");
+            debug!(%error, "A watch over a WebSocket ended with an error");
         }
     });
     Ok(response)

@@ -95,6 +95,7 @@ impl Frames {
             WatchEvent::Bookmark { revision, ends_initial } => encoder.bookmark(revision, ends_initial),
             WatchEvent::Error(error) => encoder.error(&error),
         };
+        self.encoder.omit_definitions();
         self.sent.value.observe(frame.len() as f64);
         Some(frame)
     }

@@ -7,6 +7,8 @@
 //! Nothing here writes but the driver. Controllers know only the API: this crate must never depend on the API server,
 //! the store or a node.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod access;
 mod amount;
 mod autoscaling;

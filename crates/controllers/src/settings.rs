@@ -162,4 +162,6 @@ impl fmt::Debug for TokenSigner {
 pub struct KubeletServing {
     /// What is known of the addresses of Services and of the API server.
     pub destinations: Destinations,
+    /// The names that the API server is reached by.
+    pub server_names: Vec<String>,
 }

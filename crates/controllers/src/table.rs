@@ -47,6 +47,7 @@ pub fn table() -> &'static [&'static Row] {
         &access::token_cleaner::ROW,
         &nodes::ttl::ROW,
         &cleanup::ttl_after_finished::ROW,
+        &policy::admission_policy_status::ROW,
         &storage::volume_protection::CLASS_ROW,
     ]
 }

@@ -19,23 +19,23 @@ const PATH: &str = "/debug/karve/backup";
 
 #[derive(clap::Args)]
 pub struct BackupArgs {
-    /// The file to write; it must not exist
+    /// File to write; must not exist yet
     file: PathBuf,
-    /// How to reach the API server [default: the cluster's own kubeconfig]
+    /// Kubeconfig of the API server [default: the cluster's own]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
 }
 
 #[derive(clap::Args)]
 pub struct RestoreArgs {
-    /// A file that `karve backup` wrote
+    /// File written by `karve backup`
     file: PathBuf,
 }
 
 /// Writes all objects of a running cluster to a file, which is there only once it is whole.
 pub async fn save(layout: &Layout, args: &BackupArgs) -> Result<()> {
     if args.file.exists() {
-        bail!("{} exists; name a new file", args.file.display());
+        bail!("{} already exists; choose another file name", args.file.display());
     }
     let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| layout.kubeconfig());
     let client = component::connect(&kubeconfig)?;
@@ -44,10 +44,10 @@ pub async fn save(layout: &Layout, args: &BackupArgs) -> Result<()> {
     let mut file = create(&unfinished)?;
     let mut bytes = 0;
     while let Some(frame) = body.frame().await {
-        let frame = frame.context("the backup broke off; try again")?;
+        let frame = frame.context("the connection was closed before the backup was complete; try again")?;
         if let Some(data) = frame.data_ref() {
             file.write_all(data)
-                .with_context(|| format!("cannot write {}", unfinished.display()))?;
+                .with_context(|| format!("failed to write {}", unfinished.display()))?;
             bytes += data.len();
         }
     }
@@ -61,19 +61,19 @@ pub async fn save(layout: &Layout, args: &BackupArgs) -> Result<()> {
 pub fn restore(layout: &Layout, args: &RestoreArgs) -> Result<()> {
     if RunFile::read(layout)?.is_some_and(|run| run.is_running()) {
         bail!(
-            "cluster {} runs; restore to a new one with --name or --data-dir",
+            "cluster {} is running; restore to a new cluster with --name or --data-dir",
             layout.name
         );
     }
-    let file = File::open(&args.file).with_context(|| format!("cannot read {}", args.file.display()))?;
+    let file = File::open(&args.file).with_context(|| format!("failed to read {}", args.file.display()))?;
     std::fs::create_dir_all(&layout.root)?;
     let revision = store::embedded::restore(&mut BufReader::new(file), &layout.store())?;
     say::result(format_args!(
-        "cluster {} is at revision {revision}; start it with `karve up`",
+        "restored cluster {} at revision {revision}; start it with `karve up`",
         layout.name
     ))?;
     say::result(format_args!(
-        "certificates and keys are not part of a backup; for tokens that stay valid, copy the old cluster's pki folder"
+        "a backup does not contain certificates and keys; to keep service account tokens valid, copy the pki directory of the old cluster"
     ))?;
     Ok(())
 }
@@ -92,5 +92,5 @@ fn create(path: &Path) -> Result<File> {
         .truncate(true)
         .mode(0o600)
         .open(path);
-    opened.with_context(|| format!("cannot write {}", path.display()))
+    opened.with_context(|| format!("failed to write {}", path.display()))
 }

@@ -34,9 +34,9 @@ pub fn pause() -> Result<()> {
 pub async fn serve(args: ServeArgs) -> Result<()> {
     let listener = TcpListener::bind(("0.0.0.0", args.port))
         .await
-        .with_context(|| format!("cannot listen on port {}", args.port))?;
+        .with_context(|| format!("failed to listen on port {}", args.port))?;
     let name = crate::component::host_name();
-    say::result(format_args!("{name} listens on port {}", args.port))?;
+    say::result(format_args!("{name} is listening on port {}", args.port))?;
     let mut stop = crate::stop::on_signal();
     loop {
         tokio::select! {

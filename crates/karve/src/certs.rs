@@ -23,14 +23,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 pub struct CertsArgs {
     #[command(subcommand)]
     command: Option<CertsCommand>,
-    /// `json` for machines
+    /// Output format: `json`
     #[arg(long, short, value_parser = ["json"])]
     output: Option<String>,
 }
 
 #[derive(Subcommand, Clone, Debug)]
 enum CertsCommand {
-    /// Have the running process make all its certificates anew; connections stay, and the authorities stay the same
+    /// Make the running process issue all its certificates again; connections stay open, the CAs do not change
     ///
     /// Example: karve certs rotate
     Rotate,
@@ -143,18 +143,18 @@ async fn rotate(layout: &Layout) -> Result<()> {
     let run = RunFile::read(layout)?.filter(RunFile::is_running);
     let run = run.with_context(|| {
         format!(
-            "nothing of {} runs here; a start makes new certificates anyway",
+            "cluster {} is not running on this machine; its certificates are renewed when it starts",
             layout.name
         )
     })?;
     let before = rotating(layout).await;
     ensure!(
         !before.is_empty(),
-        "there is nothing to rotate: the certificates were given as files or by a token file"
+        "nothing to rotate: the certificates were passed as files or in a token file"
     );
     let pid = i32::try_from(run.pid).ok().and_then(Pid::from_raw);
     let pid = pid.with_context(|| format!("{} is not a process", run.pid))?;
-    kill_process(pid, Signal::HUP).with_context(|| format!("cannot ask process {}", run.pid))?;
+    kill_process(pid, Signal::HUP).with_context(|| format!("failed to send the request to process {}", run.pid))?;
     let deadline = Instant::now() + PATIENCE;
     loop {
         let now = rotating(layout).await;
@@ -163,7 +163,7 @@ async fn rotate(layout: &Layout) -> Result<()> {
         }
         ensure!(
             Instant::now() < deadline,
-            "the certificates are still the old ones after {} s; see {}",
+            "the certificates were not rotated within {} s; see {}",
             PATIENCE.as_secs(),
             layout.log_file().display()
         );
@@ -269,6 +269,6 @@ mod tests {
             root: directory.path().to_owned(),
         };
         let error = rotate(&layout).await.unwrap_err().to_string();
-        assert!(error.contains("nothing of test runs here"), "{error}");
+        assert!(error.contains("cluster test is not running on this machine"), "{error}");
     }
 }

@@ -222,7 +222,7 @@ pub async fn read_network(client: &Client) -> Result<ClusterNetwork> {
     let maps = client.resource(&CONFIG_MAP).in_namespace(CONFIG_NAMESPACE);
     let map = async |name: &str| {
         let map = maps.get::<Value>(name).await;
-        map.with_context(|| format!("the cluster does not tell how its nodes are configured ({name})"))
+        map.with_context(|| format!("the cluster has no configuration for nodes (ConfigMap {name})"))
     };
     parse_network(&map(CLUSTER_CONFIG).await?, &map(KUBELET_CONFIG).await?)
 }
@@ -233,9 +233,9 @@ fn parse_network(cluster: &Value, kubelet: &Value) -> Result<ClusterNetwork> {
         text.with_context(|| format!("{} has no {key}", map["metadata"]["name"]))
     };
     let configuration: ClusterConfiguration = serde_saphyr::from_str(&text(cluster, "ClusterConfiguration")?)
-        .with_context(|| format!("{CLUSTER_CONFIG} cannot be read"))?;
+        .with_context(|| format!("failed to parse {CLUSTER_CONFIG}"))?;
     let nodes: KubeletConfiguration = serde_saphyr::from_str(&text(kubelet, "kubelet")?)
-        .with_context(|| format!("{KUBELET_CONFIG} cannot be read"))?;
+        .with_context(|| format!("failed to parse {KUBELET_CONFIG}"))?;
     let Networking {
         pod_subnet,
         service_subnet,

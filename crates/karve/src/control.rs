@@ -52,14 +52,14 @@ pub fn serve(state_dir: &Path, runtime: Arc<Embedded>) -> Result<JoinHandle<()>>
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }
-    let listener = UnixListener::bind(&path).with_context(|| format!("cannot listen on {}", path.display()))?;
+    let listener = UnixListener::bind(&path).with_context(|| format!("failed to listen on {}", path.display()))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
     Ok(tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let runtime = runtime.clone();
             tokio::spawn(async move {
                 if let Err(error) = answer(stream, runtime).await {
-                    debug!(%error, "a command went away");
+                    debug!(%error, "A command closed its connection");
                 }
             });
         }
@@ -92,14 +92,14 @@ async fn images(runtime: &dyn Runtime) -> Result<Answer> {
 }
 
 async fn import(stream: &mut BufReader<UnixStream>, bytes: u64, runtime: &Embedded) -> Result<Answer> {
-    let mut spool = tempfile::tempfile().context("cannot make room for the archive")?;
+    let mut spool = tempfile::tempfile().context("failed to create a temporary file for the archive")?;
     let mut left = bytes;
     let mut buffer = vec![0; 1 << 20];
     while left > 0 {
         let wanted = buffer.len().min(left as usize);
         let read = stream.read(&mut buffer[..wanted]).await?;
         if read == 0 {
-            bail!("the archive broke off with {left} bytes missing");
+            bail!("the archive is incomplete: {left} bytes are missing");
         }
         spool.write_all(&buffer[..read])?;
         left -= read as u64;
@@ -116,25 +116,29 @@ pub async fn list(state_dir: &Path) -> Result<Option<Vec<ImageRow>>> {
     match ask(&mut stream, &Question::Images).await? {
         Answer::Images(rows) => Ok(Some(rows)),
         Answer::Failed(why) => bail!(why),
-        Answer::Imported(_) => bail!("the node answered something else than it was asked"),
+        Answer::Imported(_) => {
+            bail!("unexpected response from the node; check that `karve` and the running node have the same version")
+        }
     }
 }
 
 /// Hands an archive to a running node and returns the names of the images in it.
 pub async fn import_file(state_dir: &Path, archive: &Path) -> Result<Vec<String>> {
     let Some(mut stream) = connect(state_dir).await? else {
-        bail!("no node with the embedded runtime runs here; start one with `karve up`");
+        bail!("no node with the embedded runtime is running on this machine; start one with `karve up`");
     };
     let mut file = tokio::fs::File::open(archive)
         .await
-        .with_context(|| format!("cannot read {}", archive.display()))?;
+        .with_context(|| format!("failed to read {}", archive.display()))?;
     let bytes = file.metadata().await?.len();
     send(&mut stream, &Question::Import { bytes }).await?;
     tokio::io::copy(&mut file, stream.get_mut()).await?;
     match receive(&mut stream).await? {
         Answer::Imported(names) => Ok(names),
         Answer::Failed(why) => bail!(why),
-        Answer::Images(_) => bail!("the node answered something else than it was asked"),
+        Answer::Images(_) => {
+            bail!("unexpected response from the node; check that `karve` and the running node have the same version")
+        }
     }
 }
 
@@ -142,7 +146,7 @@ async fn connect(state_dir: &Path) -> Result<Option<BufReader<UnixStream>>> {
     match UnixStream::connect(socket(state_dir)).await {
         Ok(stream) => Ok(Some(BufReader::new(stream))),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot reach {}", socket(state_dir).display())),
+        Err(error) => Err(error).with_context(|| format!("failed to connect to {}", socket(state_dir).display())),
     }
 }
 
@@ -161,5 +165,5 @@ async fn send(stream: &mut BufReader<UnixStream>, question: &Question) -> Result
 async fn receive(stream: &mut BufReader<UnixStream>) -> Result<Answer> {
     let mut line = String::new();
     stream.read_line(&mut line).await?;
-    serde_json::from_str(&line).context("the node's answer cannot be read")
+    serde_json::from_str(&line).context("failed to parse the node's response")
 }

@@ -18,7 +18,7 @@ const POLL: Duration = Duration::from_millis(20);
 /// Stops the cluster and everything that runs on its node. Its objects stay.
 pub async fn down(layout: &Layout) -> Result<()> {
     let Some(run) = RunFile::read(layout)? else {
-        say::result(format_args!("no cluster runs in {}", layout.root.display()))?;
+        say::result(format_args!("no cluster is running in {}", layout.root.display()))?;
         return Ok(());
     };
     if run.is_running() {
@@ -27,11 +27,11 @@ pub async fn down(layout: &Layout) -> Result<()> {
     if let Some(node) = &run.node {
         node.tear_down()
             .await
-            .context("the node could not be cleaned up; run `karve down` again")?;
+            .context("failed to clean up the node; run `karve down` again")?;
     }
     remove_if_there(fs::remove_file(layout.run_file()))?;
     say::result(format_args!(
-        "the cluster is down; its objects are kept in {}",
+        "cluster stopped; its data is in {}",
         layout.root.display()
     ))?;
     Ok(())
@@ -45,7 +45,7 @@ pub async fn reset(layout: &Layout) -> Result<()> {
     down(layout).await?;
     if !is_ours {
         if layout.root.exists() {
-            bail!("{} does not hold a cluster; nothing was removed", layout.root.display());
+            bail!("{} contains no cluster; nothing was removed", layout.root.display());
         }
         return Ok(());
     }
@@ -63,13 +63,13 @@ pub async fn reset(layout: &Layout) -> Result<()> {
     }
     for entry in ["store", "node", "volumes", "pki"] {
         remove_if_there(fs::remove_dir_all(layout.root.join(entry)))
-            .with_context(|| format!("cannot remove {}", layout.root.join(entry).display()))?;
+            .with_context(|| format!("failed to remove {}", layout.root.join(entry).display()))?;
     }
     // Whatever else stands there was not made by us and keeps the directory.
     if let Err(error) = fs::remove_dir(&layout.root) {
-        say::result(format_args!("{} stays: {error}", layout.root.display()))?;
+        say::result(format_args!("failed to remove {}: {error}", layout.root.display()))?;
     }
-    say::result(format_args!("the cluster in {} is removed", layout.root.display()))?;
+    say::result(format_args!("removed the cluster in {}", layout.root.display()))?;
     Ok(())
 }
 
@@ -77,13 +77,13 @@ fn stop(run: &RunFile) -> Result<()> {
     let pid = i32::try_from(run.pid)
         .ok()
         .and_then(Pid::from_raw)
-        .context("the run file names no process")?;
-    kill_process(pid, Signal::TERM).with_context(|| format!("cannot stop process {}", run.pid))?;
+        .context("the run file contains no process ID")?;
+    kill_process(pid, Signal::TERM).with_context(|| format!("failed to stop process {}", run.pid))?;
     let deadline = Instant::now() + STOP_TIMEOUT;
     while run.is_running() {
         if Instant::now() > deadline {
             bail!(
-                "process {} does not stop; look at its log, then `kill -9 {}` and run `karve down` again",
+                "process {} does not stop; check its log, then run `kill -9 {}` and `karve down` again",
                 run.pid,
                 run.pid
             );

@@ -12,7 +12,7 @@ use crate::say;
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum ImageCommand {
-    /// List the images a pod can be started from without pulling
+    /// List the images that are stored on the node
     ///
     /// Example: karve image ls -o name
     Ls {
@@ -20,7 +20,7 @@ pub enum ImageCommand {
         #[arg(long, short, value_parser = ["name", "json"])]
         output: Option<String>,
     },
-    /// Take in the images of an archive made by `docker save` or in OCI layout
+    /// Import the images of an archive made by `docker save` or in OCI layout
     ///
     /// Example: karve image import web.tar
     Import {

@@ -13,11 +13,11 @@ const DEFAULT_ROOT: &str = "/var/lib/karve";
 /// Which cluster a command is about.
 #[derive(Args, Clone, Debug)]
 pub struct ClusterArgs {
-    /// The directory that holds everything of the cluster [default: /var/lib/karve/NAME]
+    /// Data directory of the cluster [default: /var/lib/karve/NAME]
     #[arg(long, global = true, env = "KARVE_DATA_DIR")]
     data_dir: Option<PathBuf>,
 
-    /// The cluster's name; several can run side by side
+    /// Name of the cluster; several clusters can run on one machine
     #[arg(long, global = true, env = "KARVE_NAME", default_value = "karve")]
     name: String,
 }
@@ -46,7 +46,7 @@ impl ClusterArgs {
             .data_dir
             .clone()
             .unwrap_or_else(|| Path::new(DEFAULT_ROOT).join(&self.name));
-        let root = std::path::absolute(&root).with_context(|| format!("cannot resolve {}", root.display()))?;
+        let root = std::path::absolute(&root).with_context(|| format!("failed to resolve {}", root.display()))?;
         Ok(Layout {
             name: self.name.clone(),
             root,
@@ -98,14 +98,14 @@ pub fn create_private_dir(path: &Path) -> Result<()> {
         .create(path)
         .with_context(|| {
             format!(
-                "cannot create {}; run as root or choose another --data-dir",
+                "failed to create {}; run as root or choose another --data-dir",
                 path.display()
             )
         })
 }
 
 pub fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+    fs::read_to_string(path).with_context(|| format!("failed to read {}", path.display()))
 }
 
 /// Replaces a file in one step; it never exists half-written or readable by others.
@@ -123,5 +123,5 @@ pub fn write_private(path: &Path, content: &[u8]) -> Result<()> {
         file.sync_all()?;
         fs::rename(&staged, path)
     };
-    write().with_context(|| format!("cannot write {}", path.display()))
+    write().with_context(|| format!("failed to write {}", path.display()))
 }

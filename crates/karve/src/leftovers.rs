@@ -12,7 +12,7 @@ pub fn unmount_below(directory: &Path) -> Result<()> {
     for point in mounts_below(directory)? {
         match unmount(&point, UnmountFlags::DETACH) {
             Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => {}
-            Err(error) => return Err(error).with_context(|| format!("cannot unmount {}", point.display())),
+            Err(error) => return Err(error).with_context(|| format!("failed to unmount {}", point.display())),
         }
     }
     Ok(())
@@ -23,9 +23,9 @@ pub fn mounts_below(directory: &Path) -> Result<Vec<PathBuf>> {
     // The table has paths without links. What is not found in it is not unmounted, and would be removed with the directory.
     let directory = match directory.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        found => found.with_context(|| format!("cannot find {}", directory.display()))?,
+        found => found.with_context(|| format!("failed to resolve {}", directory.display()))?,
     };
-    let table = fs::read("/proc/self/mountinfo").context("cannot read the mount table")?;
+    let table = fs::read("/proc/self/mountinfo").context("failed to read the mount table")?;
     let table = String::from_utf8_lossy(&table);
     let mut points: Vec<PathBuf> = table
         .lines()
@@ -44,14 +44,14 @@ pub fn remove_cgroup(name: &str) -> Result<()> {
     for hierarchy in hierarchies()? {
         let path = hierarchy.join(relative);
         if path.is_dir() {
-            remove_tree(&path).with_context(|| format!("cannot remove the cgroup {}", path.display()))?;
+            remove_tree(&path).with_context(|| format!("failed to remove cgroup {}", path.display()))?;
         }
     }
     Ok(())
 }
 
 fn hierarchies() -> Result<Vec<PathBuf>> {
-    let table = fs::read_to_string("/proc/self/mounts").context("cannot read the mount table")?;
+    let table = fs::read_to_string("/proc/self/mounts").context("failed to read the mount table")?;
     let mounted = table.lines().filter_map(|line| {
         let fields: Vec<&str> = line.split(' ').collect();
         matches!(*fields.get(2)?, "cgroup" | "cgroup2").then(|| PathBuf::from(unescape(fields[1])))

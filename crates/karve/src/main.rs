@@ -2,6 +2,8 @@
 //!
 //! Start with [`Command`], the table of everything this binary can be asked to do.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod backup;
 mod builtin;
 mod certs;
@@ -50,7 +52,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 struct Karve {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// How much to log: error, warn, info, debug or trace
+    /// Log level: error, warn, info, debug or trace
     #[arg(long, global = true, env = "KARVE_LOG", default_value = "warn")]
     log: tracing::level_filters::LevelFilter,
     #[command(subcommand)]
@@ -59,36 +61,36 @@ struct Karve {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run a whole cluster
+    /// Start a single-node cluster
     ///
     /// Example: karve up -d
     Up(Box<up::UpArgs>),
-    /// Make this machine a node of a cluster that runs elsewhere
+    /// Join this machine to a cluster as a node
     ///
     /// Example: karve join https://10.0.0.1:6443 --token abcdef.0123456789abcdef --ca-hash sha256:…
     Join(Box<join::JoinArgs>),
-    /// Let other machines join
+    /// Manage bootstrap tokens, with which machines join the cluster
     ///
     /// Example: karve token create
     #[command(subcommand)]
     Token(token::TokenCommand),
-    /// Show certificates and when they expire, or have them made anew
+    /// Show certificates and their expiration, or rotate them
     ///
     /// Example: karve certs
     Certs(certs::CertsArgs),
-    /// Stop a cluster and everything that runs on its node; its objects stay
+    /// Stop a cluster and all pods on its node; stored objects are kept
     ///
     /// Example: karve down
     Down,
-    /// Stop a cluster and remove everything it stored
+    /// Stop a cluster and delete all its data
     ///
     /// Example: karve reset --name test
     Reset,
-    /// Show where the time went between `apply` and Ready
+    /// Show how long each stage between `apply` and Ready took
     ///
     /// Example: karve trace deployment/web
     Trace(TraceArgs),
-    /// Say in plain words why an object is not as wished, and what to do next
+    /// Explain why an object is not healthy and how to fix it
     ///
     /// Example: karve why pod/web-0 -n shop
     Why(why::WhyArgs),
@@ -98,50 +100,50 @@ enum Command {
     #[command(subcommand)]
     Image(image::ImageCommand),
 
-    /// Write all objects of a running cluster to one file
+    /// Save all objects of a running cluster to a file
     ///
     /// Example: karve backup cluster.backup
     Backup(backup::BackupArgs),
-    /// Begin a new cluster with the objects of a backup
+    /// Create a new cluster from a backup
     ///
     /// Example: karve restore --name copy cluster.backup
     Restore(backup::RestoreArgs),
 
-    /// Run the API server alone
+    /// Run only the API server
     ///
     /// Example: karve kube-apiserver --data-dir /tmp/one --secure-port 7443
     KubeApiserver(Box<component::apiserver::ApiServerArgs>),
-    /// Run the controllers alone
+    /// Run only the controller manager
     ///
     /// Example: karve kube-controller-manager --kubeconfig /tmp/one/kubeconfig
     KubeControllerManager(component::controllers::ControllersArgs),
-    /// Run the scheduler alone
+    /// Run only the scheduler
     ///
     /// Example: karve kube-scheduler --kubeconfig /tmp/one/kubeconfig
     KubeScheduler(component::scheduler::SchedulerArgs),
-    /// Run the node agent alone, on a container runtime of this machine
+    /// Run only the kubelet, with a container runtime of this machine
     ///
     /// Example: karve kubelet --kubeconfig node.conf --container-runtime-endpoint unix:///run/containerd/containerd.sock
     Kubelet(Box<component::kubelet::KubeletArgs>),
-    /// Run the service proxy alone
+    /// Run only the service proxy
     ///
     /// Example: karve kube-proxy --kubeconfig proxy.conf
     KubeProxy(component::proxy::ProxyArgs),
-    /// Run the container runtime alone, behind a CRI socket
+    /// Run only the container runtime and serve CRI on a socket
     ///
     /// Example: karve runtime --listen unix:///run/karve.sock --pod-cidr 10.244.0.0/24
     Runtime(component::runtime::RuntimeArgs),
 
-    /// Run the embedded store alone, behind etcd's API, for clients with a certificate
+    /// Run only the embedded store and serve etcd's API to clients with a certificate
     ///
     /// Example: karve etcd --data-dir /tmp/one --listen-client-urls https://127.0.0.1:2379
     Etcd(component::etcd::EtcdArgs),
 
-    /// Sleep until a signal comes, as containers of the built-in image do by default
+    /// Wait for a termination signal; the default command of the built-in image
     ///
     /// Example: karve pause
     Pause,
-    /// Answer HTTP requests with this machine's name, as the built-in image does in the quickstart
+    /// Serve the hostname over HTTP; used by the quickstart with the built-in image
     ///
     /// Example: karve serve --port 8080
     Serve(builtin::ServeArgs),
@@ -151,13 +153,13 @@ enum Command {
 struct TraceArgs {
     /// deployment/NAME or pod/NAME
     target: String,
-    /// The namespace of the object
+    /// Namespace of the object
     #[arg(long, short, default_value = "default")]
     namespace: String,
-    /// How to reach the API server [default: the cluster's own kubeconfig]
+    /// Kubeconfig of the API server [default: the cluster's own]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// `json` for machines
+    /// Output format: `json`
     #[arg(long, short, value_parser = ["json"])]
     output: Option<String>,
 }
@@ -231,7 +233,7 @@ fn raise_open_files() {
     };
     // With fewer, the server still serves as many as it can.
     if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::debug!(%error, "the limit on open files stays as it is");
+        tracing::debug!(%error, "Failed to raise the limit on open files");
     }
 }
 

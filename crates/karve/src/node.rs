@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use api::kinds::network_policy::ENFORCED_ON_NODE;
 use clap::Args;
 use client::Client;
 use cri::Runtime;
@@ -35,29 +36,32 @@ use crate::{control, leftovers, routes};
 /// Flags of everything that makes this machine a node; upstream's names where upstream has them.
 #[derive(Args, Clone, Debug)]
 pub struct NodeArgs {
-    /// The node's name [default: the machine's]
+    /// Name of the node [default: the machine's hostname]
     #[arg(long)]
     pub hostname_override: Option<String>,
-    /// The node's address [default: the address of the default route]
+    /// IP address of the node [default: the address of the default route's interface]
     #[arg(long)]
     pub node_ip: Option<IpAddr>,
     /// Use the container runtime at this CRI socket instead of the embedded one
     #[arg(long)]
     pub container_runtime_endpoint: Option<String>,
-    /// The addresses of this node's pods [default: the first block of the cluster's]. Only for `up`: nodes that join are
-    /// given a free block
+    /// CIDR range of this node's pods [default: the first block of --cluster-cidr]. Only for `up`: nodes that join are
+    /// assigned a free block
     #[arg(long)]
     pub pod_cidr: Option<Cidr>,
-    /// The port at which this node's part of the built-in name server answers
+    /// Port of this node's instance of the built-in DNS server
     #[arg(long, default_value_t = 10053)]
     pub dns_port: u16,
-    /// The port of the kubelet's server
+    /// Port of the kubelet's server
     #[arg(long, default_value_t = 10250)]
     pub kubelet_port: u16,
-    /// The port at which the proxy answers /healthz and /livez; 0 for none
+    /// Port on which the proxy serves /healthz and /livez; 0 disables it
     #[arg(long, default_value_t = 10256)]
     pub proxy_healthz_port: u16,
-    /// Pods this node takes at most
+    /// Loopback port on which the proxy serves /metrics and /proxyMode; 0 disables it
+    #[arg(long, default_value_t = 10249)]
+    pub proxy_metrics_port: u16,
+    /// Maximum number of pods on this node
     #[arg(long, default_value_t = 110)]
     pub max_pods: u32,
     /// Below these amounts the node is under pressure and takes no new pods: memory.available, nodefs.available,
@@ -68,21 +72,21 @@ pub struct NodeArgs {
         default_value = "memory.available<100Mi,nodefs.available<1Gi,imagefs.available<1Gi"
     )]
     pub eviction_hard: Thresholds,
-    /// Unused images are removed when their disk is this full, in percent; 100 removes none
+    /// Disk usage in percent at which unused images are removed; 100 disables it
     #[arg(long, default_value_t = 95)]
     pub image_gc_high_threshold: u64,
-    /// Unused images are removed until their disk is this full, in percent
+    /// Disk usage in percent down to which unused images are removed
     #[arg(long, default_value_t = 90)]
     pub image_gc_low_threshold: u64,
-    /// Look for a registry's images at this address first, as in docker.io=https://mirror.example:5000; * stands for
-    /// every registry. Can be given several times. Not with --container-runtime-endpoint, whose runtime has its own
+    /// Mirror to try before a registry, as in docker.io=https://mirror.example:5000; * matches every registry. Can be
+    /// repeated. Not allowed with --container-runtime-endpoint: configure mirrors in that runtime
     #[arg(long, value_name = "REGISTRY=URL", conflicts_with = "container_runtime_endpoint")]
     pub registry_mirror: Vec<Mirror>,
     #[command(flatten)]
     pub pods: PodArgs,
     #[command(flatten)]
     pub logs: ContainerLogArgs,
-    /// The bridge of the pod network [default: made from the cluster's name]
+    /// Name of the pod network's bridge [default: derived from the cluster's name]
     #[arg(long)]
     pub bridge: Option<String>,
     #[command(flatten)]
@@ -113,10 +117,10 @@ impl ClusterNetwork {
 /// What pods may take and change of the machine.
 #[derive(Args, Clone, Debug)]
 pub struct PodArgs {
-    /// Processes of a pod at most; -1 leaves it to the bound on all pods of the node together, which is always there
+    /// Maximum number of processes per pod; -1 leaves only the node-wide limit for all pods
     #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
     pod_max_pids: i64,
-    /// Unsafe sysctls that pods may set in namespaces of their own, also by patterns that end in *. At your own risk
+    /// Namespaced unsafe sysctls that pods may set; patterns may end in *. Use at your own risk
     #[arg(long, value_delimiter = ',')]
     allowed_unsafe_sysctls: Vec<String>,
 }
@@ -140,10 +144,10 @@ impl PodArgs {
 /// How large containers' logs grow.
 #[derive(Args, Clone, Debug)]
 pub struct ContainerLogArgs {
-    /// The size at which a container's log is put aside and a new one begun
+    /// Size at which a container's log is rotated
     #[arg(long, default_value = "10Mi")]
     container_log_max_size: String,
-    /// How many logs of a container are kept, the current one included
+    /// Number of log files kept per container, including the current one
     #[arg(long, default_value_t = 5)]
     container_log_max_files: usize,
 }
@@ -153,7 +157,7 @@ impl ContainerLogArgs {
         let text = &self.container_log_max_size;
         let max_bytes = kubelet::parse_bytes(text).filter(|bytes| *bytes > 0);
         let max_bytes =
-            max_bytes.with_context(|| format!("--container-log-max-size {text}: not a size, such as 10Mi"))?;
+            max_bytes.with_context(|| format!("--container-log-max-size {text}: must be a quantity, such as 10Mi"))?;
         anyhow::ensure!(
             self.container_log_max_files >= 2,
             "--container-log-max-files must be at least 2"
@@ -243,7 +247,7 @@ impl NodeArgs {
     fn own_ports(&self, network: &ClusterNetwork) -> BTreeSet<(Protocol, u16)> {
         let dns = [Protocol::Tcp, Protocol::Udp].map(|protocol| (protocol, self.dns_port));
         let dns = dns.into_iter().filter(|_| network.builtin_dns);
-        let own = [self.kubelet_port, self.proxy_healthz_port];
+        let own = [self.kubelet_port, self.proxy_healthz_port, self.proxy_metrics_port];
         let own = own.into_iter().filter(|port| *port != 0);
         dns.chain(own.map(|port| (Protocol::Tcp, port))).collect()
     }
@@ -302,6 +306,11 @@ impl NodeFootprint {
         }
     }
 
+    /// Other runtimes and plugins have networks of their own.
+    fn enforces_policies(&self) -> bool {
+        self.runtime_endpoint.is_none() && self.cni.is_none()
+    }
+
     fn bridge_options(&self) -> Result<BridgeOptions> {
         let mut options = BridgeOptions::new(self.root_dir.join(BRIDGE_DIR));
         options.bridge.clone_from(&self.bridge);
@@ -318,7 +327,8 @@ impl NodeFootprint {
     pub async fn open_runtime(&self, policies: Policies) -> Result<NodeRuntime> {
         if let Some(endpoint) = &self.runtime_endpoint {
             let connected = cri::connect(endpoint).await;
-            let remote = connected.with_context(|| format!("cannot use the container runtime at {endpoint}"))?;
+            let remote =
+                connected.with_context(|| format!("failed to connect to the container runtime at {endpoint}"))?;
             return Ok(NodeRuntime::Remote(remote));
         }
         create_private_dir(&self.root_dir)?;
@@ -328,13 +338,13 @@ impl NodeFootprint {
             root_dir: self.root_dir.join("runtime"),
             state_dir: self.state_dir.join("runtime"),
             cgroup_parent: PathBuf::from(&self.cgroup_root),
-            supervisor_exe: std::env::current_exe().context("cannot find this program's own file")?,
+            supervisor_exe: std::env::current_exe().context("failed to find the path of this executable")?,
             network,
             mirrors: self.registry_mirrors.clone(),
         };
         let opened = runtime::open(options)
             .await
-            .context("cannot open the container runtime")?;
+            .context("failed to open the container runtime")?;
         Ok(NodeRuntime::Embedded(opened, pod_policies))
     }
 
@@ -344,10 +354,10 @@ impl NodeFootprint {
             options.config_dir.clone_from(&dirs.conf_dir);
             options.bin_dirs.clone_from(&dirs.bin_dirs);
             create_private_dir(&options.data_dir)?;
-            tracing::info!(directory = %dirs.conf_dir.display(), "CNI plugins connect pods; NetworkPolicies are theirs to enforce");
+            tracing::info!(directory = %dirs.conf_dir.display(), "Using CNI plugins for pod networking; NetworkPolicies are enforced only if the plugins do so");
             return Ok((Arc::new(cni::open(options)), None));
         }
-        let bridge = bridge::open(self.bridge_options()?).context("cannot set up the pod network")?;
+        let bridge = bridge::open(self.bridge_options()?).context("failed to set up the pod network")?;
         let enforcer = Enforcer::new();
         let mut network: Arc<dyn PodNetwork> = Arc::new(bridge.clone());
         if policies == Policies::Enforced {
@@ -363,7 +373,7 @@ impl NodeFootprint {
         let listed = runtime
             .list_pod_sandbox(ListPodSandboxRequest::default())
             .await
-            .context("cannot list pods")?;
+            .context("failed to list pods")?;
         for sandbox in listed.items {
             let id = sandbox.id;
             runtime
@@ -377,19 +387,19 @@ impl NodeFootprint {
         }
         drop(runtime);
         let service_cidr = parse(&self.service_cidr)?;
-        proxy::remove(&self.proxy_table, &[service_cidr]).context("cannot remove the proxy's rules")?;
+        proxy::remove(&self.proxy_table, &[service_cidr]).context("failed to remove the rules of the proxy")?;
         if !self.policy_table.is_empty() {
-            policy::remove(&self.policy_table).context("cannot remove the rules of NetworkPolicies")?;
+            policy::remove(&self.policy_table).context("failed to remove the rules of NetworkPolicies")?;
         }
-        host_gateway::remove(&[parse(&self.cluster_cidr)?]).context("cannot remove the routes to other nodes")?;
+        host_gateway::remove(&[parse(&self.cluster_cidr)?]).context("failed to remove the routes to other nodes")?;
         if self.runtime_endpoint.is_none() && self.cni.is_none() {
-            bridge::remove(&self.bridge_options()?).context("cannot remove the pod network")?;
+            bridge::remove(&self.bridge_options()?).context("failed to remove the pod network")?;
         }
         leftovers::unmount_below(&self.root_dir)?;
         leftovers::remove_cgroup(&self.cgroup_root)?;
         match std::fs::remove_dir_all(&self.state_dir) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("cannot remove {}", self.state_dir.display()))
+                Err(error).with_context(|| format!("failed to remove {}", self.state_dir.display()))
             }
             _ => Ok(()),
         }
@@ -515,6 +525,8 @@ impl NodeSetup {
             let port = self.args.dns_port.to_string();
             options.annotations.insert(controllers::DNS_PORT.to_owned(), port);
         }
+        let enforced = self.footprint.enforces_policies().to_string();
+        options.annotations.insert(ENFORCED_ON_NODE.to_owned(), enforced);
         options.server = Some(ServerOptions {
             address: (self.node_ip, self.args.kubelet_port).into(),
             certificate: self.serving.clone(),
@@ -548,6 +560,8 @@ impl NodeSetup {
         options.api_servers.clone_from(&self.api_servers);
         let healthz = self.args.proxy_healthz_port;
         options.healthz_address = (healthz != 0).then(|| (Ipv4Addr::UNSPECIFIED, healthz).into());
+        let metrics = self.args.proxy_metrics_port;
+        options.metrics_address = (metrics != 0).then(|| (Ipv4Addr::LOCALHOST, metrics).into());
         options
     }
 }
@@ -567,5 +581,5 @@ fn bridge_name(cluster: &str) -> String {
 
 pub fn parse(cidr: &str) -> Result<Cidr> {
     cidr.parse()
-        .map_err(|error| anyhow::anyhow!("{cidr:?} is not a network: {error}"))
+        .map_err(|error| anyhow::anyhow!("{cidr:?} is not a CIDR range: {error}"))
 }

@@ -70,7 +70,8 @@ impl Authority {
         }
         let certificate_pem = read(&certificate)?;
         let key_pem = read(&key)?;
-        let key_pair = KeyPair::from_pem(&key_pem).with_context(|| format!("{} is not a key", key.display()))?;
+        let key_pair =
+            KeyPair::from_pem(&key_pem).with_context(|| format!("{} is not a private key", key.display()))?;
         let issuer = Issuer::from_ca_cert_pem(&certificate_pem, key_pair)
             .with_context(|| format!("{} is not a certificate", certificate.display()))?;
         Ok(Authority {

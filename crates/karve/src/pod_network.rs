@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 /// Who connects pods.
 #[derive(Args, Clone, Debug)]
 pub struct CniArgs {
-    /// The pod network: `bridge` is built in, `cni` calls plugins, which enforce NetworkPolicies or do not, and `auto` calls
-    /// them if --cni-conf-dir has a configuration when the node is first started
+    /// Pod network: `bridge` is built in; `cni` uses CNI plugins, which have to enforce NetworkPolicies themselves;
+    /// `auto` uses CNI plugins if --cni-conf-dir contains a configuration when the node is first started
     #[arg(long, default_value = "auto", value_parser = ["auto", "bridge", "cni"])]
     pod_network: String,
-    /// Where the networks of CNI plugins are configured
+    /// Directory with the configuration of CNI networks
     #[arg(long, default_value = "/etc/cni/net.d")]
     cni_conf_dir: PathBuf,
-    /// Where CNI plugins are installed
+    /// Directory with the CNI plugins
     #[arg(long, value_delimiter = ',', default_value = "/opt/cni/bin,/usr/lib/cni")]
     cni_bin_dir: Vec<PathBuf>,
 }

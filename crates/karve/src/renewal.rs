@@ -119,7 +119,7 @@ impl Renewed {
 impl Current {
     fn new(identity: Identity, made_for: String) -> Result<Current> {
         let chain = tls::certificates(&identity.certificate_pem)?;
-        let due = due(chain.first().context("there is no certificate")?)?;
+        let due = due(chain.first().context("the file contains no certificate")?)?;
         let provider = rustls::crypto::ring::default_provider();
         let certified = CertifiedKey::from_der(chain, tls::key(&identity.key_pem)?, &provider)?;
         Ok(Current {
@@ -135,7 +135,7 @@ impl Current {
 fn due(der: &[u8]) -> Result<SystemTime> {
     let (_, certificate) = x509_parser::parse_x509_certificate(der)
         .ok()
-        .context("it is not a certificate")?;
+        .context("the file contains an invalid certificate")?;
     let validity = certificate.validity();
     let seconds = |time: x509_parser::time::ASN1Time| u64::try_from(time.timestamp()).unwrap_or_default();
     let (from, to) = (seconds(validity.not_before), seconds(validity.not_after));

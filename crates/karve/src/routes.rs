@@ -78,7 +78,7 @@ fn gateways(
     let (wanted, refused) = host_gateway::gateways(&addresses(nodes.to_vec()), own, cluster);
     if refused != *told {
         for (node, why) in &refused {
-            warn!(node, %why, "Pods of a node are not reached: its spec.podCIDRs cannot be its own");
+            warn!(node, %why, "Ignoring spec.podCIDRs of a node: they conflict with other addresses of the cluster");
         }
         *told = refused;
     }

@@ -70,13 +70,13 @@ impl RunFile {
             match process_state(run.pid, run.started) {
                 ProcessState::Gone => return Ok(()),
                 ProcessState::Running if grace == 0 => bail!(
-                    "{} already runs as process {}; stop it with `karve down`",
+                    "{} is already running as process {}; stop it with `karve down`",
                     layout.name,
                     run.pid
                 ),
                 ProcessState::Running => grace -= 1,
                 ProcessState::Ending if Instant::now() > deadline => bail!(
-                    "process {} of {} was killed but is not gone after {} s; it still holds its ports",
+                    "process {} of {} was killed but has not exited after {} s; its ports are still in use",
                     run.pid,
                     layout.name,
                     END_TIMEOUT.as_secs()
@@ -94,10 +94,10 @@ impl RunFile {
                 let parsed = serde_json::from_slice(&bytes);
                 parsed
                     .map(Some)
-                    .with_context(|| format!("{} cannot be read", path.display()))
+                    .with_context(|| format!("failed to parse {}", path.display()))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+            Err(error) => Err(error).with_context(|| format!("failed to read {}", path.display())),
         }
     }
 
@@ -250,7 +250,7 @@ mod tests {
         RunFile::ensure_stopped(&layout).await.unwrap();
         RunFile::new("https://127.0.0.1:1", None).write(&layout).unwrap();
         let refused = RunFile::ensure_stopped(&layout).await.unwrap_err().to_string();
-        assert!(refused.contains("already runs as process"), "{refused}");
+        assert!(refused.contains("is already running as process"), "{refused}");
     }
 
     #[test]

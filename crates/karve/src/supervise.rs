@@ -21,8 +21,12 @@ where
         loop {
             match AssertUnwindSafe(component()).catch_unwind().await {
                 Ok(Ok(())) => return,
-                Ok(Err(why)) => error!(component = name, "failed and is started again: {why:#}"),
-                Err(_) => error!(component = name, "panicked and is started again"),
+                Ok(Err(error)) => error!(
+                    component = name,
+                    error = format!("{error:#}"),
+                    "Component failed; restarting it"
+                ),
+                Err(_) => error!(component = name, "Component panicked; restarting it"),
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LONGEST_PAUSE);

@@ -14,20 +14,18 @@ use crate::pki::Identity;
 pub fn certificates(pem: &str) -> Result<Vec<CertificateDer<'static>>> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     let found = found.context("not PEM")?;
-    anyhow::ensure!(!found.is_empty(), "there is no certificate in it");
+    anyhow::ensure!(!found.is_empty(), "the file contains no certificate");
     Ok(found)
 }
 
 pub fn key(pem: &str) -> Result<PrivateKeyDer<'static>> {
-    PrivateKeyDer::from_pem_slice(pem.as_bytes()).context("there is no private key in it")
+    PrivateKeyDer::from_pem_slice(pem.as_bytes()).context("the file contains no private key")
 }
 
 pub fn roots(pem: &str) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(pem)? {
-        roots
-            .add(certificate)
-            .context("an authority's certificate cannot be used")?;
+        roots.add(certificate).context("invalid CA certificate")?;
     }
     Ok(roots)
 }
@@ -77,5 +75,5 @@ pub fn server(identity: &Identity, clients: &Clients<'_>) -> Result<ServerConfig
     };
     builder
         .with_single_cert(certificates(&identity.certificate_pem)?, key(&identity.key_pem)?)
-        .context("the certificate cannot be used")
+        .context("invalid certificate")
 }

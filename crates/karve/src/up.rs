@@ -60,17 +60,18 @@ pub struct UpArgs {
 /// What `karve token` hands on to nodes that join.
 #[derive(Args, Clone, Debug)]
 struct NetworkArgs {
-    /// The addresses of all pods; every node gets a block of them
+    /// CIDR range of all pods; every node is assigned a block of it
     #[arg(long, default_value = "10.244.0.0/16")]
     cluster_cidr: Cidr,
-    /// The name servers of pods [default: the built-in one, at the tenth address of the Services]
+    /// DNS servers of pods [default: the built-in DNS server, at the tenth address of the Service range]
     #[arg(long, value_delimiter = ',')]
     cluster_dns: Vec<IpAddr>,
-    /// The domain of the cluster
+    /// DNS domain of the cluster
     #[arg(long, default_value = "cluster.local")]
     cluster_domain: String,
-    /// Where Services of type LoadBalancer get their addresses: `nodes` for those of all ready nodes, `off` if another
-    /// controller gives them, or a pool that the network leads to the nodes, such as 192.0.2.0/28,192.0.2.40-192.0.2.49
+    /// How Services of type LoadBalancer get addresses: `nodes` uses the addresses of all ready nodes, `off` leaves it
+    /// to another controller, or a pool of addresses that the network routes to the nodes, such as
+    /// 192.0.2.0/28,192.0.2.40-192.0.2.49
     #[arg(long, default_value = "nodes", value_name = "nodes|off|POOL")]
     service_load_balancer: String,
 }
@@ -119,7 +120,7 @@ pub async fn run(layout: Layout, args: UpArgs) -> Result<()> {
     RunFile::ensure_stopped(&layout).await?;
     ensure!(
         args.network.cluster_cidr.contains_block(&args.block()),
-        "--pod-cidr {} is not inside of --cluster-cidr {}: other nodes would not find its pods",
+        "--pod-cidr {} is outside --cluster-cidr {}: other nodes could not reach its pods",
         args.block(),
         args.network.cluster_cidr
     );
@@ -252,6 +253,7 @@ fn start_control_plane(
     let token_signer = controllers::token_signer(&running.token_key_pem)?;
     let kubelet_serving = KubeletServing {
         destinations: running.destinations(),
+        server_names: running.extra_names.clone(),
     };
     let client = in_process(running, "system:kube-controller-manager", &[]);
     let server = running.server.clone();
@@ -368,7 +370,7 @@ async fn announce(layout: &Layout, running: &Running, begun: Begun, args: &UpArg
     let state = if ready {
         "ready"
     } else {
-        "serving, but the node is not Ready: look at the log"
+        "serving, but its node is not Ready (check the log)"
     };
     say::remark(format_args!(
         "cluster {} is {state} after {} ms at {}",
@@ -410,7 +412,7 @@ async fn detach(layout: &Layout, args: &UpArgs) -> Result<()> {
         .create(true)
         .mode(0o600)
         .open(layout.log_file())
-        .with_context(|| format!("cannot open {}", layout.log_file().display()))?;
+        .with_context(|| format!("failed to open {}", layout.log_file().display()))?;
     let arguments = std::env::args_os()
         .skip(1)
         .filter(|argument| argument != "-d" && argument != "--detach");
@@ -421,17 +423,17 @@ async fn detach(layout: &Layout, args: &UpArgs) -> Result<()> {
         .stdout(log.try_clone()?)
         .stderr(log)
         .process_group(0);
-    let report = StartReport::new().context("cannot start in the background")?;
+    let report = StartReport::new().context("failed to start in the background")?;
     report.hand_to(&mut command);
     let begun = Begun::now();
-    let mut child = command.spawn().context("cannot start in the background")?;
+    let mut child = command.spawn().context("failed to start in the background")?;
     let deadline = begun.instant + READY_TIMEOUT;
     while Instant::now() < deadline {
         if let Some(status) = child.try_wait()? {
             match report.read() {
-                Some(why) => bail!("the cluster did not start: {why}"),
+                Some(why) => bail!("the cluster failed to start: {why}"),
                 None => bail!(
-                    "the cluster did not start ({status}); see {}",
+                    "the cluster failed to start ({status}); see {}",
                     layout.log_file().display()
                 ),
             }
@@ -451,7 +453,7 @@ async fn detach(layout: &Layout, args: &UpArgs) -> Result<()> {
         tokio::time::sleep(POLL).await;
     }
     bail!(
-        "the cluster is not ready after {} s; see {}",
+        "the cluster was not ready within {} s; see {}",
         READY_TIMEOUT.as_secs(),
         layout.log_file().display()
     )

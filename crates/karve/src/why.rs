@@ -10,27 +10,27 @@ use crate::say;
 
 #[derive(clap::Args)]
 pub struct WhyArgs {
-    /// What to explain, such as pod/web-0; without it, whatever is wrong in the cluster
+    /// Object to explain, such as pod/web-0 [default: report all problems in the cluster]
     #[arg(value_name = "KIND/NAME")]
     target: Option<String>,
-    /// The namespace of the object [default: the kubeconfig's, or `default`; all of them without KIND/NAME]
+    /// Namespace of the object [default: the kubeconfig's, or `default`; all namespaces without KIND/NAME]
     #[arg(long, short)]
     namespace: Option<String>,
-    /// Look in all namespaces
+    /// Report problems in all namespaces
     #[arg(long, short = 'A', conflicts_with_all = ["namespace", "target"])]
     all_namespaces: bool,
-    /// How to reach the API server [default: the cluster's own kubeconfig]
+    /// Kubeconfig of the API server [default: the cluster's own]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// `json` for machines
+    /// Output format: `json`
     #[arg(long, short, value_parser = ["json"])]
     output: Option<String>,
 }
 
-/// Explains, and answers whether everything is as wished.
+/// Prints the report.
 pub async fn run(layout: &Layout, args: &WhyArgs) -> Result<()> {
     let path = args.kubeconfig.clone().unwrap_or_else(|| layout.kubeconfig());
-    let config = Config::from_kubeconfig(&path, None).with_context(|| format!("cannot use {}", path.display()))?;
+    let config = Config::from_kubeconfig(&path, None).with_context(|| format!("failed to load {}", path.display()))?;
     let namespace = match (&args.namespace, &args.target) {
         (Some(namespace), _) => namespace.clone(),
         (None, None) => String::new(),

@@ -65,14 +65,14 @@ fn service(group: &str, version: &str, priorities: (i64, i64), managed: &str) ->
 
 /// Registers custom groups and versions that are new, and takes away those that are gone.
 pub async fn keep_customs(registry: &Registry, stored: &[Value], options: &WriteOptions) -> Result<(), Error> {
-    let customs = registry.customs();
-    let wanted: BTreeSet<String> = customs
+    let custom_resources = registry.custom_resources();
+    let wanted: BTreeSet<String> = custom_resources
         .group_versions()
         .map(|(group, version)| format!("{version}.{group}"))
         .collect();
     let name = |service: &Value| service["metadata"].text("name").to_owned();
     let known: BTreeSet<String> = stored.iter().map(name).collect();
-    let missing = customs
+    let missing = custom_resources
         .group_versions()
         .filter(|(group, version)| !known.contains(&format!("{version}.{group}")));
     let missing: Vec<Seed> = missing

@@ -68,7 +68,7 @@ impl Controller {
     async fn sync(&self) -> Duration {
         let stored = self.stored();
         if let Err(error) = keep_customs(&self.server.registry, &stored, &self.options).await {
-            warn!(%error, "custom resources could not be registered as APIServices");
+            warn!(%error, "Failed to register custom resources as APIServices; retrying");
         }
         let table = self.publish(&stored);
         // A server that does not answer must not hold up the others.
@@ -86,7 +86,7 @@ impl Controller {
                 pause = SOON;
             }
             if let Err(error) = self.tell(service, verdict).await {
-                warn!(%error, name, "the status of an APIService could not be written");
+                warn!(%error, name, "Failed to write the status of an APIService");
                 pause = SOON;
             }
         }

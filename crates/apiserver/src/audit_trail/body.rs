@@ -16,7 +16,7 @@ use crate::negotiate::Encoding;
 /// The longest answer that is noted as a whole.
 const MAX_NOTED_BYTES: usize = 16 * 1024 * 1024;
 
-struct Watched {
+struct AuditedBody {
     body: Body,
     trail: Arc<Trail>,
     encoding: Option<Encoding>,
@@ -33,7 +33,7 @@ pub fn watched(response: Response<Body>, trail: Arc<Trail>, keeps_object: bool) 
     }
     response.map(|body| {
         let sent = keeps_object.then(BytesMut::new);
-        let watched = Watched {
+        let watched = AuditedBody {
             body,
             trail,
             encoding,
@@ -43,7 +43,7 @@ pub fn watched(response: Response<Body>, trail: Arc<Trail>, keeps_object: bool) 
     })
 }
 
-impl http_body::Body for Watched {
+impl http_body::Body for AuditedBody {
     type Data = Bytes;
     type Error = BoxError;
 
@@ -72,7 +72,7 @@ impl http_body::Body for Watched {
     }
 }
 
-impl Drop for Watched {
+impl Drop for AuditedBody {
     fn drop(&mut self) {
         let sent = self.sent.as_deref().map(|sent| (self.encoding, sent));
         self.trail.completed(sent);

@@ -37,7 +37,7 @@ pub fn answer(headers: &HeaderMap, client: OnUpgrade, log: Incoming) -> Result<R
     let response = websocket::accept(headers, protocol)?;
     tokio::spawn(async move {
         if let Err(error) = send(client, log, writing).await {
-            debug!(%error, "a log over a WebSocket ended");
+            debug!(%error, "A log stream over a WebSocket ended with an error");
         }
     });
     Ok(response)

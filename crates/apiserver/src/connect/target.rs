@@ -17,7 +17,7 @@ use crate::ApiServer;
 use crate::dial::{self, Connection};
 use crate::request::{Query, RequestInfo};
 
-enum Way {
+enum Scheme {
     /// Of the named node.
     Kubelet(String),
     Plain,
@@ -26,7 +26,7 @@ enum Way {
 }
 
 pub struct Target {
-    way: Way,
+    scheme: Scheme,
     addresses: Vec<SocketAddr>,
     /// Whose machine must have been shown to have the address before anything is sent there.
     machine: Option<Kubelet>,
@@ -87,15 +87,15 @@ impl Target {
     }
 
     async fn connect(&self, server: &ApiServer) -> Result<Connection, String> {
-        if let Way::Kubelet(node) = &self.way {
+        if let Scheme::Kubelet(node) = &self.scheme {
             return Ok(Box::new(server.kubelets.dial(node, &self.addresses).await?));
         }
         let addresses = match &self.machine {
             Some(machine) => machine.proved(server, self.addresses.clone()).await?,
             None => self.addresses.clone(),
         };
-        let connected: std::io::Result<Connection> = match (&self.way, addresses.first()) {
-            (Way::Tls, Some(first)) => {
+        let connected: std::io::Result<Connection> = match (&self.scheme, addresses.first()) {
+            (Scheme::Tls, Some(first)) => {
                 let name = first.ip().to_string();
                 let connected = dial::tls(server.insecure_tls.clone(), &name, &addresses).await;
                 connected.map(|stream| Box::new(stream) as Connection)
@@ -125,7 +125,7 @@ impl Target {
         let addresses = resolve(&kubelet.host, port).await?;
         check(server, &addresses).map_err(in_brief)?;
         Ok(Target {
-            way: wanted.way(),
+            scheme: wanted.scheme(),
             host: format!("{}:{port}", kubelet.host),
             addresses,
             machine: Some(kubelet),
@@ -154,7 +154,7 @@ impl Target {
         };
         let uri = super::uri(&format!("/{}", info.rest), raw_query)?;
         let at = SocketAddr::new(ip, port);
-        Target::of_pod(server, &pod, at, wanted.way(), uri).await
+        Target::of_pod(server, &pod, at, wanted.scheme(), uri).await
     }
 
     async fn service_proxy(
@@ -193,7 +193,7 @@ impl Target {
                 continue;
             };
             let uri = super::uri(&format!("/{}", info.rest), raw_query)?;
-            if let Ok(target) = Target::of_pod(server, &pod, at, wanted.way(), uri).await {
+            if let Ok(target) = Target::of_pod(server, &pod, at, wanted.scheme(), uri).await {
                 return Ok(target);
             }
         }
@@ -202,9 +202,15 @@ impl Target {
 
     /// A server in a pod. One on the host's network has an address of its node, and that may be this server's machine: then
     /// the node must be here.
-    async fn of_pod(server: &ApiServer, pod: &Value, at: SocketAddr, way: Way, uri: Uri) -> Result<Target, Error> {
+    async fn of_pod(
+        server: &ApiServer,
+        pod: &Value,
+        at: SocketAddr,
+        scheme: Scheme,
+        uri: Uri,
+    ) -> Result<Target, Error> {
         let mut target = Target {
-            way,
+            scheme,
             addresses: vec![at],
             machine: None,
             host: at.to_string(),
@@ -264,7 +270,7 @@ impl Kubelet {
             check(server, &addresses).map_err(tell)?;
         }
         Ok(Target {
-            way: Way::Kubelet(self.node),
+            scheme: Scheme::Kubelet(self.node),
             host: format!("{}:{}", self.host, self.port),
             addresses,
             machine: None,
@@ -277,8 +283,8 @@ impl Kubelet {
 const KUBELET_PORT: u16 = 10250;
 
 impl ProxyName {
-    fn way(&self) -> Way {
-        if self.tls { Way::Tls } else { Way::Plain }
+    fn scheme(&self) -> Scheme {
+        if self.tls { Scheme::Tls } else { Scheme::Plain }
     }
 }
 

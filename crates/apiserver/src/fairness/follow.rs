@@ -94,7 +94,7 @@ pub async fn follow(registry: Arc<Registry>, fairness: Arc<Fairness>) {
     let (mut schemas, mut levels) = (schemas.follow(from), levels.follow(from));
     loop {
         if let Err(error) = catch_up(&registry, &fairness).await {
-            warn!(%error, "flow schemas and priority levels could not be followed; the next change tries again");
+            warn!(%error, "Failed to load FlowSchemas and PriorityLevelConfigurations; retrying with the next change");
         }
         tokio::select! {
             () = schemas.changed() => {}
@@ -109,14 +109,14 @@ async fn catch_up(registry: &Registry, fairness: &Fairness) -> Result<(), Error>
     tell_dangling(registry).await
 }
 
-/// All objects of a resource; one that does not fit its projection is left out and told of.
+/// All objects of a resource; one that cannot be decoded is logged and left out.
 fn stored<T: DeserializeOwned>(registry: &Registry, resource: &'static Resource) -> Result<Vec<T>, Error> {
     let served = registry.served(resource)?;
     let snapshot = registry.snapshot();
     let read = |bytes: &[u8]| match serde_json::from_slice(bytes) {
         Ok(object) => Some(object),
         Err(error) => {
-            warn!(%error, resource = resource.plural, "a stored object cannot be used");
+            warn!(%error, resource = resource.plural, "Failed to decode a stored object; flow control ignores it");
             None
         }
     };

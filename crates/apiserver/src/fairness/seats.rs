@@ -30,10 +30,10 @@ pub struct LevelSettings {
 
 pub struct Seats {
     total: usize,
-    book: Mutex<Book>,
+    book: Mutex<Levels>,
 }
 
-type Book = HashMap<Arc<str>, Level>;
+type Levels = HashMap<Arc<str>, Level>;
 
 /// A way in.
 pub enum Entry {
@@ -162,7 +162,7 @@ impl Seats {
     }
 
     /// Hands free seats to those who wait; returns the tickets of requests that went away meanwhile.
-    fn hand_out(self: &Arc<Self>, book: &mut Book) -> Vec<Ticket> {
+    fn hand_out(self: &Arc<Self>, book: &mut Levels) -> Vec<Ticket> {
         let mut unclaimed = Vec::new();
         let waiting: Vec<Arc<str>> = book
             .iter()
@@ -191,7 +191,7 @@ impl Seats {
 }
 
 /// Whether one more request of a level may run, on seats of the level's own or on borrowed ones.
-fn has_seats(book: &Book, name: &Arc<str>, width: usize) -> bool {
+fn has_seats(book: &Levels, name: &Arc<str>, width: usize) -> bool {
     book.get(name).is_some_and(|level| {
         let taken = level.executing + width;
         let lacking = taken.saturating_sub(level.executing.max(level.nominal));
@@ -200,7 +200,7 @@ fn has_seats(book: &Book, name: &Arc<str>, width: usize) -> bool {
 }
 
 /// Seats that others leave idle and lend, and that nobody has borrowed.
-fn borrowable(book: &Book, name: &Arc<str>) -> usize {
+fn borrowable(book: &Levels, name: &Arc<str>) -> usize {
     let idle: usize = book
         .iter()
         .filter(|(other, _)| *other != name)

@@ -43,10 +43,7 @@ pub async fn authenticate(
     if let Some(user) = certified(certificate, token.is_some(), now)? {
         let node = certificate.zip(user.node_name());
         if node.is_some_and(|(certificate, name)| gate.is_deleted_node(registry, name, certificate.issued)) {
-            debug!(
-                user = user.name,
-                "The certificate of a node that was deleted is refused"
-            );
+            debug!(user = user.name, "Refused the client certificate of a deleted node");
             return Err(unauthorized());
         }
         return Ok(user);
@@ -55,13 +52,13 @@ pub async fn authenticate(
         Some(token) => {
             let found = gate.authenticate_token(registry, token, None).await;
             found.map(|(user, _)| user).map_err(|refused| {
-                debug!(refused, "A request was not authenticated");
+                debug!(refused, "Failed to authenticate a request");
                 unauthorized()
             })
         }
         None if gate.is_open_to_anonymous(path) => Ok(Arc::new(User::anonymous())),
         None => {
-            debug!(refused = %Refused::Missing, "A request was not authenticated");
+            debug!(refused = %Refused::Missing, "Failed to authenticate a request");
             Err(unauthorized())
         }
     }
@@ -139,7 +136,7 @@ pub fn client_certificate(der: &[u8]) -> Option<ClientCertificate> {
             expires: subject.expires,
         }),
         Err(error) => {
-            debug!(%error, "a client certificate names no user");
+            debug!(%error, "Failed to read a user from a client certificate");
             None
         }
     }

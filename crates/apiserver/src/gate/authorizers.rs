@@ -29,9 +29,9 @@ const MAX_REMEMBERED_BYTES: usize = 10_000;
 pub enum AuthorizersError {
     #[error("cannot read {path}: {source}", path = path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("{path} is not a usable AuthorizationConfiguration: {source}", path = path.display())]
+    #[error("{path} is not a valid AuthorizationConfiguration: {source}", path = path.display())]
     Configuration { path: PathBuf, source: ConfigurationError },
-    #[error("authorizer {name:?} cannot be used: {source}")]
+    #[error("cannot set up authorizer {name:?}: {source}")]
     Webhook { name: String, source: ConfigError },
     #[error("the authorizer ABAC needs --authorization-policy-file")]
     NoPolicyFile,
@@ -126,7 +126,7 @@ impl AuthorizerChain {
                     info!(path = %path.display(), "Reloaded the authorization configuration");
                 }
                 Err(error) => {
-                    warn!(path = %path.display(), %error, "Failed to load the changed authorization configuration; the old one stays");
+                    warn!(path = %path.display(), %error, "Failed to load the changed authorization configuration; the previous one stays in use");
                 }
             }
         }
@@ -260,7 +260,7 @@ impl WebhookAuthorizer {
     fn failed(&self, error: &str) -> Decision {
         warn!(
             authorizer = self.spec.name,
-            error, "Failed to ask an authorization webhook"
+            error, "Failed to call an authorization webhook"
         );
         match self.spec.denies_on_failure {
             true => Decision::Deny(String::new()),

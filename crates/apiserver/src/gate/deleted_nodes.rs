@@ -129,7 +129,7 @@ pub async fn keep_deleted_nodes(registry: Arc<Registry>, gate: Arc<Gate>) {
     loop {
         nodes.changed.notified().await;
         while let Err(error) = keep(&registry, nodes).await {
-            warn!(%error, "Failed to record which nodes were deleted; their certificates would be valid again after a restart");
+            warn!(%error, "Failed to record which nodes were deleted; after a restart their certificates would be accepted again");
             tokio::time::sleep(AGAIN).await;
         }
     }

@@ -28,15 +28,15 @@ static FOLLOWED: [&Resource; 9] = [
 
 /// How soon loading is tried again when it failed.
 const AGAIN: Duration = Duration::from_millis(500);
-const NOT_LOADED: &str = "the authorizers' view could not be loaded anew";
+const NOT_LOADED: &str = "Failed to load roles, bindings and pods for the authorizers; retrying";
 
 /// Where the authorizers are in the changes of one resource.
-pub(super) struct Place {
+pub(super) struct WatchPosition {
     served: Arc<Served>,
     follower: Mutex<Follower>,
 }
 
-impl Place {
+impl WatchPosition {
     fn follows_nodes(&self) -> bool {
         is_node(&self.served)
     }
@@ -55,14 +55,14 @@ impl Gate {
     /// Takes in everything there is, and is ready to take in what changes after it.
     pub fn open(&self, registry: &Registry) -> Result<(), Error> {
         let from = self.load(registry)?;
-        let places = self.followed().map(|resource| {
+        let positions = self.followed().map(|resource| {
             let served = registry.served(resource)?.clone();
             let follower = Mutex::new(served.follow(from));
-            Ok(Place { served, follower })
+            Ok(WatchPosition { served, follower })
         });
         self.load_deleted_nodes(registry);
-        let places: Vec<Place> = places.collect::<Result<_, Error>>()?;
-        self.places.get_or_init(|| places);
+        let positions: Vec<WatchPosition> = positions.collect::<Result<_, Error>>()?;
+        self.positions.get_or_init(|| positions);
         Ok(())
     }
 
@@ -73,8 +73,8 @@ impl Gate {
 
     /// Takes in what watchers can have heard of nodes by now.
     pub(super) fn catch_up_nodes(&self, registry: &Registry) {
-        for place in self.places().iter().filter(|place| place.follows_nodes()) {
-            if let Err(error) = self.advance(registry, place) {
+        for position in self.positions().iter().filter(|position| position.follows_nodes()) {
+            if let Err(error) = self.advance(registry, position) {
                 warn!(%error, "{NOT_LOADED}");
             }
         }
@@ -82,25 +82,25 @@ impl Gate {
 
     /// Takes in all that watchers can have heard of by now.
     pub(super) fn catch_up(&self, registry: &Registry) {
-        for place in self.places() {
-            if let Err(error) = self.advance(registry, place) {
+        for position in self.positions() {
+            if let Err(error) = self.advance(registry, position) {
                 warn!(%error, "{NOT_LOADED}");
             }
         }
     }
 
     /// None before they are loaded.
-    fn places(&self) -> &[Place] {
-        self.places.get().map_or(&[], Vec::as_slice)
+    fn positions(&self) -> &[WatchPosition] {
+        self.positions.get().map_or(&[], Vec::as_slice)
     }
 
     /// Takes in what has changed. Who comes here while another does so waits until that is done.
-    fn advance(&self, registry: &Registry, place: &Place) -> Result<(), Error> {
-        let mut follower = place.follower.lock();
+    fn advance(&self, registry: &Registry, position: &WatchPosition) -> Result<(), Error> {
+        let mut follower = position.follower.lock();
         match follower.read() {
             Read::Changes(changes) => changes
                 .iter()
-                .for_each(|change| self.take(&place.served, &change.event)),
+                .for_each(|change| self.take(&position.served, &change.event)),
             Read::Behind => follower.restart(self.load(registry)?),
         }
         Ok(())
@@ -158,17 +158,20 @@ impl Gate {
 
 /// Takes in changes for ever.
 pub async fn follow(registry: Arc<Registry>, gate: Arc<Gate>) {
-    let followers = gate.places().iter().map(|place| follow_one(&registry, &gate, place));
+    let followers = gate
+        .positions()
+        .iter()
+        .map(|position| follow_one(&registry, &gate, position));
     futures_util::future::join_all(followers).await;
 }
 
-async fn follow_one(registry: &Registry, gate: &Gate, place: &Place) {
-    let bell = place.follower.lock().bell();
+async fn follow_one(registry: &Registry, gate: &Gate, position: &WatchPosition) {
+    let signal = position.follower.lock().wake_signal();
     loop {
         // What rings after this call is heard, also while the changes before it are taken in.
-        let rung = bell.rung();
-        match gate.advance(registry, place) {
-            Ok(()) => rung.await,
+        let woken = signal.woken();
+        match gate.advance(registry, position) {
+            Ok(()) => woken.await,
             Err(error) => {
                 warn!(%error, "{NOT_LOADED}");
                 tokio::time::sleep(AGAIN).await;
@@ -181,7 +184,7 @@ fn parse(served: &Served, bytes: &[u8]) -> Option<Value> {
     match serde_json::from_slice(bytes) {
         Ok(object) => Some(object),
         Err(error) => {
-            warn!(%error, resource = served.resource.plural, "a stored object is not JSON; its rights do not count");
+            warn!(%error, resource = served.resource.plural, "Failed to decode a stored object; the authorizers ignore it");
             None
         }
     }

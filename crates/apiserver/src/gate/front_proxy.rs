@@ -33,7 +33,7 @@ pub struct FrontProxyOptions {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the authorities of front proxies cannot be used: {0}")]
+#[error("cannot use the certificate authorities of front proxies: {0}")]
 pub struct FrontProxyError(String);
 
 /// The same, ready to judge.
@@ -91,7 +91,7 @@ impl FrontProxies {
                 user.extra.entry(extra_key(key)).or_default().push(value);
             }
         }
-        debug!(user = user.name, "A front proxy named the user of a request");
+        debug!(user = user.name, "A front proxy authenticated the user of a request");
         Some(user.authenticated())
     }
 }

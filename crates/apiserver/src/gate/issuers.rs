@@ -38,7 +38,7 @@ const MAX_REMEMBERED: usize = 4096;
 pub enum IssuersError {
     #[error("cannot read {path}: {source}", path = path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("{path} is not a usable AuthenticationConfiguration: {source}", path = path.display())]
+    #[error("{path} is not a valid AuthenticationConfiguration: {source}", path = path.display())]
     Configuration { path: PathBuf, source: ConfigurationError },
     #[error(transparent)]
     Flags(#[from] ConfigurationError),
@@ -179,7 +179,7 @@ impl Issuers {
             let text = match read_bounded(path) {
                 Ok(text) => text,
                 Err(error) => {
-                    warn!(path = %path.display(), %error, "Failed to read the authentication configuration; the old one stays");
+                    warn!(path = %path.display(), %error, "Failed to read the authentication configuration; the previous one stays in use");
                     continue;
                 }
             };
@@ -198,7 +198,7 @@ impl Issuers {
                     return;
                 }
                 Err(error) => {
-                    warn!(path = %path.display(), %error, "Failed to load the changed authentication configuration; the old one stays");
+                    warn!(path = %path.display(), %error, "Failed to load the changed authentication configuration; the previous one stays in use");
                     refused = text;
                 }
             }
@@ -298,7 +298,7 @@ impl Issuer {
             Ok(keys) => self.keys.store(Arc::new(Some(keys))),
             Err(error) => {
                 let issuer = self.authenticator.issuer_url();
-                warn!(issuer, %error, "Failed to fetch the keys of an OIDC issuer");
+                warn!(issuer, %error, "Failed to fetch the signing keys of an OIDC issuer");
             }
         }
     }

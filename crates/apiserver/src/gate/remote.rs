@@ -28,17 +28,17 @@ const AGENT: &str = "kube-apiserver";
 pub enum RemoteError {
     #[error("{url:?} is not an https URL with a host")]
     Url { url: String },
-    #[error("no answer within {seconds} seconds")]
+    #[error("no response within {seconds} seconds")]
     Timeout { seconds: u64 },
     #[error("{0}")]
     Transport(#[from] client::TransportError),
     #[error("{0}")]
     Config(#[from] ConfigError),
-    #[error("the answer could not be read: {0}")]
+    #[error("cannot read the response: {0}")]
     Body(String),
-    #[error("the server answered {code} and redirects are not followed")]
+    #[error("the server responded with status {code}; redirects are not followed")]
     Redirect { code: u16 },
-    #[error("the server answered {code}: {text}")]
+    #[error("the server responded with status {code}: {text}")]
     Status { code: u16, text: String },
 }
 

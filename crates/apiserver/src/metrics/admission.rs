@@ -16,19 +16,19 @@ const MUTATE: usize = 0;
 const VALIDATE: usize = 1;
 
 /// The times of one plugin's consent, by phase and operation; found once because every write asks all plugins.
-type Consents = [[OnceLock<Arc<Series<Histogram>>>; 4]; 2];
+type PluginDurations = [[OnceLock<Arc<Series<Histogram>>>; 4]; 2];
 
 /// A plugin whose answers are timed.
 pub struct Timed {
     plugin: Box<dyn Plugin>,
     metrics: Arc<Metrics>,
-    consents: Consents,
+    consents: PluginDurations,
 }
 
 impl Timed {
     pub fn around(plugin: Box<dyn Plugin>, metrics: &Arc<Metrics>) -> Box<dyn Plugin> {
         let metrics = metrics.clone();
-        let consents = Consents::default();
+        let consents = PluginDurations::default();
         Box::new(Timed {
             plugin,
             metrics,

@@ -10,28 +10,31 @@ pub fn write(text: &mut String, levels: &[LevelReport]) {
         (
             "nominal_limit_seats",
             "gauge",
-            "[BETA] Seats that a level owns.",
+            "[BETA] Nominal number of execution seats of the priority level.",
             |level| level.nominal as u64,
         ),
-        ("current_executing_seats", "gauge", "[BETA] Seats in use.", |level| {
-            level.executing as u64
-        }),
+        (
+            "current_executing_seats",
+            "gauge",
+            "[BETA] Execution seats in use.",
+            |level| level.executing as u64,
+        ),
         (
             "current_inqueue_requests",
             "gauge",
-            "[BETA] Requests that wait.",
+            "[BETA] Requests waiting in queues.",
             |level| level.waiting as u64,
         ),
         (
             "dispatched_requests_total",
             "counter",
-            "[BETA] Requests that had a seat.",
+            "[BETA] Requests that were executed.",
             |level| level.dispatched,
         ),
         (
             "rejected_requests_total",
             "counter",
-            "[BETA] Requests turned away.",
+            "[BETA] Requests that were rejected.",
             |level| level.rejected,
         ),
     ];

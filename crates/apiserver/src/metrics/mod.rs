@@ -90,7 +90,7 @@ impl Default for Metrics {
         Metrics {
             totals: Family::new(
                 "apiserver_request_total",
-                "[STABLE] Requests answered, by what was asked and the answer's code.",
+                "[STABLE] Requests answered, by verb, resource and HTTP status code.",
                 Counter::new,
             ),
             requests: Table::new(|| RequestFigures {
@@ -100,53 +100,53 @@ impl Default for Metrics {
             }),
             bodies: Family::new(
                 "apiserver_request_body_size_bytes",
-                "[ALPHA] Bytes of the bodies of writes.",
+                "[ALPHA] Size of request bodies in bytes.",
                 || Histogram::of_numbers(REQUEST_BYTES),
             ),
             long_running: Family::new(
                 "apiserver_longrunning_requests",
-                "[STABLE] Watches and connections that are open.",
+                "[STABLE] Open long-running requests, such as watches and exec.",
                 Gauge::new,
             ),
             in_flight: Family::new(
                 "apiserver_current_inflight_requests",
-                "[STABLE] Requests being handled.",
+                "[STABLE] Requests currently being handled, by kind.",
                 Gauge::new,
             ),
             deprecated: Family::new(
                 "apiserver_requested_deprecated_apis",
-                "[STABLE] Deprecated resources that were asked for.",
+                "[STABLE] Deprecated APIs that were requested.",
                 Gauge::new,
             ),
             events: Table::new(|| Histogram::of_numbers(EVENT_BYTES)),
             admissions: Family::new(
                 "apiserver_admission_controller_admission_duration_seconds",
-                "[STABLE] How long each admission plugin took.",
+                "[STABLE] Duration of each admission plugin in seconds.",
                 || Histogram::of_seconds(ADMISSION_SECONDS),
             ),
             authentications: Family::new(
                 "authentication_attempts",
-                "[ALPHA] Requests whose user was looked for, by whether it was found.",
+                "[ALPHA] Authentication attempts, by result.",
                 Counter::new,
             ),
             users: Family::new(
                 "authenticated_user_requests",
-                "[ALPHA] Requests by user; most are counted together.",
+                "[ALPHA] Authenticated requests by user name; only system users are named.",
                 Counter::new,
             ),
             authorizations: Family::new(
                 "authorization_attempts_total",
-                "[ALPHA] Requests whose rights were looked for, by what was decided.",
+                "[ALPHA] Authorization attempts, by result.",
                 Counter::new,
             ),
             certificate_expirations: Family::new(
                 "apiserver_client_certificate_expiration_seconds",
-                "[ALPHA] For how long the certificates of requests were still good.",
+                "[ALPHA] Remaining lifetime of client certificates in seconds.",
                 || Histogram::of_numbers(EXPIRATION_SECONDS),
             ),
             handshake_errors: Family::new(
                 "apiserver_tls_handshake_errors_total",
-                "[ALPHA] Connections that failed before their first request.",
+                "[ALPHA] TLS handshakes that failed.",
                 Counter::new,
             ),
             health: HealthFigures::default(),
@@ -300,11 +300,11 @@ impl Metrics {
         table.write(text, "apiserver_request_duration_seconds", help, |all| {
             Some(&all.durations)
         });
-        let help = "[ALPHA] The same without waiting for a turn and for webhooks.";
+        let help = "[ALPHA] Duration of requests in seconds, without the time in flow control queues and webhooks.";
         table.write(text, "apiserver_request_sli_duration_seconds", help, |all| {
             Some(&all.own_durations)
         });
-        let help = "[STABLE] Bytes of answers to reads.";
+        let help = "[STABLE] Size of responses to reads in bytes.";
         table.write(text, "apiserver_response_sizes", help, |all| {
             Some(&all.sizes).filter(|sizes| sizes.count() > 0)
         });
@@ -312,10 +312,10 @@ impl Metrics {
 
     fn write_events(&self, text: &mut String) {
         let name = "apiserver_watch_events_total";
-        head(text, name, "counter", "[ALPHA] Events sent to watches.");
+        head(text, name, "counter", "[ALPHA] Events sent to watch clients.");
         self.events
             .each(|labels, sizes| sample(text, name, labels, sizes.count()));
-        let help = "[ALPHA] Bytes of the events sent to watches.";
+        let help = "[ALPHA] Size of events sent to watch clients in bytes.";
         self.events
             .write(text, "apiserver_watch_events_sizes", help, |sizes| Some(sizes));
     }

@@ -35,13 +35,13 @@ fn write_object_counts(text: &mut String, counts: &[ObjectCount]) {
         sample(text, name, &labels(&[("resource", &full)]), count.objects);
     }
     let name = "apiserver_resource_objects";
-    head(text, name, "gauge", "[ALPHA] Stored objects.");
+    head(text, name, "gauge", "[ALPHA] Stored objects, by group and resource.");
     for count in counts {
         let labels = labels(&[("group", count.group), ("resource", count.resource)]);
         sample(text, name, &labels, count.objects);
     }
     let name = "apiserver_storage_events_received_total";
-    head(text, name, "counter", "[BETA] Changes that the store has told of.");
+    head(text, name, "counter", "[BETA] Watch events received from the store.");
     for count in counts {
         let labels = labels(&[("group", count.group), ("resource", count.resource)]);
         sample(text, name, &labels, count.events);
@@ -54,7 +54,7 @@ fn write_build(text: &mut String) {
         text,
         name,
         "gauge",
-        "[BETA] What this server is; the value is always 1.",
+        "[BETA] Version and build of this server; the value is always 1.",
     );
     let build = crate::version::build();
     let labels = labels(&[

@@ -8,7 +8,7 @@ use serde_json::{Map, json};
 
 use super::paths::{self, Components};
 use super::{descriptions, types::Types};
-use registry::Customs;
+use registry::CustomResources;
 
 const OBJECT_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 const LIST_META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta";
@@ -34,10 +34,10 @@ static OBJECT_FIELDS: LazyLock<Map<String, Value>> = LazyLock::new(|| described_
 static LIST_FIELDS: LazyLock<Map<String, Value>> = LazyLock::new(|| described_fields("PodList", LIST_META));
 
 /// The version-3 document of a group and version.
-pub fn document(customs: &Customs, group: &str, version: &str) -> Value {
+pub fn document(custom_resources: &CustomResources, group: &str, version: &str) -> Value {
     let mut schemas = COMMON.clone();
     let mut found = Map::new();
-    for served in customs
+    for served in custom_resources
         .served()
         .filter(|served| (served.resource.group, served.resource.version) == (group, version))
     {

@@ -25,7 +25,7 @@ use bytes::Bytes;
 use flate2::Compression;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, ETAG, HeaderValue, IF_NONE_MATCH, VARY};
 use http::{HeaderMap, Response, StatusCode};
-use registry::{Customs, Registry};
+use registry::{CustomResources, Registry};
 use serde_json::{Map, json};
 
 use crate::aggregation::Aggregation;
@@ -63,20 +63,20 @@ pub struct Documents(ArcSwap<Published>);
 /// Documents made from one table of custom resources.
 #[derive(Default)]
 struct Published {
-    customs: Arc<Customs>,
+    custom_resources: Arc<CustomResources>,
     v3: OnceLock<BTreeMap<String, Forms>>,
     v2: OnceLock<Result<[Document; 2], String>>,
 }
 
 impl Documents {
     /// What was made from this table, or an empty place for it.
-    fn of(&self, customs: Arc<Customs>) -> Arc<Published> {
+    fn published_with(&self, custom_resources: Arc<CustomResources>) -> Arc<Published> {
         let known = self.0.load();
-        if Arc::ptr_eq(&known.customs, &customs) {
+        if Arc::ptr_eq(&known.custom_resources, &custom_resources) {
             return known.clone();
         }
         let fresh = Arc::new(Published {
-            customs,
+            custom_resources,
             ..Published::default()
         });
         self.0.store(fresh.clone());
@@ -96,7 +96,7 @@ static BUILT_IN: LazyLock<BTreeMap<String, Forms>> = LazyLock::new(|| {
 });
 
 pub async fn index(documents: &Documents, registry: &Registry, aggregation: &Aggregation) -> Response<Body> {
-    let published = documents.of(registry.customs());
+    let published = documents.published_with(registry.custom_resources());
     make(&published, make_v3).await;
     let mut paths: Map<String, Value> = BUILT_IN
         .iter()
@@ -123,7 +123,7 @@ pub async fn document(
     query: &Query,
     headers: &HeaderMap,
 ) -> Option<Result<Response<Body>, Error>> {
-    let published = documents.of(registry.customs());
+    let published = documents.published_with(registry.custom_resources());
     let in_protobuf = accepted(headers, &V3_PROTOBUF);
     let wanted = path.to_owned();
     let made = move |published: &Published| {
@@ -160,7 +160,7 @@ pub async fn document(
 
 /// Everything at once, as version 2 has it.
 pub async fn v2(documents: &Documents, registry: &Registry, headers: &HeaderMap) -> Result<Response<Body>, Error> {
-    let published = documents.of(registry.customs());
+    let published = documents.published_with(registry.custom_resources());
     let made = |published: &Published| {
         let _ = published.v2();
     };
@@ -222,10 +222,10 @@ impl Published {
     fn v3(&self) -> &BTreeMap<String, Forms> {
         self.v3.get_or_init(|| {
             let _texts = descriptions::hold();
-            let versions = self.customs.group_versions();
+            let versions = self.custom_resources.group_versions();
             versions
                 .map(|(group, version)| {
-                    let document = custom::document(&self.customs, group, version);
+                    let document = custom::document(&self.custom_resources, group, version);
                     (path_of(group, version), Forms::new(&document))
                 })
                 .collect()
@@ -233,7 +233,7 @@ impl Published {
     }
 
     fn v2(&self) -> Result<&[Document; 2], &String> {
-        self.v2.get_or_init(|| v2::documents(&self.customs)).as_ref()
+        self.v2.get_or_init(|| v2::documents(&self.custom_resources)).as_ref()
     }
 }
 
@@ -241,7 +241,7 @@ impl Forms {
     fn new(document: &Value) -> Forms {
         let content = document.to_string();
         Forms {
-            json: Document::of(&[compressed(content.as_bytes())], &hash(content.as_bytes())),
+            json: Document::new(&[compressed(content.as_bytes())], &hash(content.as_bytes())),
             protobuf: OnceLock::new(),
         }
     }
@@ -251,7 +251,7 @@ impl Forms {
             let content = self.json.content().map_err(|error| error.to_string())?;
             let document = serde_json::from_slice(&content).map_err(|error| error.to_string())?;
             let message = protobuf::encode(&protobuf::V3, &document).map_err(|error| error.to_string())?;
-            Ok(Document::of(&[compressed(&message)], &self.json.hash))
+            Ok(Document::new(&[compressed(&message)], &self.json.hash))
         });
         made.as_ref().map_err(Error::internal)
     }
@@ -259,7 +259,7 @@ impl Forms {
 
 impl Document {
     /// A document of compressed pieces.
-    fn of(pieces: &[Bytes], hash: &str) -> Document {
+    fn new(pieces: &[Bytes], hash: &str) -> Document {
         Document {
             gzip: pieces.concat().into(),
             hash: hash.to_owned(),

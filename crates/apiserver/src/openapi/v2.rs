@@ -7,7 +7,7 @@ use bytes::Bytes;
 use serde_json::{Map, json};
 
 use super::{Document, compressed, custom, descriptions, discovery, hash, protobuf, types};
-use registry::Customs;
+use registry::CustomResources;
 
 /// What version 2 cannot say.
 const UNKNOWN_IN_V2: [&str; 4] = ["anyOf", "not", "nullable", "oneOf"];
@@ -60,11 +60,15 @@ static BUILT_IN: LazyLock<Result<BuiltIn, String>> = LazyLock::new(|| {
 });
 
 /// The document in JSON and in protobuf.
-pub fn documents(customs: &Customs) -> Result<[Document; 2], String> {
+pub fn documents(custom_resources: &CustomResources) -> Result<[Document; 2], String> {
     let built_in = BUILT_IN.as_ref().map_err(Clone::clone)?;
     let mut parts = Parts::default();
-    for (group, version) in customs.group_versions() {
-        take(custom::document(customs, group, version), &mut parts, custom_schema);
+    for (group, version) in custom_resources.group_versions() {
+        take(
+            custom::document(custom_resources, group, version),
+            &mut parts,
+            custom_schema,
+        );
     }
     // These are among the built-in ones already.
     parts.definitions.retain(|name, _| !custom::is_common(name));
@@ -79,7 +83,7 @@ pub fn documents(customs: &Customs) -> Result<[Document; 2], String> {
         compressed(paths.as_bytes()),
     ];
     let message = [built_in.protobuf.clone(), compressed(&parts.protobuf()?)];
-    Ok([Document::of(&json, &hash), Document::of(&message, &hash)])
+    Ok([Document::new(&json, &hash), Document::new(&message, &hash)])
 }
 
 impl Parts {

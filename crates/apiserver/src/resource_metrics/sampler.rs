@@ -48,7 +48,7 @@ async fn ask_all(server: &ApiServer) {
             Err(error) if server.usage.failed(&node) => {
                 warn!(node, %error, "Failed to read the resource metrics of a node");
             }
-            Err(error) => debug!(node, %error, "Failed to read the resource metrics of a node again"),
+            Err(error) => debug!(node, %error, "Failed to read the resource metrics of a node, as before"),
         }
     });
     asked.await;

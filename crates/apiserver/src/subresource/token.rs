@@ -199,7 +199,7 @@ struct Requests(TypeRef<'static>);
 
 impl Versions for Requests {
     fn node(&self, _: &str) -> Option<Node<'_>> {
-        Some(Node::of(self.0))
+        Some(Node::for_type(self.0))
     }
 
     fn convert(&self, object: &Value, _: &str) -> Option<Value> {

@@ -1,5 +1,7 @@
 //! What is asked for in headers and parameters, answered byte by byte as upstream does.
 
+mod forms;
+
 use bytes::Bytes;
 use http::{Request, StatusCode};
 use serde_json::{Value, json};

@@ -194,7 +194,8 @@ impl Planner<'_> {
         }
     }
 
-    /// The Deployment carries the revision of its current ReplicaSet.
+    /// The Deployment carries the revision of its current ReplicaSet. It is written through the status, which webhooks
+    /// about Deployments are not asked about.
     fn revision_patch(&self) -> Option<Action> {
         let revision = self.sets.current()?.annotation(REVISION)?;
         let metadata = &self.deployment.metadata;
@@ -202,9 +203,10 @@ impl Planner<'_> {
             return None;
         }
         let body = json!({"metadata": {"annotations": {REVISION: revision}}});
-        let patch = Patch::new(&DEPLOYMENT, metadata, body)
+        let mut patch = Patch::new(&DEPLOYMENT, metadata, body)
             .at_revision(metadata)
             .by_update();
+        patch.subresource = "status";
         Some(Action::Patch(patch))
     }
 }

@@ -37,25 +37,25 @@ use crate::{say, stop, tls};
 /// kubeconfig are made in the data directory when they are not given.
 #[derive(Args, Clone, Debug)]
 pub struct ApiServerArgs {
-    /// The address to listen on
+    /// IP address to listen on
     #[arg(long, default_value = "0.0.0.0")]
     pub bind_address: IpAddr,
-    /// The port to serve HTTPS on
+    /// HTTPS port
     #[arg(long, default_value_t = 6443)]
     pub secure_port: u16,
-    /// The address that nodes and pods reach this server at [default: the address of the default route]
+    /// IP address at which nodes and pods reach the API server [default: the address of the default route's interface]
     #[arg(long)]
     pub advertise_address: Option<IpAddr>,
-    /// Serve under these names and addresses too
+    /// Additional DNS names and IP addresses in the serving certificate
     #[arg(long, value_delimiter = ',')]
     pub tls_san: Vec<String>,
-    /// The server's certificate chain, PEM
+    /// Serving certificate chain, PEM
     #[arg(long, requires = "tls_private_key_file")]
     pub tls_cert_file: Option<PathBuf>,
-    /// The key of --tls-cert-file, PEM
+    /// Private key of --tls-cert-file, PEM
     #[arg(long, requires = "tls_cert_file")]
     pub tls_private_key_file: Option<PathBuf>,
-    /// Clients with a certificate from one of these authorities are who the certificate says, PEM
+    /// CA certificates that authenticate client certificates, PEM
     #[arg(long)]
     pub client_ca_file: Option<PathBuf>,
     #[command(flatten)]
@@ -65,19 +65,19 @@ pub struct ApiServerArgs {
     #[command(flatten)]
     pub audit: AuditArgs,
 
-    /// Keep objects in this etcd instead of the embedded store
+    /// Store objects in this etcd instead of the embedded store
     #[arg(long, value_delimiter = ',')]
     pub etcd_servers: Vec<String>,
-    /// The root of all keys
+    /// Prefix of all keys in etcd
     #[arg(long, default_value = STORE_ROOT)]
     pub etcd_prefix: String,
-    /// The authority of etcd's certificate, PEM
+    /// CA certificate that verifies etcd, PEM
     #[arg(long)]
     pub etcd_cafile: Option<PathBuf>,
-    /// The certificate to show to etcd, PEM
+    /// Client certificate for etcd, PEM
     #[arg(long, requires_all = ["etcd_keyfile", "etcd_cafile"])]
     pub etcd_certfile: Option<PathBuf>,
-    /// The key of --etcd-certfile, PEM
+    /// Private key of --etcd-certfile, PEM
     #[arg(long, requires = "etcd_certfile")]
     pub etcd_keyfile: Option<PathBuf>,
     #[command(flatten)]
@@ -85,77 +85,77 @@ pub struct ApiServerArgs {
     #[command(flatten)]
     pub encryption: EncryptionArgs,
 
-    /// The issuer of service account tokens; the first one issues, the others are accepted
+    /// Issuer of service account tokens; the first one issues tokens, the others are accepted
     #[arg(long, default_value = "https://kubernetes.default.svc.cluster.local")]
     pub service_account_issuer: Vec<String>,
-    /// The key that signs service account tokens, PEM
+    /// Private key that signs service account tokens, PEM
     #[arg(long)]
     pub service_account_signing_key_file: Option<PathBuf>,
-    /// Keys that verify service account tokens, PEM
+    /// Public keys that verify service account tokens, PEM
     #[arg(long)]
     pub service_account_key_file: Vec<PathBuf>,
-    /// Where others find the keys of service account tokens [default: /openid/v1/jwks of this server]
+    /// URI of the JSON Web Key Set in the issuer discovery document [default: /openid/v1/jwks of this server]
     #[arg(long, value_name = "URL")]
     pub service_account_jwks_uri: Option<String>,
-    /// The audiences of tokens that are meant for this server [default: the issuer]
+    /// Audiences of the API server in service account tokens [default: the issuer]
     #[arg(long, value_delimiter = ',')]
     pub api_audiences: Vec<String>,
 
-    /// The addresses that Services get
+    /// CIDR range of Service cluster IPs
     #[arg(long, default_value = "10.96.0.0/16")]
     pub service_cluster_ip_range: String,
-    /// The ports that NodePort Services get
+    /// Port range of NodePort Services
     #[arg(long, default_value = "30000-32767")]
     pub service_node_port_range: String,
 
-    /// The certificate to show to kubelets, PEM [default: one of the cluster's authority that is good for nothing else]
+    /// Client certificate for kubelets, PEM [default: a dedicated certificate of the cluster's CA]
     #[arg(long, requires = "kubelet_client_key")]
     pub kubelet_client_certificate: Option<PathBuf>,
-    /// The key of --kubelet-client-certificate, PEM
+    /// Private key of --kubelet-client-certificate, PEM
     #[arg(long, requires = "kubelet_client_certificate")]
     pub kubelet_client_key: Option<PathBuf>,
-    /// The authority of kubelets' serving certificates, PEM. `karve up` checks them against the cluster's own authority
-    /// without it, the API server alone does not check them then
+    /// CA certificate that verifies kubelets, PEM [default with `karve up`: the cluster's CA; otherwise kubelets are
+    /// not verified]
     #[arg(long)]
     pub kubelet_certificate_authority: Option<PathBuf>,
 
-    /// The certificate to show to API servers behind APIServices, PEM
+    /// Client certificate for API servers behind APIServices, PEM
     #[arg(long, requires_all = ["proxy_client_key_file", "requestheader_client_ca_file"])]
     pub proxy_client_cert_file: Option<PathBuf>,
-    /// The key of --proxy-client-cert-file, PEM
+    /// Private key of --proxy-client-cert-file, PEM
     #[arg(long, requires = "proxy_client_cert_file")]
     pub proxy_client_key_file: Option<PathBuf>,
-    /// The authority of front proxies, which may name users in headers, and of --proxy-client-cert-file, which the
-    /// servers behind APIServices are told, PEM
+    /// CA certificate of authenticating front proxies, which pass users in headers, and of --proxy-client-cert-file;
+    /// published to the servers behind APIServices, PEM
     #[arg(long)]
     pub requestheader_client_ca_file: Option<PathBuf>,
-    /// The names in certificates of that authority that are believed, here and by those servers [default: any]
+    /// Common names that certificates of front proxies may have [default: any]
     #[arg(long, value_delimiter = ',')]
     pub requestheader_allowed_names: Vec<String>,
-    /// The headers that name the user of a front proxy's request
+    /// Request headers with the user name
     #[arg(long, value_delimiter = ',', default_value = "x-remote-user")]
     pub requestheader_username_headers: Vec<String>,
-    /// The headers that have the user's UID
+    /// Request headers with the UID of the user
     #[arg(long, value_delimiter = ',', default_value = "x-remote-uid")]
     pub requestheader_uid_headers: Vec<String>,
-    /// The headers that name the user's groups
+    /// Request headers with the groups of the user
     #[arg(long, value_delimiter = ',', default_value = "x-remote-group")]
     pub requestheader_group_headers: Vec<String>,
-    /// What the headers of the user's other properties begin with
+    /// Prefixes of request headers with extra properties of the user
     #[arg(long, value_delimiter = ',', default_value = "x-remote-extra-")]
     pub requestheader_extra_headers_prefix: Vec<String>,
 
-    /// Admission plugins to run beyond the defaults
+    /// Admission plugins to enable in addition to the defaults
     #[arg(long, value_delimiter = ',')]
     pub enable_admission_plugins: Vec<String>,
-    /// Admission plugins not to run
+    /// Admission plugins to disable
     #[arg(long, value_delimiter = ',')]
     pub disable_admission_plugins: Vec<String>,
 
-    /// Reads handled at once
+    /// Maximum number of concurrent non-mutating requests
     #[arg(long, default_value_t = apiserver::MAX_READS_IN_FLIGHT)]
     pub max_requests_inflight: usize,
-    /// Writes handled at once
+    /// Maximum number of concurrent mutating requests
     #[arg(long, default_value_t = apiserver::MAX_WRITES_IN_FLIGHT)]
     pub max_mutating_requests_inflight: usize,
     /// Accepted for compatibility: privileged containers are always allowed
@@ -207,6 +207,8 @@ pub struct Running {
     pub node_ports: RangeInclusive<u16>,
     /// Signs the tokens of service accounts, PEM.
     pub token_key_pem: String,
+    /// What `--tls-san` says that it is reached by, names and addresses.
+    pub extra_names: Vec<String>,
     network: ServiceNetwork,
 }
 
@@ -258,9 +260,9 @@ pub async fn start(
     let authority = Arc::new(Authority::open(layout)?);
     // Bound before anything else: a port in use is the most common mistake and should cost nothing.
     let address = SocketAddr::new(args.bind_address, args.secure_port);
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("cannot listen on {address}; is another cluster running? choose --secure-port"))?;
+    let listener = TcpListener::bind(address).await.with_context(|| {
+        format!("failed to listen on {address}; if another cluster is running, choose another --secure-port")
+    })?;
     let secure_port = listener.local_addr()?.port();
     let advertise = args.advertised();
     let services = services(args)?;
@@ -317,7 +319,7 @@ pub async fn start(
     let kubeconfig = write_admin_kubeconfig(layout, &authority, &url)?;
     let server = ApiServer::start(options)
         .await
-        .context("the API server did not start")?;
+        .context("the API server failed to start")?;
     let running = Running {
         server,
         tls: serving,
@@ -328,6 +330,7 @@ pub async fn start(
         secure_port,
         node_ports,
         token_key_pem,
+        extra_names: args.tls_san.clone(),
         network,
     };
     Ok((running, listener, kubeconfig))
@@ -338,7 +341,7 @@ pub async fn run(layout: &Layout, args: &ApiServerArgs) -> Result<()> {
     let (running, listener, kubeconfig) = start(layout, args, Surroundings::default()).await?;
     kubeconfig.await??;
     say::remark(format_args!(
-        "serving {}; kubeconfig in {}",
+        "API server is listening at {}; kubeconfig: {}",
         running.url,
         layout.kubeconfig().display()
     ));
@@ -370,7 +373,8 @@ async fn open_store(layout: &Layout, args: &ApiServerArgs, encryption: Encryptio
         compaction_interval: Some(COMPACTION_INTERVAL),
     };
     let connected = store::etcd::connect(options).await;
-    let connected = connected.with_context(|| format!("cannot use etcd at {}", args.etcd_servers.join(", ")))?;
+    let connected =
+        connected.with_context(|| format!("failed to connect to etcd at {}", args.etcd_servers.join(", ")))?;
     tokio::spawn(encryption.follow(None));
     Ok(connected)
 }
@@ -412,7 +416,7 @@ fn serving_tls(args: &ApiServerArgs, authority: &Authority, shown: &Arc<Renewed>
     };
     let mut config = serving
         .config()
-        .map_err(|error| anyhow::anyhow!("the server's certificate cannot be used: {error}"))?;
+        .map_err(|error| anyhow::anyhow!("invalid serving certificate: {error}"))?;
     Arc::make_mut(&mut config).cert_resolver = shown.clone();
     Ok(config)
 }
@@ -427,7 +431,7 @@ fn client_authorities(args: &ApiServerArgs, authority: &Authority) -> Result<Roo
 }
 
 fn roots_of(path: &Path) -> Result<RootCertStore> {
-    tls::roots(&read(path)?).with_context(|| format!("{} holds no certificate", path.display()))
+    tls::roots(&read(path)?).with_context(|| format!("{} contains no certificate", path.display()))
 }
 
 /// Proxies that may name the users of requests: those with a certificate of an authority that was given for them.
@@ -456,10 +460,10 @@ fn token_key(layout: &Layout, args: &ApiServerArgs) -> Result<String> {
 }
 
 fn gate_options(args: &ApiServerArgs, authority: &Authority, token_key: &str) -> Result<GateOptions> {
-    let signing = SigningKey::from_pem(token_key).context("the key for service account tokens cannot be used")?;
+    let signing = SigningKey::from_pem(token_key).context("invalid key for service account tokens")?;
     let mut keys = Vec::new();
     for path in &args.service_account_key_file {
-        let found = PublicKey::from_pem(&read(path)?).with_context(|| format!("{} holds no key", path.display()))?;
+        let found = PublicKey::from_pem(&read(path)?).with_context(|| format!("{} contains no key", path.display()))?;
         keys.extend(found);
     }
     let issuers = args.service_account_issuer.clone();
@@ -493,9 +497,7 @@ fn kubelets(
         trust,
         is_for_kubelets_only: args.kubelet_client_certificate.is_none(),
     };
-    let dialer = tls
-        .dialer()
-        .context("the certificate for asking kubelets cannot be used")?;
+    let dialer = tls.dialer().context("invalid client certificate for kubelets")?;
     Ok(dialer.showing(shown.clone()))
 }
 

@@ -15,74 +15,74 @@ const MEBIBYTE: u64 = 1024 * 1024;
 
 #[derive(Args, Clone, Debug)]
 pub struct AuditArgs {
-    /// A Policy of audit.k8s.io/v1 that says what is written down about requests
+    /// File with the audit policy (Policy of audit.k8s.io/v1)
     #[arg(long)]
     pub audit_policy_file: Option<PathBuf>,
-    /// Write audit events to this file, "-" for the standard output
+    /// File for audit events; "-" for standard output
     #[arg(long)]
     pub audit_log_path: Option<PathBuf>,
-    /// Remove audit logs that were put aside after so many days; 0 for never
+    /// Days to keep rotated audit logs; 0 for no limit
     #[arg(long, default_value_t = 0)]
     pub audit_log_maxage: u64,
-    /// Keep so many audit logs that were put aside; 0 for all
+    /// Number of rotated audit logs to keep; 0 for no limit
     #[arg(long, default_value_t = 0)]
     pub audit_log_maxbackup: usize,
-    /// Put the audit log aside when it has so many megabytes; 0 for 100
+    /// Size in megabytes at which the audit log is rotated; 0 means 100
     #[arg(long, default_value_t = 0)]
     pub audit_log_maxsize: u64,
-    /// Compress audit logs that are put aside
+    /// Compress rotated audit logs
     #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub audit_log_compress: bool,
-    /// How events are written: json
+    /// Format of audit events: json
     #[arg(long, default_value = "json", value_parser = ["json"])]
     pub audit_log_format: String,
-    /// Either way a thread of its own writes events, and no request waits for it
+    /// Write mode; in every mode a separate thread writes, and requests do not wait for it
     #[arg(long, default_value = "blocking", value_parser = ["batch", "blocking"])]
     pub audit_log_mode: String,
-    /// Events that may wait to be written; what comes beyond is lost and counted
+    /// Maximum number of buffered events; further events are dropped and counted
     #[arg(long, default_value_t = 10_000)]
     pub audit_log_batch_buffer_size: usize,
-    /// Leave objects out of events that are too long
+    /// Omit objects from events that exceed the maximum size
     #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub audit_log_truncate_enabled: bool,
-    /// The longest event, in bytes
+    /// Maximum size of an event in bytes
     #[arg(long, default_value_t = 102_400)]
     pub audit_log_truncate_max_event_size: usize,
 
-    /// A kubeconfig that names a webhook to send audit events to
+    /// Kubeconfig of the audit webhook
     #[arg(long)]
     pub audit_webhook_config_file: Option<PathBuf>,
-    /// Events are sent many at a time
+    /// Send mode; events are sent in batches
     #[arg(long, default_value = "batch", value_parser = ["batch"])]
     pub audit_webhook_mode: String,
-    /// How long to wait before events that could not be sent are sent again
+    /// Delay before the first retry of a failed batch
     #[arg(long, default_value = "10s", value_parser = super::duration)]
     pub audit_webhook_initial_backoff: Duration,
-    /// Events that may wait to be sent; what comes beyond is lost and counted
+    /// Maximum number of buffered events; further events are dropped and counted
     #[arg(long, default_value_t = 10_000)]
     pub audit_webhook_batch_buffer_size: usize,
-    /// The most events that are sent at a time
+    /// Maximum number of events per batch
     #[arg(long, default_value_t = 400)]
     pub audit_webhook_batch_max_size: usize,
-    /// How long events wait for others
+    /// Maximum time to wait for a full batch
     #[arg(long, default_value = "30s", value_parser = super::duration)]
     pub audit_webhook_batch_max_wait: Duration,
-    /// Whether batches are throttled
+    /// Limit the rate of batches
     #[arg(long, num_args = 0..=1, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub audit_webhook_batch_throttle_enable: bool,
     /// Batches per second
     #[arg(long, default_value_t = 10.0)]
     pub audit_webhook_batch_throttle_qps: f64,
-    /// Batches that may be sent at once if none were before
+    /// Maximum burst of batches
     #[arg(long, default_value_t = 15)]
     pub audit_webhook_batch_throttle_burst: u32,
-    /// Leave objects out of events that are too long
+    /// Omit objects from events that exceed the maximum size
     #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub audit_webhook_truncate_enabled: bool,
-    /// The longest event, in bytes
+    /// Maximum size of an event in bytes
     #[arg(long, default_value_t = 102_400)]
     pub audit_webhook_truncate_max_event_size: usize,
-    /// The longest batch, in bytes
+    /// Maximum size of a batch in bytes
     #[arg(long, default_value_t = 10_485_760)]
     pub audit_webhook_truncate_max_batch_size: usize,
 }
@@ -93,24 +93,20 @@ impl AuditArgs {
         let has_backend = self.audit_log_path.is_some() || self.audit_webhook_config_file.is_some();
         let policy = match (&self.audit_policy_file, has_backend) {
             (Some(path), true) => path,
-            (Some(_), false) => bail!(
-                "--audit-policy-file has no effect without --audit-log-path or --audit-webhook-config-file; give one of them"
-            ),
-            (None, true) => bail!("--audit-log-path and --audit-webhook-config-file need --audit-policy-file"),
+            (Some(_), false) => bail!("--audit-policy-file requires --audit-log-path or --audit-webhook-config-file"),
+            (None, true) => bail!("--audit-log-path and --audit-webhook-config-file require --audit-policy-file"),
             (None, false) => return Ok(None),
         };
         let parsed = Policy::parse(&read(policy)?);
         let mut auditor =
-            Auditor::new(parsed.with_context(|| format!("{} is not a usable audit policy", policy.display()))?);
+            Auditor::new(parsed.with_context(|| format!("{} is not a valid audit policy", policy.display()))?);
         if let Some(path) = &self.audit_log_path {
             let log = LogFile::open(self.log_options(path.clone()));
-            let log = log.with_context(|| format!("cannot write the audit log {}", path.display()))?;
-            auditor
-                .add_log(log)
-                .context("the thread of the audit log cannot be started")?;
+            let log = log.with_context(|| format!("failed to open the audit log {}", path.display()))?;
+            auditor.add_log(log).context("failed to start the audit log thread")?;
         }
         if let Some(path) = &self.audit_webhook_config_file {
-            let webhook = KubeconfigWebhook::open(path).context("--audit-webhook-config-file cannot be used")?;
+            let webhook = KubeconfigWebhook::open(path).context("invalid --audit-webhook-config-file")?;
             auditor.add_sink(Arc::new(webhook), self.batch_options(), self.webhook_truncation());
         }
         Ok(Some(Arc::new(auditor)))
@@ -178,8 +174,11 @@ mod tests {
     async fn a_policy_and_a_backend_need_each_other() {
         assert!(auditor(&[]).expect("no flags").is_none());
         for (flags, why) in [
-            (&["--audit-policy-file=/x"][..], "has no effect without"),
-            (&["--audit-log-path=-"], "need --audit-policy-file"),
+            (
+                &["--audit-policy-file=/x"][..],
+                "--audit-policy-file requires --audit-log-path",
+            ),
+            (&["--audit-log-path=-"], "require --audit-policy-file"),
             (&["--audit-policy-file=/nowhere", "--audit-log-path=-"], "/nowhere"),
             (&["--audit-log-mode=blocking-strict"], "blocking-strict"),
             (&["--audit-log-format=legacy"], "legacy"),
@@ -200,6 +199,9 @@ mod tests {
         let error = auditor(&[&policy, "--audit-log-path=/nowhere/audit.log"])
             .err()
             .expect("no directory");
-        assert!(format!("{error:#}").contains("cannot write the audit log"), "{error:#}");
+        assert!(
+            format!("{error:#}").contains("failed to open the audit log"),
+            "{error:#}"
+        );
     }
 }

@@ -17,56 +17,55 @@ use crate::layout::read;
 
 #[derive(Args, Clone, Debug)]
 pub struct AuthenticationArgs {
-    /// Static tokens: lines of token,user,uid,"group,group"
+    /// CSV file of static tokens, with lines of token,user,uid,"group,group"
     #[arg(long)]
     pub token_auth_file: Option<PathBuf>,
-    /// Let requests without credentials in as system:anonymous; never with the authorization mode AlwaysAllow
+    /// Accept requests without credentials as user system:anonymous; never with authorization mode AlwaysAllow
     /// [default: true]
     #[arg(long, action = clap::ArgAction::Set)]
     pub anonymous_auth: Option<bool>,
-    /// Take Secrets of the type bootstrap.kubernetes.io/token in kube-system for tokens of nodes that join
+    /// Authenticate with bootstrap tokens: Secrets of type bootstrap.kubernetes.io/token in kube-system
     #[arg(long, num_args = 0..=1, default_value_t = false, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub enable_bootstrap_token_auth: bool,
 
-    /// An AuthenticationConfiguration: issuers of ID tokens and who may come without credentials; read again when it
-    /// changes
+    /// File with an AuthenticationConfiguration (OIDC issuers, anonymous access); reloaded when it changes
     #[arg(long)]
     pub authentication_config: Option<PathBuf>,
-    /// The issuer of ID tokens, an https URL
+    /// HTTPS URL of the OIDC issuer
     #[arg(long)]
     pub oidc_issuer_url: Option<String>,
-    /// The audience that ID tokens must be for
+    /// OIDC client ID, which must be an audience of ID tokens
     #[arg(long)]
     pub oidc_client_id: Option<String>,
-    /// The claim that is the user's name
+    /// OIDC claim with the user name
     #[arg(long, default_value = "sub")]
     pub oidc_username_claim: String,
-    /// Stands before the names of users; "-" for nothing [default: the issuer's URL and # unless the claim is email]
+    /// Prefix of user names; "-" for none [default: the issuer's URL and #, unless the claim is email]
     #[arg(long)]
     pub oidc_username_prefix: Option<String>,
-    /// The claim that has the user's groups
+    /// OIDC claim with the groups of the user
     #[arg(long)]
     pub oidc_groups_claim: Option<String>,
-    /// Stands before the names of groups
+    /// Prefix of group names
     #[arg(long)]
     pub oidc_groups_prefix: Option<String>,
-    /// A claim that ID tokens must have, as claim=value; may be given several times
+    /// Claim that ID tokens must have, as claim=value; can be repeated
     #[arg(long, value_delimiter = ',')]
     pub oidc_required_claim: Vec<String>,
-    /// The authority of the issuer's certificate, PEM [default: the system's]
+    /// CA certificate that verifies the OIDC issuer, PEM [default: the system's CAs]
     #[arg(long)]
     pub oidc_ca_file: Option<PathBuf>,
-    /// The algorithms that ID tokens may be signed by
+    /// Accepted signature algorithms of ID tokens
     #[arg(long, value_delimiter = ',', default_value = "RS256")]
     pub oidc_signing_algs: Vec<String>,
 
-    /// A kubeconfig that names a webhook to ask whose tokens are
+    /// Kubeconfig of the token authentication webhook
     #[arg(long)]
     pub authentication_token_webhook_config_file: Option<PathBuf>,
-    /// How long the webhook's answers are remembered
+    /// Cache duration of the webhook's responses
     #[arg(long, default_value = "2m0s", value_parser = super::duration)]
     pub authentication_token_webhook_cache_ttl: Duration,
-    /// The version of TokenReview that the webhook is asked in: v1 or v1beta1
+    /// TokenReview version sent to the webhook: v1 or v1beta1
     #[arg(long, default_value = "v1beta1", value_parser = ["v1", "v1beta1"])]
     pub authentication_token_webhook_version: String,
 }
@@ -76,7 +75,7 @@ impl AuthenticationArgs {
     pub fn apply(&self, gate: &mut GateOptions, own_issuers: &[String]) -> Result<()> {
         if let Some(path) = &self.token_auth_file {
             let tokens = TokenFile::parse(&read(path)?);
-            gate.tokens = tokens.with_context(|| format!("{} is not a token file", path.display()))?;
+            gate.tokens = tokens.with_context(|| format!("{} is not a valid token file", path.display()))?;
         }
         gate.allow_anonymous = self.anonymous_auth.unwrap_or(true);
         gate.bootstrap_tokens = self.enable_bootstrap_token_auth;
@@ -96,7 +95,7 @@ impl AuthenticationArgs {
                 _ => "v1beta1",
             };
             let webhook = TokenWebhook::open(path, version, self.authentication_token_webhook_cache_ttl);
-            gate.token_webhook = Some(webhook.context("--authentication-token-webhook-config-file cannot be used")?);
+            gate.token_webhook = Some(webhook.context("invalid --authentication-token-webhook-config-file")?);
         }
         Ok(())
     }
@@ -160,7 +159,7 @@ impl AuthenticationArgs {
             },
             ..JwtAuthenticatorSpec::default()
         };
-        JwtAuthenticator::new(&spec, &self.algorithms()?, own_issuers).context("the --oidc-* flags cannot be used")
+        JwtAuthenticator::new(&spec, &self.algorithms()?, own_issuers).context("invalid --oidc-* flags")
     }
 
     fn required_claims(&self) -> Result<Vec<ClaimValidationRule>> {
@@ -258,7 +257,7 @@ mod tests {
             (&["--authentication-config=/nowhere"], "cannot read /nowhere"),
             (
                 &["--authentication-token-webhook-config-file=/nowhere"],
-                "cannot be used",
+                "invalid --authentication-token-webhook-config-file",
             ),
             (&["--authentication-token-webhook-version=v2"], "v1beta1"),
         ] {

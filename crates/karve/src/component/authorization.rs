@@ -16,26 +16,25 @@ const WEBHOOK_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Args, Clone, Debug)]
 pub struct AuthorizationArgs {
-    /// Who decides what users may do, in this order: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny
-    /// [default: Node,RBAC]
+    /// Ordered list of authorizers: Node, RBAC, ABAC, Webhook, AlwaysAllow, AlwaysDeny [default: Node,RBAC]
     #[arg(long, value_delimiter = ',')]
     pub authorization_mode: Vec<String>,
-    /// An AuthorizationConfiguration that says who decides instead; read again when it changes
+    /// File with an AuthorizationConfiguration, instead of the flags; reloaded when it changes
     #[arg(long)]
     pub authorization_config: Option<PathBuf>,
-    /// The policies of the mode ABAC: a JSON object per line
+    /// File with the policies of mode ABAC, one JSON object per line
     #[arg(long)]
     pub authorization_policy_file: Option<PathBuf>,
-    /// A kubeconfig that names the webhook of the mode Webhook
+    /// Kubeconfig of the authorization webhook
     #[arg(long)]
     pub authorization_webhook_config_file: Option<PathBuf>,
-    /// How long it is remembered that the webhook allowed something [default: 5m0s]
+    /// Cache duration of allowed responses [default: 5m0s]
     #[arg(long, value_parser = super::duration)]
     pub authorization_webhook_cache_authorized_ttl: Option<Duration>,
-    /// How long it is remembered that the webhook did not [default: 30s]
+    /// Cache duration of denied responses [default: 30s]
     #[arg(long, value_parser = super::duration)]
     pub authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
-    /// The version of SubjectAccessReview that the webhook is asked in: v1 or v1beta1 [default: v1beta1]
+    /// SubjectAccessReview version sent to the webhook: v1 or v1beta1 [default: v1beta1]
     #[arg(long, value_parser = ["v1", "v1beta1"])]
     pub authorization_webhook_version: Option<String>,
 }
@@ -45,7 +44,7 @@ impl AuthorizationArgs {
     pub fn apply(&self, gate: &mut GateOptions) -> Result<()> {
         if let Some(path) = &self.authorization_policy_file {
             let policies = Abac::parse(&read(path)?);
-            gate.abac = Some(policies.with_context(|| format!("{} cannot be used", path.display()))?);
+            gate.abac = Some(policies.with_context(|| format!("{} is invalid", path.display()))?);
         }
         let has_webhook_flags = self.authorization_webhook_config_file.is_some()
             || self.authorization_webhook_cache_authorized_ttl.is_some()

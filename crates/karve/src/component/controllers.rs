@@ -22,31 +22,31 @@ pub const ACCOUNTS_NAMESPACE: &str = "kube-system";
 /// Upstream's flags of kube-controller-manager, as far as they are supported.
 #[derive(Args, Clone, Debug)]
 pub struct ControllersArgs {
-    /// How to reach the API server
+    /// Kubeconfig of the API server
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// Which controllers run: `*`, a name, or `-NAME` for all but that one
+    /// Controllers to run: `*` for all, NAME to enable, `-NAME` to disable one
     #[arg(long, value_delimiter = ',', default_value = "*")]
     controllers: Vec<String>,
-    /// Published as kube-root-ca.crt in every namespace, PEM [default: the authority of the kubeconfig]
+    /// CA certificate that is published as kube-root-ca.crt in every namespace, PEM [default: the kubeconfig's CA]
     #[arg(long)]
     root_ca_file: Option<PathBuf>,
-    /// The authority that signs the certificates which were approved, PEM
+    /// CA certificate that signs approved CertificateSigningRequests, PEM
     #[arg(long, requires = "cluster_signing_key_file")]
     cluster_signing_cert_file: Option<PathBuf>,
-    /// The key of that authority, PEM
+    /// Private key of --cluster-signing-cert-file, PEM
     #[arg(long, requires = "cluster_signing_cert_file")]
     cluster_signing_key_file: Option<PathBuf>,
-    /// The key that signs the tokens in Secrets of service accounts, PEM; without it such Secrets stay empty
+    /// Private key that signs the tokens of service account Secrets, PEM; without it, these Secrets get no token
     #[arg(long)]
     service_account_private_key_file: Option<PathBuf>,
-    /// Give every node its block of --cluster-cidr
+    /// Assign a block of --cluster-cidr to every node
     #[arg(long, requires = "cluster_cidr")]
     allocate_node_cidrs: bool,
-    /// The addresses of all pods
+    /// CIDR range of all pods
     #[arg(long, value_delimiter = ',')]
     cluster_cidr: Vec<String>,
-    /// Every controller acts as its own service account, with no more rights than it needs
+    /// Run each controller with the credentials of its own service account
     #[arg(long)]
     use_service_account_credentials: bool,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub struct ControllersArgs {
 
 pub async fn run(default_kubeconfig: PathBuf, args: ControllersArgs) -> Result<()> {
     let path = args.kubeconfig.unwrap_or(default_kubeconfig);
-    let config = Config::from_kubeconfig(&path, None).with_context(|| format!("cannot use {}", path.display()))?;
+    let config = Config::from_kubeconfig(&path, None).with_context(|| format!("failed to load {}", path.display()))?;
     let root_ca = match &args.root_ca_file {
         Some(path) => Some(read(path)?),
         None => super::authority_of(&config)?,
@@ -106,7 +106,7 @@ pub async fn run(default_kubeconfig: PathBuf, args: ControllersArgs) -> Result<(
 
 /// What signs the tokens in Secrets of service accounts, from the PEM text of a key.
 pub fn token_signer(pem: &str) -> Result<TokenSigner> {
-    let key = SigningKey::from_pem(pem).context("the key for service account tokens cannot be used")?;
+    let key = SigningKey::from_pem(pem).context("invalid key for service account tokens")?;
     let accounts = auth::authenticate::ServiceAccounts::new(Vec::new(), Vec::new(), Some(key), Vec::new());
     Ok(TokenSigner::new(Arc::new(accounts)))
 }
@@ -134,7 +134,7 @@ fn disabled(wanted: &[String]) -> Result<Vec<String>> {
         let name = entry.trim_start_matches('-');
         anyhow::ensure!(
             names.contains(&name),
-            "--controllers {name}: no such controller; there are {}",
+            "--controllers {name}: unknown controller; available: {}",
             names.join(", ")
         );
     }

@@ -11,11 +11,11 @@ use crate::layout::Layout;
 
 #[derive(Args, Clone, Debug)]
 pub struct EmbeddedStoreArgs {
-    /// Refuse writes that make all objects of the embedded store together larger than this; 0 is 2 GiB, as with etcd, and
-    /// less than 0 is no bound
+    /// Maximum total size of all objects in the embedded store, in bytes; 0 means 2 GiB, as with etcd, and a negative
+    /// value no limit
     #[arg(long, value_name = "BYTES", default_value_t = 0, allow_negative_numbers = true)]
     quota_backend_bytes: i64,
-    /// Open an embedded store whose log lost acknowledged writes up to this revision, and go on without them
+    /// Open an embedded store whose log has lost acknowledged writes up to this revision, and continue without them
     #[arg(long, value_name = "REVISION")]
     accept_lost_revisions: Option<u64>,
 }
@@ -29,15 +29,14 @@ impl EmbeddedStoreArgs {
             ..Options::default()
         };
         let opened = store::embedded::open_with_codec(&layout.store(), options, codec).await;
-        opened.with_context(|| format!("cannot open the store in {}", layout.store().display()))
+        opened.with_context(|| format!("failed to open the store in {}", layout.store().display()))
     }
 
     /// Where objects are kept elsewhere, none of the flags would do anything.
     pub fn ensure_unused(&self) -> Result<()> {
         ensure!(
             self.quota_backend_bytes == 0 && self.accept_lost_revisions.is_none(),
-            "--quota-backend-bytes and --accept-lost-revisions are for the embedded store; with --etcd-servers set the \
-             quota of etcd"
+            "--quota-backend-bytes and --accept-lost-revisions only apply to the embedded store; with --etcd-servers, set the quota of etcd"
         );
         Ok(())
     }

@@ -20,13 +20,13 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Args, Clone, Debug)]
 pub struct EncryptionArgs {
-    /// An EncryptionConfiguration that says which resources are encrypted on the disk, and by which keys
+    /// File with the EncryptionConfiguration for encryption at rest
     #[arg(long, conflicts_with = "encrypt_secrets")]
     pub encryption_provider_config: Option<PathBuf>,
-    /// Take over the EncryptionConfiguration when it changes
+    /// Reload the EncryptionConfiguration when the file changes
     #[arg(long, num_args = 0..=1, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
     pub encryption_provider_config_automatic_reload: bool,
-    /// Encrypt Secrets on the disk from now on, by a key that is made in the cluster's pki directory
+    /// Encrypt Secrets at rest from now on, with a key that is generated in the cluster's pki directory
     #[arg(long)]
     pub encrypt_secrets: bool,
 }
@@ -58,7 +58,7 @@ impl EncryptionArgs {
         };
         let text = read(&path)?;
         let encryption = Encryption::parse(root, &text)
-            .with_context(|| format!("{} is not a usable EncryptionConfiguration", path.display()))?;
+            .with_context(|| format!("{} is not a valid EncryptionConfiguration", path.display()))?;
         Ok(EncryptionFile {
             encryption: Arc::new(encryption),
             file: Some((path, text)),
@@ -92,7 +92,7 @@ impl EncryptionFile {
                     rewrite(embedded.as_deref(), &path).await;
                 }
                 Err(error) => {
-                    warn!(path = %path.display(), %error, "Failed to load the changed encryption configuration; the old one stays");
+                    warn!(path = %path.display(), %error, "Failed to reload the encryption configuration; the previous one stays in effect");
                 }
             }
             seen = text;
@@ -103,9 +103,9 @@ impl EncryptionFile {
 async fn rewrite(embedded: Option<&Embedded>, path: &Path) {
     let Some(embedded) = embedded else { return };
     match embedded.rewrite().await {
-        Ok(()) => info!(path = %path.display(), "Wrote the store anew by the first encryption provider"),
+        Ok(()) => info!(path = %path.display(), "Rewrote the store with the first encryption provider"),
         Err(error) => {
-            warn!(path = %path.display(), %error, "Failed to write the store anew; old keys are still needed")
+            warn!(path = %path.display(), %error, "Failed to rewrite the store; previous keys are still required")
         }
     }
 }
@@ -114,7 +114,7 @@ async fn rewrite(embedded: Option<&Embedded>, path: &Path) {
 fn new_configuration() -> Result<String> {
     let mut key = [0; 32];
     let filled = SystemRandom::new().fill(&mut key);
-    filled.ok().context("the system has no random bytes for a key")?;
+    filled.ok().context("failed to generate a random key")?;
     // Secretbox has nonces so long that random ones never meet, however often something is written.
     Ok(format!(
         "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  \
@@ -201,7 +201,7 @@ mod tests {
         let missing = open(&layout, &["--encryption-provider-config=/nowhere"])
             .err()
             .expect("no file");
-        assert!(format!("{missing:#}").contains("cannot read /nowhere"));
+        assert!(format!("{missing:#}").contains("failed to read /nowhere"));
     }
 
     #[tokio::test]

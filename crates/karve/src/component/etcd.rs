@@ -24,20 +24,20 @@ use crate::{say, stop};
 /// certificate for API servers.
 #[derive(Args, Clone, Debug)]
 pub struct EtcdArgs {
-    /// Where clients are answered
+    /// URLs on which clients are served
     #[arg(long, value_delimiter = ',', default_value = "https://127.0.0.1:2379")]
     listen_client_urls: Vec<String>,
-    /// The certificate shown to clients, PEM [default: one of the authority in the data directory]
+    /// Serving certificate, PEM [default: issued by the CA in the data directory]
     #[arg(long, requires = "key_file")]
     cert_file: Option<PathBuf>,
-    /// Its key, PEM
+    /// Private key of --cert-file, PEM
     #[arg(long, requires = "cert_file")]
     key_file: Option<PathBuf>,
-    /// The authority of clients' certificates, PEM [default: that in the data directory]
+    /// CA certificate that authenticates clients, PEM [default: the CA in the data directory]
     #[arg(long)]
     trusted_ca_file: Option<PathBuf>,
-    /// Refuse clients without a certificate; can be switched off for addresses of this machine alone, which everyone on it
-    /// can then change the cluster by
+    /// Reject clients without a certificate. Can only be disabled for loopback addresses, and then every local user can
+    /// change the cluster
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     client_cert_auth: bool,
     #[command(flatten)]
@@ -66,21 +66,24 @@ pub async fn run(layout: &Layout, args: EtcdArgs) -> Result<()> {
     let mut serving = JoinSet::new();
     for place in places {
         let listener = TcpListener::bind(place.address).await;
-        let listener = listener.with_context(|| format!("cannot listen on {}", place.address))?;
+        let listener = listener.with_context(|| format!("failed to listen on {}", place.address))?;
         let tls = match place.secure {
-            true => Some(encryption.clone().context("an https address needs a certificate")?),
+            true => Some(encryption.clone().context("an https address requires a certificate")?),
             false => None,
         };
         let mut stop = stop::on_signal();
         let stopped = async move { drop(stop.wait_for(|stop| *stop).await) };
         serving.spawn(serve(server.clone(), listener, tls, stopped));
         say::remark(format_args!(
-            "the store of {} answers at {}",
+            "store of {} is listening at {}",
             layout.name, place.address
         ));
         if place.secure && args.client_cert_auth {
             let pki = layout.pki();
-            say::remark(format_args!("clients show {}", pki.join("etcd-client.crt").display()));
+            say::remark(format_args!(
+                "client certificate: {}",
+                pki.join("etcd-client.crt").display()
+            ));
         }
     }
     while let Some(ended) = serving.join_next().await {
@@ -95,21 +98,19 @@ fn place(url: &str, knows_clients: bool) -> Result<Place> {
     let (secure, address) = match url.split_once("://") {
         Some(("http", address)) => (false, address),
         Some(("https", address)) => (true, address),
-        _ => bail!("--listen-client-urls {url}: begins with neither http:// nor https://"),
+        _ => bail!("--listen-client-urls {url}: must begin with http:// or https://"),
     };
     let address = address.trim_end_matches('/').replace("localhost", "127.0.0.1");
     let address: SocketAddr = address
         .parse()
-        .with_context(|| format!("--listen-client-urls {url}: needs an address and a port"))?;
+        .with_context(|| format!("--listen-client-urls {url}: must have an IP address and a port"))?;
     ensure!(
         secure || !knows_clients,
-        "--listen-client-urls {url}: clients cannot show a certificate there; use https, or let everyone on this machine \
-         change the store with --client-cert-auth=false"
+        "--listen-client-urls {url}: client certificates require https; use https, or let every local user change the store with --client-cert-auth=false"
     );
     ensure!(
         knows_clients || address.ip().is_loopback(),
-        "--listen-client-urls {url}: without --client-cert-auth only an address of this machine is allowed, such as \
-         127.0.0.1:2379"
+        "--listen-client-urls {url}: without --client-cert-auth only loopback addresses are allowed, such as 127.0.0.1:2379"
     );
     Ok(Place { address, secure })
 }

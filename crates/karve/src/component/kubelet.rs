@@ -24,37 +24,37 @@ use crate::pki::Authority;
 /// runtime runs with `karve up`.
 #[derive(Args, Clone, Debug)]
 pub struct KubeletArgs {
-    /// How to reach the API server
+    /// Kubeconfig of the API server
     #[arg(long)]
     kubeconfig: PathBuf,
-    /// The CRI socket of the container runtime
+    /// CRI socket of the container runtime
     #[arg(long)]
     container_runtime_endpoint: String,
-    /// The node's name [default: the machine's]
+    /// Name of the node [default: the machine's hostname]
     #[arg(long)]
     hostname_override: Option<String>,
-    /// The node's address [default: the address of the default route]
+    /// IP address of the node [default: the address of the default route's interface]
     #[arg(long)]
     node_ip: Option<IpAddr>,
-    /// Where the kubelet keeps pods' files
+    /// Data directory of the kubelet
     #[arg(long, default_value = "/var/lib/kubelet")]
     root_dir: PathBuf,
-    /// Where the containers' logs are
+    /// Directory of container logs
     #[arg(long, default_value = "/var/log/pods")]
     pod_logs_dir: PathBuf,
-    /// The cgroup below which pods are placed
+    /// Parent cgroup of all pods
     #[arg(long, default_value = "/")]
     cgroup_root: String,
-    /// The name servers of pods
+    /// DNS servers of pods
     #[arg(long, value_delimiter = ',')]
     cluster_dns: Vec<IpAddr>,
-    /// The domain of the cluster
+    /// DNS domain of the cluster
     #[arg(long, default_value = "cluster.local")]
     cluster_domain: String,
-    /// The port of the kubelet's server
+    /// Port of the kubelet's server
     #[arg(long, default_value_t = 10250)]
     port: u16,
-    /// The address of the kubelet's server
+    /// IP address of the kubelet's server
     #[arg(long, default_value = "0.0.0.0")]
     address: IpAddr,
     /// The certificate of the kubelet's server, PEM [default: one it signs itself]
@@ -64,20 +64,20 @@ pub struct KubeletArgs {
         conflicts_with = "rotate_server_certificates"
     )]
     tls_cert_file: Option<PathBuf>,
-    /// The key of --tls-cert-file, PEM
+    /// Private key of --tls-cert-file, PEM
     #[arg(long, requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
-    /// Ask the cluster for the certificate of the kubelet's server, by a CertificateSigningRequest that somebody has to
-    /// approve, and for a new one before it expires
+    /// Request the kubelet's serving certificate with a CertificateSigningRequest, which must be approved, and renew it
+    /// before it expires
     #[arg(long)]
     rotate_server_certificates: bool,
-    /// Where that certificate is kept
+    /// Directory of the serving certificate
     #[arg(long, default_value = "/var/lib/kubelet/pki")]
     cert_dir: PathBuf,
-    /// Clients with a certificate from this authority are who it says, PEM [default: the kubeconfig's authority]
+    /// CA certificate that authenticates client certificates, PEM [default: the kubeconfig's CA]
     #[arg(long)]
     client_ca_file: Option<PathBuf>,
-    /// Pods this node takes at most
+    /// Maximum number of pods on this node
     #[arg(long, default_value_t = 110)]
     max_pods: u32,
     /// Below these amounts the node is under pressure and takes no new pods: memory.available, nodefs.available,
@@ -87,10 +87,10 @@ pub struct KubeletArgs {
         default_value = "memory.available<100Mi,nodefs.available<10%,imagefs.available<15%,nodefs.inodesFree<5%,imagefs.inodesFree<5%"
     )]
     eviction_hard: Thresholds,
-    /// Unused images are removed when their disk is this full, in percent; 100 removes none
+    /// Disk usage in percent at which unused images are removed; 100 disables it
     #[arg(long, default_value_t = 85)]
     image_gc_high_threshold: u64,
-    /// Unused images are removed until their disk is this full, in percent
+    /// Disk usage in percent down to which unused images are removed
     #[arg(long, default_value_t = 80)]
     image_gc_low_threshold: u64,
     #[command(flatten)]
@@ -101,13 +101,16 @@ pub struct KubeletArgs {
     static_pods: StaticPodArgs,
     #[command(flatten)]
     registration: RegistrationArgs,
-    /// The resolver configuration that pods inherit
+    /// Resolver configuration that pods inherit
     #[arg(long, default_value = "/etc/resolv.conf")]
     resolv_conf: PathBuf,
-    /// A KubeletConfiguration file (kubelet.config.k8s.io/v1beta1); flags count more
+    /// Serve the logs of the node's services, from the journal, at /logs/
+    #[arg(long)]
+    enable_system_log_query: bool,
+    /// KubeletConfiguration file (kubelet.config.k8s.io/v1beta1); flags take precedence
     #[arg(long)]
     config: Option<PathBuf>,
-    /// A directory of files that change what --config says; those whose names end in .conf, in the order of their names
+    /// Directory of drop-in files that override --config; *.conf files are applied in alphabetical order
     #[arg(long)]
     config_dir: Option<PathBuf>,
 }
@@ -115,19 +118,19 @@ pub struct KubeletArgs {
 /// Where static pods come from.
 #[derive(Args, Clone, Debug)]
 struct StaticPodArgs {
-    /// A directory, or a file, of pods that run without an API server
+    /// Directory or file with static pods
     #[arg(long)]
     pod_manifest_path: Option<PathBuf>,
-    /// How often that directory is read even though nothing seems to have changed
+    /// Interval at which --pod-manifest-path is read even without a change notification
     #[arg(long, default_value = "20s", value_parser = duration)]
     file_check_frequency: Duration,
-    /// A URL of such pods
+    /// URL of a manifest with static pods
     #[arg(long)]
     manifest_url: Option<String>,
-    /// A header of requests for that URL, as name:value. Can be given several times
+    /// HTTP header of requests to --manifest-url, as name:value. Can be repeated
     #[arg(long, value_parser = header, value_delimiter = ',')]
     manifest_url_header: Vec<(String, String)>,
-    /// How often that URL is asked
+    /// Interval at which --manifest-url is read
     #[arg(long, default_value = "20s", value_parser = duration)]
     http_check_frequency: Duration,
 }
@@ -145,19 +148,19 @@ impl StaticPodArgs {
 /// What the node's object says when the node registers, and what pods get of the machine.
 #[derive(Args, Clone, Debug)]
 struct RegistrationArgs {
-    /// Labels of the node, as key=value
+    /// Labels with which the node registers, as key=value
     #[arg(long, value_delimiter = ',')]
     node_labels: Vec<String>,
-    /// Taints the node registers with, as key=value:effect
+    /// Taints with which the node registers, as key=value:effect
     #[arg(long, value_delimiter = ',')]
     register_with_taints: Vec<String>,
-    /// What the machine is to its cloud provider
+    /// ID of the machine at its cloud provider
     #[arg(long, default_value = "")]
     provider_id: String,
-    /// What is kept for the machine, of cpu, memory, ephemeral-storage and pid, as cpu=200m,memory=500Mi
+    /// Resources reserved for the operating system (cpu, memory, ephemeral-storage, pid), as cpu=200m,memory=500Mi
     #[arg(long, default_value = "")]
     system_reserved: Reserved,
-    /// What is kept for the node's own components, likewise
+    /// Resources reserved for Kubernetes components, as cpu=200m,memory=500Mi
     #[arg(long, default_value = "")]
     kube_reserved: Reserved,
 }
@@ -187,12 +190,12 @@ fn header(text: &str) -> Result<(String, String), String> {
 
 pub async fn run(layout: &Layout, args: KubeletArgs) -> Result<()> {
     let path = &args.kubeconfig;
-    let config = Config::from_kubeconfig(path, None).with_context(|| format!("cannot use {}", path.display()))?;
+    let config = Config::from_kubeconfig(path, None).with_context(|| format!("failed to load {}", path.display()))?;
     let authority = authority_of(&config)?;
     let client = Client::connect(config)?;
     let endpoint = &args.container_runtime_endpoint;
     let runtime = cri::connect(endpoint).await;
-    let runtime = runtime.with_context(|| format!("cannot use the container runtime at {endpoint}"))?;
+    let runtime = runtime.with_context(|| format!("failed to connect to the container runtime at {endpoint}"))?;
     let name = args.hostname_override.clone().unwrap_or_else(host_name);
     let node_ip = args.node_ip.unwrap_or_else(apiserver::default_address);
     let certificate = serving(layout, &args, &name, node_ip)?;
@@ -219,6 +222,7 @@ pub async fn run(layout: &Layout, args: KubeletArgs) -> Result<()> {
     args.pods.apply(&mut options)?;
     options.port = args.port;
     options.resolv_conf = args.resolv_conf;
+    options.system_log_query = args.enable_system_log_query;
     args.static_pods.apply(&mut options);
     args.registration.apply(&mut options)?;
     options.server = Some(ServerOptions {
@@ -250,5 +254,5 @@ fn serving(layout: &Layout, args: &KubeletArgs, name: &str, node_ip: IpAddr) -> 
 }
 
 fn read(path: &PathBuf) -> Result<Vec<u8>> {
-    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+    std::fs::read(path).with_context(|| format!("failed to read {}", path.display()))
 }

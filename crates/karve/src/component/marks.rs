@@ -39,7 +39,7 @@ async fn run(client: Client) {
         match post(&client, &marks).await {
             Ok(()) => told = next,
             Err(error) => {
-                tracing::debug!(%error, "the API server does not take this component's marks");
+                tracing::debug!(%error, "Failed to report trace marks to the API server");
                 tokio::time::sleep(AFTER_REFUSAL).await;
             }
         }

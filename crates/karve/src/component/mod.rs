@@ -31,10 +31,10 @@ use crate::stop;
 /// Who of several replicas acts.
 #[derive(Args, Clone, Debug)]
 pub struct LeaderElectionArgs {
-    /// Act only while holding the component's lease, so that several can run
+    /// Elect a leader, so that several instances can run; only the leader is active
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set)]
     leader_elect: bool,
-    /// The namespace of the lease
+    /// Namespace of the leader election Lease
     #[arg(long, default_value = "kube-system")]
     leader_elect_resource_namespace: String,
 }
@@ -66,7 +66,7 @@ async fn lead<C: Future<Output = ()>>(
 
 /// A client by kubeconfig.
 pub fn connect(path: &Path) -> Result<Client> {
-    let config = Config::from_kubeconfig(path, None).with_context(|| format!("cannot use {}", path.display()))?;
+    let config = Config::from_kubeconfig(path, None).with_context(|| format!("failed to load {}", path.display()))?;
     Ok(Client::connect(config)?)
 }
 

@@ -55,9 +55,9 @@ impl OwnCertificates {
             }
         };
         Ok(OwnCertificates {
-            serving: serving.context("the server's certificate cannot be used")?,
-            kubelet_client: kubelet_client.context("the certificate for asking kubelets cannot be used")?,
-            front_proxy: front_proxy.context("the certificate for other API servers cannot be used")?,
+            serving: serving.context("invalid serving certificate")?,
+            kubelet_client: kubelet_client.context("invalid client certificate for kubelets")?,
+            front_proxy: front_proxy.context("invalid client certificate for API servers behind APIServices")?,
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -14,22 +15,28 @@ use super::{host_name, marks, server_address};
 /// Upstream's flags of kube-proxy, as far as they are supported.
 #[derive(Args, Clone, Debug)]
 pub struct ProxyArgs {
-    /// How to reach the API server
+    /// Kubeconfig of the API server
     #[arg(long)]
     kubeconfig: PathBuf,
-    /// The node's name [default: the machine's]
+    /// Name of the node [default: the machine's hostname]
     #[arg(long)]
     hostname_override: Option<String>,
-    /// The addresses of all pods
+    /// CIDR range of all pods
     #[arg(long, value_delimiter = ',')]
     cluster_cidr: Vec<Cidr>,
-    /// How rules are made
+    /// Proxy mode
     #[arg(long, default_value = "nftables", value_parser = ["nftables"])]
     proxy_mode: String,
-    /// Where /healthz and /livez are answered; port 0 for nowhere
+    /// Address for /healthz and /livez; port 0 disables it
     #[arg(long, default_value = "0.0.0.0:10256")]
     healthz_bind_address: SocketAddr,
-    /// Remove the rules and exit
+    /// Address for /metrics and /proxyMode; port 0 disables it
+    #[arg(long, default_value = "127.0.0.1:10249")]
+    metrics_bind_address: SocketAddr,
+    /// Minimum kernel timeout of half-closed TCP connections; 0 keeps the current setting
+    #[arg(long, value_parser = super::duration, default_value = "1h")]
+    conntrack_tcp_timeout_close_wait: Duration,
+    /// Remove all rules of the proxy and exit
     #[arg(long)]
     cleanup: bool,
 }
@@ -40,7 +47,7 @@ pub async fn run(args: ProxyArgs) -> Result<()> {
     }
     let name = args.hostname_override.clone().unwrap_or_else(host_name);
     let path = &args.kubeconfig;
-    let config = Config::from_kubeconfig(path, None).with_context(|| format!("cannot use {}", path.display()))?;
+    let config = Config::from_kubeconfig(path, None).with_context(|| format!("failed to load {}", path.display()))?;
     let api_servers = server_address(&config.server).into_iter().collect();
     let client = Client::connect(config)?;
     let _telling = marks::tell(&client);
@@ -48,5 +55,7 @@ pub async fn run(args: ProxyArgs) -> Result<()> {
     options.cluster_cidrs = args.cluster_cidr;
     options.api_servers = api_servers;
     options.healthz_address = Some(args.healthz_bind_address).filter(|address| address.port() != 0);
+    options.close_wait_timeout = args.conntrack_tcp_timeout_close_wait;
+    options.metrics_address = Some(args.metrics_bind_address).filter(|address| address.port() != 0);
     Ok(proxy::run(options).await?)
 }

@@ -18,26 +18,26 @@ use crate::{control, say, stop};
 /// Flags of the runtime and of the pod network that it brings along.
 #[derive(Args, Clone, Debug)]
 pub struct RuntimeArgs {
-    /// The CRI socket to answer at, for root alone [default: unix:///run/karve/NAME/cri.sock]
+    /// CRI socket to serve, accessible only to root [default: unix:///run/karve/NAME/cri.sock]
     #[arg(long)]
     listen: Option<String>,
-    /// The addresses of this node's pods [default: those that the kubelet names]
+    /// CIDR range of this node's pods [default: set by the kubelet]
     #[arg(long)]
     pod_cidr: Option<Cidr>,
-    /// The addresses of all pods; they see each other's own addresses
+    /// CIDR range of all pods; traffic between them is not masqueraded
     #[arg(long, default_value = "10.244.0.0/16")]
     cluster_cidr: Cidr,
-    /// The addresses of all Services
+    /// CIDR range of all Services
     #[arg(long, default_value = "10.96.0.0/16")]
     service_cluster_ip_range: Cidr,
-    /// The cgroup of pods for which the kubelet names none [default: made from --name]
+    /// Parent cgroup of pods for which the kubelet sets none [default: derived from --name]
     #[arg(long)]
     cgroup_parent: Option<String>,
-    /// The bridge of the pod network [default: made from --name]
+    /// Name of the pod network's bridge [default: derived from --name]
     #[arg(long)]
     bridge: Option<String>,
-    /// Look for a registry's images at this address first, as in docker.io=https://mirror.example:5000; * stands for
-    /// every registry. Can be given several times
+    /// Mirror to try before a registry, as in docker.io=https://mirror.example:5000; * matches every registry. Can be
+    /// repeated
     #[arg(long, value_name = "REGISTRY=URL")]
     registry_mirror: Vec<runtime::Mirror>,
 }
@@ -56,7 +56,7 @@ pub async fn run(layout: &Layout, args: RuntimeArgs) -> Result<()> {
     }
     RunFile::new("", Some(footprint.clone())).write(layout)?;
     let NodeRuntime::Embedded(runtime, _) = footprint.open_runtime(Policies::Unknown).await? else {
-        bail!("the embedded runtime did not open");
+        bail!("failed to open the embedded runtime");
     };
     let socket = match &args.listen {
         Some(endpoint) => socket_path(endpoint)?,
@@ -65,9 +65,9 @@ pub async fn run(layout: &Layout, args: RuntimeArgs) -> Result<()> {
     let listener = listen(&socket).await?;
     let _control = control::serve(&footprint.state_dir, runtime.clone())?;
     let streams = StreamServer::bind(runtime.clone()).await;
-    let streams = streams.context("cannot listen on loopback for streams")?;
+    let streams = streams.context("failed to listen on loopback for streaming requests")?;
     say::remark(format_args!(
-        "the runtime of {} answers at unix://{}",
+        "container runtime of {} is listening at unix://{}",
         layout.name,
         socket.display()
     ));
@@ -78,14 +78,14 @@ pub async fn run(layout: &Layout, args: RuntimeArgs) -> Result<()> {
         _ = stop.wait_for(|stop| *stop) => {}
     }
     // Pods go on; the socket of a runtime that is gone would only make kubelets wait.
-    std::fs::remove_file(&socket).with_context(|| format!("cannot remove {}", socket.display()))
+    std::fs::remove_file(&socket).with_context(|| format!("failed to remove {}", socket.display()))
 }
 
 fn socket_path(endpoint: &str) -> Result<PathBuf> {
     let path = Path::new(endpoint.strip_prefix("unix://").unwrap_or(endpoint));
     anyhow::ensure!(
         path.is_absolute(),
-        "--listen {endpoint}: not a Unix socket; use unix:///path"
+        "--listen {endpoint}: must be a Unix socket, unix:///PATH"
     );
     Ok(path.to_owned())
 }
@@ -93,17 +93,23 @@ fn socket_path(endpoint: &str) -> Result<PathBuf> {
 /// Takes the place of a socket that nobody answers at any more, and of nothing else.
 async fn listen(path: &Path) -> Result<UnixListener> {
     match std::fs::symlink_metadata(path) {
-        Ok(found) if !found.file_type().is_socket() => bail!("{} is there and no socket", path.display()),
-        Ok(_) if UnixStream::connect(path).await.is_ok() => bail!("{} is in use", path.display()),
-        Ok(_) => std::fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))?,
+        Ok(found) if !found.file_type().is_socket() => bail!(
+            "{} exists and is not a socket; remove it or choose another --listen",
+            path.display()
+        ),
+        Ok(_) if UnixStream::connect(path).await.is_ok() => bail!(
+            "{} is in use by another process; stop it or choose another --listen",
+            path.display()
+        ),
+        Ok(_) => std::fs::remove_file(path).with_context(|| format!("failed to replace {}", path.display()))?,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(error).with_context(|| format!("cannot look at {}", path.display())),
+        Err(error) => return Err(error).with_context(|| format!("failed to inspect {}", path.display())),
     }
     // Whoever reaches the socket is root on this machine, so it is never open to others, not even for a moment.
     let before = rustix::process::umask(Mode::RWXG | Mode::RWXO | Mode::XUSR);
     let bound = UnixListener::bind(path);
     rustix::process::umask(before);
-    bound.with_context(|| format!("cannot listen on {}", path.display()))
+    bound.with_context(|| format!("failed to listen on {}", path.display()))
 }
 
 #[cfg(test)]
@@ -126,7 +132,13 @@ mod tests {
         let first = listen(&path).await.unwrap();
         let mode = std::fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert!(listen(&path).await.unwrap_err().to_string().ends_with("is in use"));
+        assert!(
+            listen(&path)
+                .await
+                .unwrap_err()
+                .to_string()
+                .contains("is in use by another process")
+        );
         drop(first);
         assert!(listen(&path).await.is_ok());
         let file = dir.path().join("file");

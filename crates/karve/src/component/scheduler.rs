@@ -21,10 +21,10 @@ const EMPTY: &str = "{apiVersion: kubescheduler.config.k8s.io/v1, kind: KubeSche
 /// Upstream's flags of kube-scheduler, as far as they are supported.
 #[derive(Args, Clone, Debug)]
 pub struct SchedulerArgs {
-    /// How to reach the API server
+    /// Kubeconfig of the API server
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// A file with a KubeSchedulerConfiguration; it decides over the flags it has fields for
+    /// KubeSchedulerConfiguration file; takes precedence over flags
     #[arg(long)]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -39,8 +39,8 @@ pub async fn run(default_kubeconfig: PathBuf, args: SchedulerArgs) -> Result<()>
         None => EMPTY.to_owned(),
     };
     let configuration = Configuration::parse(&text).with_context(|| match &args.config {
-        Some(path) => format!("cannot use {}", path.display()),
-        None => "cannot use the defaults".to_owned(),
+        Some(path) => format!("failed to load {}", path.display()),
+        None => "failed to load the default configuration".to_owned(),
     })?;
     let path = configuration
         .kubeconfig

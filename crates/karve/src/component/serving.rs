@@ -15,7 +15,7 @@ use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::Full;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use kubelet::{ApiAuth, Authenticator, User, bearer, user_of};
+use kubelet::{ApiAuth, AuthError, Authenticator, User, bearer, user_of};
 use metrics::Page;
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
@@ -39,19 +39,19 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Where a component serves.
 #[derive(Args, Clone, Debug)]
 pub struct ServingArgs {
-    /// The address to serve /metrics and /healthz on
+    /// IP address for /metrics and /healthz
     #[arg(long, default_value = "0.0.0.0")]
     bind_address: IpAddr,
-    /// The port to serve HTTPS on; 0 serves nothing [default: upstream's, unless somebody has it]
+    /// HTTPS port; 0 disables it [default: upstream's port, if it is free]
     #[arg(long)]
     secure_port: Option<u16>,
-    /// The certificate chain to serve with, PEM [default: one of its own making]
+    /// Serving certificate chain, PEM [default: a self-signed certificate]
     #[arg(long, requires = "tls_private_key_file")]
     tls_cert_file: Option<PathBuf>,
-    /// The key of --tls-cert-file, PEM
+    /// Private key of --tls-cert-file, PEM
     #[arg(long, requires = "tls_cert_file")]
     tls_private_key_file: Option<PathBuf>,
-    /// Who signs the certificates of clients, PEM [default: who signs those of the API server's clients]
+    /// CA certificates that authenticate client certificates, PEM [default: the API server's client CA]
     #[arg(long)]
     client_ca_file: Option<PathBuf>,
 }
@@ -86,16 +86,16 @@ pub async fn serve(
     let trust = Arc::new(Trust::new(identity(name, args)?)?);
     if let Some(path) = &args.client_ca_file {
         let authority = trust.in_clients_of(&read(path)?);
-        authority.with_context(|| format!("cannot use {}", path.display()))?;
+        authority.with_context(|| format!("failed to load {}", path.display()))?;
     }
     let listener = match TcpListener::bind(address).await {
         Ok(listener) => listener,
         // Several clusters on one machine all have such a component.
         Err(error) if args.secure_port.is_none() => {
-            tracing::warn!(%address, %error, "there will be no /metrics; choose a --secure-port");
+            tracing::warn!(%address, %error, "Failed to listen; /metrics is not served. Choose another --secure-port");
             return Ok(None);
         }
-        Err(error) => return Err(error).with_context(|| format!("cannot listen on {address}")),
+        Err(error) => return Err(error).with_context(|| format!("failed to listen on {address}")),
     };
     let client = client.named(name);
     let desk = Arc::new(Desk {
@@ -163,7 +163,7 @@ impl Desk {
         by_certificate: Option<User>,
         path: &str,
     ) -> Result<(), Response<Full<Bytes>>> {
-        let failed = |error: String| text(StatusCode::INTERNAL_SERVER_ERROR, error);
+        let failed = |error: AuthError| text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
         let user = match (by_certificate, bearer(request.headers())) {
             (Some(user), _) => user,
             (None, None) => User {

@@ -54,7 +54,7 @@ impl Trust {
             let pause = match self.look(client, &mut known).await {
                 Ok(()) => LOOK_EVERY,
                 Err(error) => {
-                    tracing::debug!(%error, "cannot tell whose certificates clients may show");
+                    tracing::debug!(%error, "Failed to load the client CA; client certificates are not accepted");
                     RETRY
                 }
             };

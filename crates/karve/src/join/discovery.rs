@@ -50,7 +50,7 @@ pub async fn discover(server: &str, token: &BootstrapToken, hash: &AuthorityHash
     })?;
     let kubeconfig = signed_kubeconfig(&anybody, server, token).await?;
     let authority = pinned_authority(&kubeconfig, hash)
-        .with_context(|| format!("the server at {server} is not the one that is meant"))?;
+        .with_context(|| format!("the server at {server} is not the expected one"))?;
     let verified = HttpTransport::new(Config {
         server: server.to_owned(),
         certificate_authority: Some(Source::Data(authority.clone().into_bytes())),
@@ -58,10 +58,10 @@ pub async fn discover(server: &str, token: &BootstrapToken, hash: &AuthorityHash
     })?;
     let again = ask(&verified)
         .await
-        .with_context(|| format!("the server at {server} has no certificate of the authority {hash}"))?;
+        .with_context(|| format!("the certificate of the server at {server} is not signed by the CA {hash}"))?;
     ensure!(
         again["data"]["kubeconfig"] == kubeconfig.as_str(),
-        "the server at {server} tells different things about itself; somebody may be between"
+        "the server at {server} returned inconsistent cluster information; the connection may be intercepted"
     );
     Ok(authority)
 }
@@ -78,14 +78,14 @@ async fn signed_kubeconfig(transport: &HttpTransport, server: &str, token: &Boot
                     (Some(content), Some(signature)) => {
                         ensure!(
                             token.has_signed(content, signature),
-                            "the server at {server} does not know the token {}: its second part is wrong, or the server is \
-                             not the one that is meant",
+                            "the server at {server} rejected token {}: its secret part is wrong, or the server is \
+                             not the expected one",
                             token.id
                         );
                         return Ok(content.to_owned());
                     }
                     _ if since.elapsed() > SIGNATURE_PATIENCE => bail!(
-                        "the server at {server} does not know the token {}: it is wrong, has expired or was deleted; make \
+                        "the server at {server} does not know token {}: it is wrong, has expired or was deleted; create \
                          a new one with `karve token create`",
                         token.id
                     ),
@@ -94,11 +94,11 @@ async fn signed_kubeconfig(transport: &HttpTransport, server: &str, token: &Boot
             }
             Err(AskError::Transport(error)) if error.is_temporary() => {
                 if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
-                    say::remark(format_args!("waiting for the server at {server}: {error}"));
+                    say::remark(format_args!("waiting for the API server at {server}: {error}"));
                     told = Some(Instant::now());
                 }
             }
-            Err(error) => return Err(error).with_context(|| format!("the server at {server} does not say who it is")),
+            Err(error) => return Err(error).with_context(|| format!("failed to discover the cluster at {server}")),
         }
         tokio::time::sleep(ASK_EVERY).await;
     }
@@ -108,13 +108,13 @@ async fn signed_kubeconfig(transport: &HttpTransport, server: &str, token: &Boot
 enum AskError {
     #[error(transparent)]
     Transport(#[from] TransportError),
-    #[error("no answer within {} seconds", ANSWER_TIMEOUT.as_secs())]
+    #[error("no response within {} seconds", ANSWER_TIMEOUT.as_secs())]
     Timeout,
     #[error(
-        "the ConfigMap {INFO} of {INFO_NAMESPACE} cannot be read without credentials ({0}); is this a Kubernetes API server?"
+        "failed to read ConfigMap {INFO_NAMESPACE}/{INFO} without credentials ({0}); check that the URL is a Kubernetes API server"
     )]
     Status(StatusCode),
-    #[error("its answer cannot be read: {0}")]
+    #[error("failed to parse its response: {0}")]
     Answer(String),
 }
 
@@ -136,20 +136,21 @@ async fn ask(transport: &HttpTransport) -> Result<Value, AskError> {
 
 /// The certificates in a kubeconfig that are of the authority with this hash.
 fn pinned_authority(kubeconfig: &str, hash: &AuthorityHash) -> Result<String> {
-    let parsed: Kubeconfig = serde_saphyr::from_str(kubeconfig).context("what it says is not a kubeconfig")?;
+    let parsed: Kubeconfig =
+        serde_saphyr::from_str(kubeconfig).context("its cluster information is not a kubeconfig")?;
     let cluster = parsed
         .clusters
         .into_iter()
         .next()
-        .context("it names no cluster")?
+        .context("its kubeconfig has no cluster")?
         .cluster;
     let bundle = STANDARD
         .decode(cluster.authority)
-        .context("its authority is not base64")?;
+        .context("its CA certificate is not valid base64")?;
     let own = hash.select(&String::from_utf8(bundle)?)?;
     ensure!(
         !own.is_empty(),
-        "its authority is not {hash}; compare with what `karve token create` printed"
+        "its CA does not match {hash}; compare with the output of `karve token create`"
     );
     Ok(own.iter().map(|certificate| pem(certificate)).collect())
 }

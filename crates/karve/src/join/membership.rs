@@ -43,10 +43,10 @@ impl Membership {
                 let parsed = serde_json::from_slice(&bytes);
                 parsed
                     .map(Some)
-                    .with_context(|| format!("{} cannot be read", path.display()))
+                    .with_context(|| format!("failed to parse {}", path.display()))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+            Err(error) => Err(error).with_context(|| format!("failed to read {}", path.display())),
         }
     }
 
@@ -96,7 +96,7 @@ impl Invitation<'_> {
 
     fn refused(&self) -> String {
         format!(
-            "the server at {} does not let this machine join with token {}",
+            "the API server at {} rejected token {} of this machine",
             self.server, self.token.id
         )
     }

@@ -31,10 +31,10 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 /// Flags of `karve join`: which cluster, and those of the node.
 #[derive(Args, Clone, Debug)]
 pub struct JoinArgs {
-    /// The server's URL, with --token; or a file that `karve token create NODE` printed, - for standard input. Nothing for
-    /// a machine that has joined before
+    /// URL of the API server, with --token; or a file with the output of `karve token create NODE`, - for standard
+    /// input. Omit it on a machine that has already joined
     target: Option<String>,
-    /// A bootstrap token of `karve token create`
+    /// Bootstrap token printed by `karve token create`
     #[arg(long, requires_all = ["target", "ca_hash"], env = "KARVE_JOIN_TOKEN", hide_env_values = true)]
     token: Option<BootstrapToken>,
     /// The hash of the cluster's authority, as `karve token create` prints it
@@ -66,7 +66,7 @@ pub async fn run(layout: &Layout, args: JoinArgs) -> Result<()> {
     RunFile::ensure_stopped(layout).await?;
     ensure!(
         args.node.pod_cidr.is_none(),
-        "--pod-cidr is for `karve up`: the cluster gives nodes that join their block; leave it out"
+        "--pod-cidr only applies to `karve up`: the cluster assigns a block to nodes that join; remove the flag"
     );
     layout.create()?;
     let member = member(layout, &args).await?;
@@ -123,7 +123,7 @@ async fn renew_on_request(certificate: ClientCertificate, client: Client) {
     loop {
         renewal::recv(&mut asked).await;
         if let Err(error) = certificate.obtain(&client).await {
-            tracing::warn!(%error, "The node has no new client certificate");
+            tracing::warn!(%error, "Failed to renew the node's client certificate");
         }
     }
 }
@@ -135,7 +135,7 @@ async fn member(layout: &Layout, args: &JoinArgs) -> Result<Member> {
         (Some(server), Some(token), Some(hash)) => {
             ensure!(
                 server.starts_with("https://"),
-                "{server:?} is not the URL of a server, such as https://10.0.0.1:6443"
+                "{server:?} is not the URL of an API server, such as https://10.0.0.1:6443"
             );
             let node = args.node.node_name();
             let invitation = Invitation { server, token, hash };
@@ -146,7 +146,7 @@ async fn member(layout: &Layout, args: &JoinArgs) -> Result<Member> {
             Ok(Member::requested(layout, membership))
         }
         (Some(url), ..) if url.starts_with("https://") => bail!(
-            "to join {url} takes a token and the hash of its authority, which `karve token create` prints on the server: \
+            "joining {url} requires a token and the CA hash; run `karve token create` on the server, then: \
              karve join {url} --token TOKEN --ca-hash HASH"
         ),
         (Some(file), ..) => Member::of_file(layout, &read_token(Path::new(file), &args.node)?),
@@ -159,8 +159,7 @@ async fn member(layout: &Layout, args: &JoinArgs) -> Result<Member> {
             })?;
             ensure!(
                 kept.certificate(layout).is_usable(),
-                "the certificate of node {} has expired or is gone; join again with a new token: karve join {} --token \
-                 TOKEN --ca-hash HASH",
+                "the certificate of node {} has expired or does not exist; join again with a new token: karve join {} --token TOKEN --ca-hash HASH",
                 kept.node,
                 kept.server
             );
@@ -226,14 +225,14 @@ impl Member {
 
 fn read_token(path: &Path, node: &NodeArgs) -> Result<Token> {
     let text = match path.as_os_str() == "-" {
-        true => std::io::read_to_string(std::io::stdin()).context("cannot read the token")?,
+        true => std::io::read_to_string(std::io::stdin()).context("failed to read the token")?,
         false => read(path)?,
     };
     let token = Token::decode(&text)?;
     if let Some(wanted) = &node.hostname_override {
         ensure!(
             *wanted == token.node,
-            "the token is for node {}, not for {wanted}",
+            "the token is for node {}, not for node {wanted}",
             token.node
         );
     }
@@ -250,12 +249,12 @@ async fn known_block(client: &Client, name: &str, server: &str) -> Result<Option
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) if error.is_temporary() => {
                 if told.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
-                    say::remark(format_args!("waiting for the server at {server}: {error}"));
+                    say::remark(format_args!("waiting for the API server at {server}: {error}"));
                     told = Some(Instant::now());
                 }
                 tokio::time::sleep(ASK_EVERY).await;
             }
-            Err(error) => return Err(error).with_context(|| format!("the server at {server} refuses")),
+            Err(error) => return Err(error).with_context(|| format!("the API server at {server} rejected the node")),
         }
     }
 }
@@ -331,6 +330,9 @@ mod tests {
         let refusal =
             json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Unauthorized", "code": 401});
         let error = block(401, refusal).await.unwrap_err();
-        assert_eq!(error.to_string(), "the server at https://10.0.0.1:6443 refuses");
+        assert_eq!(
+            error.to_string(),
+            "the API server at https://10.0.0.1:6443 rejected the node"
+        );
     }
 }

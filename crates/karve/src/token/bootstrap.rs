@@ -77,10 +77,7 @@ impl FromStr for BootstrapToken {
                 id: id.to_owned(),
                 secret: secret.to_owned(),
             }),
-            _ => Err(
-                "not a bootstrap token, which is six characters, a dot and sixteen characters of a-z and 0-9"
-                    .to_owned(),
-            ),
+            _ => Err("not a bootstrap token; the format is [a-z0-9]{6}.[a-z0-9]{16}".to_owned()),
         }
     }
 }
@@ -102,14 +99,14 @@ impl AuthorityHash {
         let first = tls::certificates(pem)?
             .into_iter()
             .next()
-            .context("there is no certificate")?;
+            .context("the file contains no certificate")?;
         AuthorityHash::of_certificate(&first)
     }
 
     fn of_certificate(der: &[u8]) -> Result<AuthorityHash> {
         let (_, certificate) = x509_parser::parse_x509_certificate(der)
             .ok()
-            .context("it is not a certificate")?;
+            .context("the file contains an invalid certificate")?;
         let hash = digest(&SHA256, certificate.public_key().raw);
         let hex: String = hash.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         Ok(AuthorityHash(format!("sha256:{hex}")))
@@ -136,7 +133,7 @@ impl FromStr for AuthorityHash {
         let hex = text.strip_prefix("sha256:").unwrap_or_default();
         match hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             true => Ok(AuthorityHash(text.to_ascii_lowercase())),
-            false => Err("not the hash of an authority, which is sha256: and 64 hexadecimal digits".to_owned()),
+            false => Err("not a CA hash; the format is sha256: followed by 64 hexadecimal digits".to_owned()),
         }
     }
 }
@@ -145,7 +142,7 @@ pub async fn create(layout: &Layout, server: &str, ttl: Duration, description: &
     let client = component::connect(&layout.kubeconfig())?;
     super::grant(&client)
         .await
-        .context("nodes could not be given their rights")?;
+        .context("failed to create the RBAC rules of nodes")?;
     let token = BootstrapToken::random()?;
     let expires = (!ttl.is_zero()).then(|| Moment::now().plus(ttl).to_time());
     let secrets = client.resource(&SECRET).in_namespace(NAMESPACE);
@@ -153,7 +150,7 @@ pub async fn create(layout: &Layout, server: &str, ttl: Duration, description: &
     secrets
         .create::<IgnoredAny>(&object)
         .await
-        .context("the token could not be stored")?;
+        .context("failed to create the token's Secret")?;
     let hash = AuthorityHash::of(&read(&layout.pki().join("ca.crt"))?)?;
     let command = format!("karve join {server} --token {} --ca-hash {hash}", token.text());
     match as_json {
@@ -203,7 +200,7 @@ pub async fn list(layout: &Layout, as_json: bool) -> Result<()> {
         ..ListOptions::default()
     };
     let secrets = client.resource(&SECRET).in_namespace(NAMESPACE);
-    let found: List<Value> = secrets.list(&only).await.context("the tokens could not be read")?;
+    let found: List<Value> = secrets.list(&only).await.context("failed to list the tokens")?;
     let rows: Vec<Value> = found.items.iter().map(row).collect();
     match as_json {
         true => say::result(format_args!("{:#}", json!(rows)))?,
@@ -255,8 +252,8 @@ pub async fn delete(layout: &Layout, tokens: &[String]) -> Result<()> {
             .await
         {
             Ok(_) => say::result(format_args!("token {id} deleted"))?,
-            Err(error) if error.is_not_found() => bail!("there is no token {id}; see `karve token list`"),
-            Err(error) => return Err(error).with_context(|| format!("token {id} could not be deleted")),
+            Err(error) if error.is_not_found() => bail!("token {id} not found; see `karve token list`"),
+            Err(error) => return Err(error).with_context(|| format!("failed to delete token {id}")),
         }
     }
     Ok(())
@@ -268,7 +265,10 @@ fn random_text(length: usize) -> Result<String> {
     let mut text = String::with_capacity(length);
     while text.len() < length {
         let mut drawn = [0; 32];
-        random.fill(&mut drawn).ok().context("the system has no random bytes")?;
+        random
+            .fill(&mut drawn)
+            .ok()
+            .context("failed to generate random bytes")?;
         let whole = drawn
             .iter()
             .filter(|byte| usize::from(**byte) < 256 / ALPHABET.len() * ALPHABET.len());

@@ -21,7 +21,7 @@ pub use node_file::{Token, grant};
 
 #[derive(Subcommand, Clone, Debug)]
 pub enum TokenCommand {
-    /// Make a bootstrap token by which machines join until it expires, and print it with the command to join
+    /// Create a bootstrap token and print it with the command that joins a machine
     ///
     /// Example: karve token create --ttl 1h
     Create {
@@ -37,19 +37,19 @@ pub enum TokenCommand {
         /// What the token is for
         #[arg(long, default_value = "")]
         description: String,
-        /// `json` for machines
+        /// Output format: `json`
         #[arg(long, short, value_parser = ["json"])]
         output: Option<String>,
     },
-    /// List the bootstrap tokens; their secret parts are not shown
+    /// List bootstrap tokens, without their secret parts
     ///
     /// Example: karve token list
     List {
-        /// `json` for machines
+        /// Output format: `json`
         #[arg(long, short, value_parser = ["json"])]
         output: Option<String>,
     },
-    /// Delete bootstrap tokens, so that nobody joins with them any more
+    /// Delete bootstrap tokens; they can no longer be used to join
     ///
     /// Example: karve token delete abcdef
     Delete {
@@ -86,7 +86,7 @@ fn facts(layout: &Layout, server: Option<&str>) -> Result<JoinFacts> {
     let run = RunFile::read(layout)?.filter(RunFile::is_running);
     let mut facts = run.and_then(|run| run.join).with_context(|| {
         format!(
-            "the server of cluster {} does not run here; see `karve up`",
+            "the API server of cluster {} is not running on this machine; start it with `karve up`",
             layout.name
         )
     })?;
@@ -107,7 +107,7 @@ fn check_reachable(server: &str) -> Result<()> {
         .is_some_and(|address| address.is_loopback());
     ensure!(
         !local,
-        "other machines cannot reach {server}; start the server with --advertise-address"
+        "other machines cannot reach {server}; start the API server with --advertise-address"
     );
     Ok(())
 }

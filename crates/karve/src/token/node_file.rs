@@ -36,7 +36,7 @@ pub struct Token {
 pub async fn create(layout: &Layout, node: &str, facts: JoinFacts) -> Result<()> {
     grant(&component::connect(&layout.kubeconfig())?)
         .await
-        .context("nodes could not be given their rights")?;
+        .context("failed to create the RBAC rules of nodes")?;
     let authority = Authority::open(layout)?;
     let identity = authority.client(&format!("system:node:{node}"), &["system:nodes"])?;
     let token = Token {
@@ -60,7 +60,7 @@ impl Token {
         let encoded = text.trim().strip_prefix(PREFIX);
         let bytes = encoded.and_then(|encoded| URL_SAFE_NO_PAD.decode(encoded).ok());
         let token = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        token.context("this is not a token of `karve token create`")
+        token.context("not a token file of `karve token create`")
     }
 
     /// How the node reaches its server, with its own rights.

@@ -1,6 +1,6 @@
 //! Who owns whom, as far as the watches have told.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::{ObjectMeta, OwnerReference, Resource};
 
@@ -9,8 +9,8 @@ pub const ORPHAN: &str = "orphan";
 
 #[derive(Default)]
 pub struct Graph {
-    nodes: HashMap<String, Node>,
-    dependents: HashMap<String, HashSet<String>>,
+    nodes: BTreeMap<String, Node>,
+    dependents: BTreeMap<String, BTreeSet<String>>,
 }
 
 #[derive(Clone)]

@@ -1,6 +1,6 @@
 //! Following the metadata of every deletable resource into the graph.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ struct Follower {
     client: Client,
     graph: Arc<Mutex<Graph>>,
     queue: Arc<WorkQueue<Key>>,
-    running: HashMap<(&'static str, &'static str), Running>,
+    running: BTreeMap<(&'static str, &'static str), Running>,
 }
 
 struct Running {
@@ -53,7 +53,7 @@ impl Monitor {
             client,
             graph,
             queue,
-            running: HashMap::new(),
+            running: BTreeMap::new(),
         };
         let task = tokio::spawn(async move {
             loop {
@@ -105,7 +105,7 @@ impl Follower {
         let wanted = |resource: &&&'static Resource| {
             needs.iter().all(|verb| resource.allows(*verb)) && !IGNORED.contains(&(resource.group, resource.plural))
         };
-        let wanted: HashMap<_, _> = found
+        let wanted: BTreeMap<_, _> = found
             .iter()
             .filter(wanted)
             .map(|resource| ((resource.group, resource.plural), *resource))
@@ -254,7 +254,7 @@ mod tests {
             client: Client::new(Arc::new(Silent)),
             graph: Arc::default(),
             queue: Arc::new(WorkQueue::default()),
-            running: HashMap::new(),
+            running: BTreeMap::new(),
         };
         follower.follow(&[&CONFIG_MAP]);
         follower.graph.lock().set(Node::of(&CONFIG_MAP, &metadata));

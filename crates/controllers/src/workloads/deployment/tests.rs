@@ -69,7 +69,7 @@ fn a_new_deployment_gets_a_replica_set_of_its_template() {
         &[],
         expect![[r#"
         create replicasets in default: {"apiVersion":"apps/v1","kind":"ReplicaSet","metadata":{"annotations":{"deployment.kubernetes.io/desired-replicas":"3","deployment.kubernetes.io/max-replicas":"4","deployment.kubernetes.io/revision":"1","note":"hello"},"labels":{"app":"web","pod-template-hash":"849fb4b4d5"},"name":"web-849fb4b4d5","ownerReferences":[{"apiVersion":"apps/v1","blockOwnerDeletion":true,"controller":true,"kind":"Deployment","name":"web","uid":"web-uid"}]},"spec":{"replicas":3,"selector":{"matchLabels":{"app":"web","pod-template-hash":"849fb4b4d5"}},"template":{"metadata":{"labels":{"app":"web","pod-template-hash":"849fb4b4d5"}},"spec":{"containers":[{"image":"web:2","name":"web"}]}}}}
-        patch deployments default/web: {"metadata":{"annotations":{"deployment.kubernetes.io/revision":"1"},"resourceVersion":"9"}}
+        patch deployments default/web/status: {"metadata":{"annotations":{"deployment.kubernetes.io/revision":"1"},"resourceVersion":"9"}}
         patch deployments default/web/status: {"metadata":{"resourceVersion":"9"},"status":{"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"Deployment does not have minimum availability.","reason":"MinimumReplicasUnavailable","status":"False","type":"Available"},{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"Created new replica set \"web-849fb4b4d5\"","reason":"NewReplicaSetCreated","status":"True","type":"Progressing"}],"observedGeneration":2,"unavailableReplicas":3}}
         again after 601s
     "#]],
@@ -129,7 +129,7 @@ fn a_rollout_goes_up_by_the_surge_and_then_down() {
         &[old(3, 3)],
         expect![[r#"
         create replicasets in default: {"apiVersion":"apps/v1","kind":"ReplicaSet","metadata":{"annotations":{"deployment.kubernetes.io/desired-replicas":"3","deployment.kubernetes.io/max-replicas":"4","deployment.kubernetes.io/revision":"2","note":"hello"},"labels":{"app":"web","pod-template-hash":"849fb4b4d5"},"name":"web-849fb4b4d5","ownerReferences":[{"apiVersion":"apps/v1","blockOwnerDeletion":true,"controller":true,"kind":"Deployment","name":"web","uid":"web-uid"}]},"spec":{"replicas":1,"selector":{"matchLabels":{"app":"web","pod-template-hash":"849fb4b4d5"}},"template":{"metadata":{"labels":{"app":"web","pod-template-hash":"849fb4b4d5"}},"spec":{"containers":[{"image":"web:2","name":"web"}]}}}}
-        patch deployments default/web: {"metadata":{"annotations":{"deployment.kubernetes.io/revision":"2"},"resourceVersion":"9"}}
+        patch deployments default/web/status: {"metadata":{"annotations":{"deployment.kubernetes.io/revision":"2"},"resourceVersion":"9"}}
         patch deployments default/web/status: {"metadata":{"resourceVersion":"9"},"status":{"availableReplicas":3,"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"Deployment has minimum availability.","reason":"MinimumReplicasAvailable","status":"True","type":"Available"},{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"Created new replica set \"web-849fb4b4d5\"","reason":"NewReplicaSetCreated","status":"True","type":"Progressing"}],"observedGeneration":2,"readyReplicas":3,"replicas":3,"unavailableReplicas":1}}
         again after 601s
     "#]],
@@ -139,7 +139,7 @@ fn a_rollout_goes_up_by_the_surge_and_then_down() {
         DEPLOYMENT_YAML,
         &[old(3, 3), set("web-new", "2", 2, [1, 1, 0])],
         expect![[r#"
-        patch deployments default/web: {"metadata":{"annotations":{"deployment.kubernetes.io/revision":"2"},"resourceVersion":"9"}}
+        patch deployments default/web/status: {"metadata":{"annotations":{"deployment.kubernetes.io/revision":"2"},"resourceVersion":"9"}}
         patch deployments default/web/status: {"metadata":{"resourceVersion":"9"},"status":{"availableReplicas":3,"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"Deployment has minimum availability.","reason":"MinimumReplicasAvailable","status":"True","type":"Available"},{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"ReplicaSet \"web-new\" is progressing.","reason":"ReplicaSetUpdated","status":"True","type":"Progressing"}],"observedGeneration":2,"readyReplicas":3,"replicas":4,"unavailableReplicas":1,"updatedReplicas":1}}
         again after 601s
     "#]],
@@ -150,7 +150,7 @@ fn a_rollout_goes_up_by_the_surge_and_then_down() {
         &[old(3, 3), set("web-new", "2", 2, [1, 1, 1])],
         expect![[r#"
         patch replicasets default/web-old: {"metadata":{"resourceVersion":"5"},"spec":{"replicas":2}}
-        patch deployments default/web: {"metadata":{"annotations":{"deployment.kubernetes.io/revision":"2"},"resourceVersion":"9"}}
+        patch deployments default/web/status: {"metadata":{"annotations":{"deployment.kubernetes.io/revision":"2"},"resourceVersion":"9"}}
         patch deployments default/web/status: {"metadata":{"resourceVersion":"9"},"status":{"availableReplicas":4,"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"Deployment has minimum availability.","reason":"MinimumReplicasAvailable","status":"True","type":"Available"},{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"ReplicaSet \"web-new\" is progressing.","reason":"ReplicaSetUpdated","status":"True","type":"Progressing"}],"observedGeneration":2,"readyReplicas":4,"replicas":4,"updatedReplicas":1}}
         again after 601s
     "#]],
@@ -161,7 +161,7 @@ fn a_rollout_goes_up_by_the_surge_and_then_down() {
         &[old(3, 1), set("web-new", "2", 2, [1, 1, 1])],
         expect![[r#"
         patch replicasets default/web-old: {"metadata":{"resourceVersion":"5"},"spec":{"replicas":2}}
-        patch deployments default/web: {"metadata":{"annotations":{"deployment.kubernetes.io/revision":"2"},"resourceVersion":"9"}}
+        patch deployments default/web/status: {"metadata":{"annotations":{"deployment.kubernetes.io/revision":"2"},"resourceVersion":"9"}}
         patch deployments default/web/status: {"metadata":{"resourceVersion":"9"},"status":{"availableReplicas":2,"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"Deployment does not have minimum availability.","reason":"MinimumReplicasUnavailable","status":"False","type":"Available"},{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"ReplicaSet \"web-new\" is progressing.","reason":"ReplicaSetUpdated","status":"True","type":"Progressing"}],"observedGeneration":2,"readyReplicas":2,"replicas":4,"unavailableReplicas":1,"updatedReplicas":1}}
         again after 601s
     "#]],
@@ -175,7 +175,7 @@ fn going_back_to_an_old_template_renumbers_its_set() {
         &[set("web-back", "2", 1, [0, 0, 0]), set("web-bad", "3", 2, [3, 3, 3])],
         expect![[r#"
             patch replicasets default/web-back: {"metadata":{"annotations":{"deployment.kubernetes.io/revision":"3","deployment.kubernetes.io/revision-history":"1"},"resourceVersion":"5"},"spec":{"replicas":1}}
-            patch deployments default/web: {"metadata":{"annotations":{"deployment.kubernetes.io/revision":"3"},"resourceVersion":"9"}}
+            patch deployments default/web/status: {"metadata":{"annotations":{"deployment.kubernetes.io/revision":"3"},"resourceVersion":"9"}}
             patch deployments default/web/status: {"metadata":{"resourceVersion":"9"},"status":{"availableReplicas":3,"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"Deployment has minimum availability.","reason":"MinimumReplicasAvailable","status":"True","type":"Available"},{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"ReplicaSet \"web-back\" is progressing.","reason":"ReplicaSetUpdated","status":"True","type":"Progressing"}],"observedGeneration":2,"readyReplicas":3,"replicas":3,"unavailableReplicas":1}}
             again after 601s
         "#]],
@@ -218,7 +218,7 @@ fn scaling_in_the_middle_of_a_rollout_is_shared_out() {
         expect![[r#"
             patch replicasets default/web-old: {"metadata":{"annotations":{"deployment.kubernetes.io/desired-replicas":"10","deployment.kubernetes.io/max-replicas":"11"},"resourceVersion":"5"},"spec":{"replicas":5}}
             patch replicasets default/web-new: {"metadata":{"annotations":{"deployment.kubernetes.io/desired-replicas":"10","deployment.kubernetes.io/max-replicas":"11"},"resourceVersion":"5"},"spec":{"replicas":6}}
-            patch deployments default/web: {"metadata":{"annotations":{"deployment.kubernetes.io/revision":"2"},"resourceVersion":"9"}}
+            patch deployments default/web/status: {"metadata":{"annotations":{"deployment.kubernetes.io/revision":"2"},"resourceVersion":"9"}}
             patch deployments default/web/status: {"metadata":{"resourceVersion":"9"},"status":{"availableReplicas":3,"conditions":[{"lastTransitionTime":"2026-01-01T12:00:00Z","lastUpdateTime":"2026-01-01T12:00:00Z","message":"Deployment does not have minimum availability.","reason":"MinimumReplicasUnavailable","status":"False","type":"Available"}],"observedGeneration":2,"readyReplicas":3,"replicas":4,"unavailableReplicas":8,"updatedReplicas":2}}
         "#]],
     );

@@ -82,9 +82,19 @@ impl Planner<'_> {
             let Some(claim) = self.view.claims.get(&name) else {
                 continue;
             };
-            let (ours, others): (Vec<_>, Vec<_>) = claim.metadata.owner_references.iter().partition(|one| is_ours(one));
+            let references = &claim.metadata.owner_references;
+            // An earlier set of this name had the claim, and takes it with it.
+            let stale = |one: &OwnerReference| {
+                one.kind == STATEFUL_SET.kind && one.name == set.metadata.name && one.uid != set.metadata.uid
+            };
+            if references.iter().any(stale) {
+                continue;
+            }
+            let (ours, others): (Vec<_>, Vec<_>) = references.iter().partition(|one| is_ours(one));
+            // Two controllers cannot have one claim, and the other one was there first.
+            let owner = owner.filter(|_| !others.iter().any(|one| one.controller));
             let right = match owner {
-                Some((_, metadata)) => matches!(ours[..], [one] if one.uid == metadata.uid),
+                Some((_, metadata)) => matches!(ours[..], [one] if one.uid == metadata.uid && one.controller),
                 None => ours.is_empty(),
             };
             if right || claim.metadata.is_deleting() {

@@ -256,6 +256,41 @@ fn claims_come_before_their_pods_and_go_as_the_policy_says() {
 }
 
 #[test]
+fn claims_of_other_controllers_are_left_to_them() {
+    let set = format!(
+        "{}  volumeClaimTemplates: [{{metadata: {{name: data}}, spec: {{accessModes: [ReadWriteOnce]}}}}]
+  persistentVolumeClaimRetentionPolicy: {{whenDeleted: Delete, whenScaled: Retain}}
+",
+        SET.replace("replicas: 3", "replicas: 1")
+            .replace("status: {currentRevision: web-old}\n", "")
+    );
+    let planned = |owners: &str| {
+        let mut view = view(&set, &[pod(0, "new", "Ready")]);
+        let claim = format!(
+            "metadata: {{name: data-web-0, namespace: default, resourceVersion: '4', ownerReferences: [{owners}]}}"
+        );
+        view.claims.insert("data-web-0".to_owned(), object(&claim));
+        actions(&plan(&view, noon()))
+    };
+    let own = "{apiVersion: apps/v1, kind: StatefulSet, name: web, uid: set-uid, controller: true}";
+    let map = "{apiVersion: v1, kind: ConfigMap, name: x, uid: map-uid}";
+    assert_eq!(planned(own), "");
+    // Another owner is no matter, and a reference that is not a controller's is made one.
+    assert_eq!(planned(&format!("{own}, {map}")), "");
+    let lost = planned(&own.replace("controller: true", "controller: false"));
+    assert!(
+        lost.contains("\"controller\":true") && lost.contains("set-uid"),
+        "{lost}"
+    );
+    // Another controller keeps the claim, and an earlier set of this name does.
+    let other = map.replace('}', ", controller: true}");
+    assert_eq!(planned(&other), "");
+    let both = planned(&format!("{own}, {other}"));
+    assert!(both.contains("map-uid") && !both.contains("set-uid"), "{both}");
+    assert_eq!(planned(&own.replace("set-uid", "earlier-uid")), "");
+}
+
+#[test]
 fn a_rollout_is_complete_when_all_pods_are_new_and_ready() {
     let status = |pods: &[String]| plan(&view(SET, pods), noon()).status.unwrap().to_string();
     expect![[r#"patch statefulsets default/web/status: {"metadata":{"resourceVersion":"7"},"status":{"availableReplicas":3,"currentReplicas":1,"observedGeneration":2,"readyReplicas":3,"replicas":3,"updateRevision":"web-new","updatedReplicas":2}}"#]].assert_eq(&status(&[

@@ -17,13 +17,11 @@ const DROP_IN: &str = "conf";
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("cannot read the kubelet's configuration {path}: {source}")]
+    #[error("failed to read the kubelet configuration {path}: {source}")]
     Read { path: String, source: std::io::Error },
-    #[error("the kubelet's configuration {path} cannot be decoded: {message}")]
+    #[error("failed to parse the kubelet configuration {path}: {message}")]
     Decode { path: String, message: String },
-    #[error(
-        "{path} has apiVersion {api_version:?} and kind {kind:?}; the kubelet's configuration is a {KIND} of {API_VERSION}"
-    )]
+    #[error("{path} has apiVersion {api_version:?} and kind {kind:?}; expected {KIND} of {API_VERSION}")]
     Kind {
         path: String,
         api_version: String,
@@ -31,7 +29,7 @@ pub enum ConfigError {
     },
     #[error("unknown field {0:?} of {KIND}")]
     Unknown(String),
-    #[error("{field} {value} of {KIND} is not supported; leave it out")]
+    #[error("{field} {value} of {KIND} is not supported; remove it")]
     Unsupported { field: String, value: String },
     #[error("{field} {value} of {KIND} has the wrong type")]
     Type { field: String, value: String },
@@ -66,6 +64,7 @@ const FLAGS: &[(&str, &str, Form)] = &[
     ("containerLogMaxFiles", "container-log-max-files", Form::Text),
     ("containerLogMaxSize", "container-log-max-size", Form::Text),
     ("containerRuntimeEndpoint", "container-runtime-endpoint", Form::Text),
+    ("enableSystemLogQuery", "enable-system-log-query", Form::Switch),
     ("evictionHard", "eviction-hard", Form::Thresholds),
     ("fileCheckFrequency", "file-check-frequency", Form::Text),
     ("httpCheckFrequency", "http-check-frequency", Form::Text),
@@ -159,7 +158,6 @@ const OTHERS: &[&str] = &[
     "enableContentionProfiling",
     "enableDebugFlagsHandler",
     "enableProfilingHandler",
-    "enableSystemLogQuery",
     "evictionMaxPodGracePeriod",
     "evictionMinimumReclaim",
     "evictionSoft",
@@ -483,15 +481,15 @@ mod tests {
     fn what_would_do_nothing_is_refused_by_name() {
         check(
             "{shutdownGracePeriod: 30s}",
-            expect![[r#"shutdownGracePeriod "30s" of KubeletConfiguration is not supported; leave it out"#]],
+            expect![[r#"shutdownGracePeriod "30s" of KubeletConfiguration is not supported; remove it"#]],
         );
         check(
             "{authentication: {anonymous: {enabled: true}}}",
-            expect!["authentication.anonymous.enabled true of KubeletConfiguration is not supported; leave it out"],
+            expect!["authentication.anonymous.enabled true of KubeletConfiguration is not supported; remove it"],
         );
         check(
             "{cpuCFSQuota: false}",
-            expect!["cpuCFSQuota false of KubeletConfiguration is not supported; leave it out"],
+            expect!["cpuCFSQuota false of KubeletConfiguration is not supported; remove it"],
         );
         check(
             "{nonsense: 1}",

@@ -27,8 +27,7 @@ pub enum RegistrationError {
     #[error("--node-labels {label}: {problem}")]
     Label { label: String, problem: String },
     #[error(
-        "--node-labels {0}: a node must not give itself this label of Kubernetes; allowed are those in the namespaces \
-         kubelet.kubernetes.io and node.kubernetes.io and the well-known ones of regions, zones, instances and systems"
+        "--node-labels {0}: a node must not set this kubernetes.io or k8s.io label on itself; allowed are labels with the prefixes kubelet.kubernetes.io and node.kubernetes.io and the well-known labels of regions, zones, instance types, hostname, OS and architecture"
     )]
     ForbiddenLabel(String),
     #[error("--register-with-taints {taint}: {problem}")]

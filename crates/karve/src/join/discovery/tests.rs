@@ -116,31 +116,27 @@ async fn whoever_is_not_the_cluster_is_found_out() {
     let cases: [Case; 6] = [
         // Somebody who knows no token.
         (
-            "its second part is wrong",
+            "its secret part is wrong",
             &cluster.identity,
             vec![(200, info(&cluster.kubeconfig(), "ffffffffffffffff").to_string())],
         ),
         // Somebody who knows the token, as all do who join with it, but is not the authority.
         (
-            "its authority is not sha256:",
+            "its CA does not match sha256:",
             &other.identity,
             vec![(200, info(&other.kubeconfig(), secret).to_string())],
         ),
         // Somebody who repeats the cluster's word.
-        (
-            "has no certificate of the authority",
-            &other.identity,
-            vec![(200, own.clone())],
-        ),
+        ("is not signed by the CA", &other.identity, vec![(200, own.clone())]),
         // Somebody who says one thing and then another.
         (
-            "different things about itself",
+            "inconsistent cluster information",
             &cluster.identity,
             vec![(200, own.clone()), (200, info("clusters: []", secret).to_string())],
         ),
         ("(403 Forbidden)", &cluster.identity, vec![(403, String::new())]),
         (
-            "its answer cannot be read",
+            "failed to parse its response",
             &cluster.identity,
             vec![(200, "x".repeat(MAX_ANSWER_BYTES + 1))],
         ),
