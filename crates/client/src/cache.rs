@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use api::ObjectMeta;
 use async_trait::async_trait;
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 use crate::Key;
 
@@ -64,7 +64,9 @@ pub struct Cache<T> {
     state: RwLock<State<T>>,
     /// Also held while a change is made and told, so that a new subscriber misses none and sees none twice.
     subscribers: Mutex<Vec<Subscriber<T>>>,
-    synced: watch::Sender<bool>,
+    is_synced: AtomicBool,
+    /// Wakes those who wait in the order in which they came; a channel of tokio's would choose one by its own dice.
+    now_synced: Notify,
     /// Everything up to this revision has been applied.
     revision: AtomicU64,
 }
@@ -98,7 +100,8 @@ impl<T> Default for Cache<T> {
                 indexes: HashMap::new(),
             }),
             subscribers: Mutex::new(Vec::new()),
-            synced: watch::Sender::new(false),
+            is_synced: AtomicBool::new(false),
+            now_synced: Notify::new(),
             revision: AtomicU64::new(0),
         }
     }
@@ -178,13 +181,15 @@ impl<T: Object> Cache<T> {
 
     /// Returns once the cache holds everything that the first list returned.
     pub async fn synced(&self) {
-        let mut synced = self.synced.subscribe();
-        // The sender lives in `self`, so waiting cannot fail.
-        let _ = synced.wait_for(|synced| *synced).await;
+        // Made before the question, it misses no answer.
+        let now_synced = self.now_synced.notified();
+        if !self.is_synced() {
+            now_synced.await;
+        }
     }
 
     pub fn is_synced(&self) -> bool {
-        *self.synced.borrow()
+        self.is_synced.load(Ordering::Acquire)
     }
 
     pub fn insert(&self, object: T) {
@@ -221,7 +226,8 @@ impl<T: Object> Cache<T> {
             }
         }
         self.reached(revision);
-        self.synced.send_replace(true);
+        self.is_synced.store(true, Ordering::Release);
+        self.now_synced.notify_waiters();
     }
 
     fn put(&self, subscribers: &[Subscriber<T>], object: T, revision: &str) {

@@ -9,6 +9,8 @@
 //! But for events, leases and service accounts nothing here knows a kind: resources are rows of the `api` crate's table, objects are JSON
 //! bytes, and what a caller decodes of them is the caller's projection. This crate must never depend on a component or on the store.
 
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::expect_used, clippy::panic))]
+
 mod account;
 mod backoff;
 mod cache;
