@@ -105,7 +105,10 @@ mod tests {
 
     #[test]
     fn of_other_kubelets_nodes_nothing_is_claimed() {
-        let nodes = [node("theirs", Value::Null), (&NODE, json!({"metadata": {"name": "bare"}}))];
+        let nodes = [
+            node("theirs", Value::Null),
+            (&NODE, json!({"metadata": {"name": "bare"}})),
+        ];
         assert!(warnings(create(&NETWORK_POLICY, policy("web")), &nodes).is_empty());
         let mut mixed = nodes.to_vec();
         mixed.push(node("ours", json!("false")));

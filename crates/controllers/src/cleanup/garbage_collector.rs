@@ -9,6 +9,7 @@ mod monitor;
 mod verdict;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::{ObjectMeta, Resource, Value};
 use async_trait::async_trait;
@@ -29,6 +30,10 @@ pub const ROW: Row = Row {
     workers: 20,
     start,
 };
+
+/// How often an object is looked at that no watch has told of, only its dependents. It may be deleted between the moment in
+/// which it is read and the list with which the watch of its kind begins; then no watch ever tells of its deletion.
+const UNOBSERVED_RECHECK: Duration = Duration::from_secs(30);
 
 /// Keys are UIDs.
 struct Controller {
@@ -73,8 +78,11 @@ impl Reconcile for Controller {
             return Ok(Plan::nothing());
         };
         let view = self.view(&node, live).await?;
-        let verdict = verdict::plan(&view);
+        let mut verdict = verdict::plan(&view);
         self.enqueue(verdict.look_at);
+        if !node.is_observed() {
+            verdict.plan.again_after(UNOBSERVED_RECHECK);
+        }
         Ok(verdict.plan)
     }
 }
@@ -155,4 +163,78 @@ impl Controller {
 /// Whether an object can be looked up: one in a namespace needs to have one.
 fn is_in_reach(resource: &Resource, node: &Node) -> bool {
     !resource.namespaced || !node.namespace.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use api::kinds::job::JOB;
+    use api::kinds::pod::POD;
+    use bytes::Bytes;
+    use client::{Body, Transport, TransportError, Upgrade};
+    use http::{Request, Response, StatusCode};
+    use serde_json::json;
+
+    use super::*;
+
+    /// A server that has the Job of the tests, or not.
+    struct Server(Mutex<bool>);
+
+    #[async_trait]
+    impl Transport for Server {
+        async fn send(&self, _: Request<Bytes>) -> Result<Response<Body>, TransportError> {
+            let (status, body) = match *self.0.lock() {
+                true => (
+                    StatusCode::OK,
+                    json!({"metadata": {"name": "job", "namespace": "default", "uid": "job"}}),
+                ),
+                false => (
+                    StatusCode::NOT_FOUND,
+                    json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}),
+                ),
+            };
+            let mut response = Response::new(client::body_from_bytes(Bytes::from(body.to_string())));
+            *response.status_mut() = status;
+            Ok(response)
+        }
+
+        async fn upgrade(&self, _: Request<Bytes>) -> Result<Upgrade, TransportError> {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test]
+    async fn an_owner_that_goes_before_it_is_followed_is_noticed() {
+        let server = Arc::new(Server(Mutex::new(true)));
+        let controller = Controller {
+            client: Client::new(server.clone()),
+            graph: Arc::default(),
+            monitor: Monitor::of_resources(&[&JOB, &POD]),
+            queue: Arc::new(WorkQueue::default()),
+        };
+        let owner = api::OwnerReference {
+            api_version: "batch/v1".to_owned(),
+            kind: "Job".to_owned(),
+            name: "job".to_owned(),
+            uid: "job".to_owned(),
+            ..api::OwnerReference::default()
+        };
+        let pod = ObjectMeta {
+            namespace: "default".to_owned(),
+            name: "pod".to_owned(),
+            uid: "pod".to_owned(),
+            owner_references: vec![owner],
+            ..ObjectMeta::default()
+        };
+        controller.graph.lock().set(Node::of(&POD, &pod));
+        let key = Key::new("", "job");
+        let plan = controller.plan(&key, &Attempt::default()).await.unwrap();
+        assert_eq!(
+            plan.requeue,
+            Some(UNOBSERVED_RECHECK),
+            "it is there, but no watch has told of it"
+        );
+        *server.0.lock() = false;
+        controller.plan(&key, &Attempt::default()).await.unwrap();
+        assert_eq!(controller.queue.next().await.name(), "pod");
+    }
 }

@@ -77,6 +77,15 @@ impl Monitor {
         }
     }
 
+    /// One that follows nothing.
+    #[cfg(test)]
+    pub fn of_resources(resources: &[&'static Resource]) -> Monitor {
+        Monitor {
+            resources: Arc::new(RwLock::new(resources.to_vec())),
+            task: tokio::spawn(async {}).abort_handle(),
+        }
+    }
+
     /// The resource of a kind, in whichever version it is followed.
     pub fn resource(&self, api_version: &str, kind: &str) -> Option<&'static Resource> {
         let group = match api_version.split_once('/') {
