@@ -29,6 +29,9 @@ const PASSING: &[&str] = &["PodResizePending", "PodResizeInProgress"];
 /// The lists that strategic merge patch merges by key, so that what is no longer in them must be deleted by name.
 const MERGED_BY_IP: &[&str] = &["hostIPs", "podIPs"];
 
+/// Objects, of which strategic merge patch keeps the members that a patch does not name: they are replaced as a whole.
+const MERGED_BY_MEMBER: &[&str] = &["allocatedResources", "resources"];
+
 /// The patch for a pod's status, or none if the API has it already. Naming the UID makes the patch fail on a
 /// namesake.
 pub fn patch(uid: &str, current: &Value, wanted: &PodStatus) -> Option<Value> {
@@ -41,9 +44,14 @@ pub fn patch(uid: &str, current: &Value, wanted: &PodStatus) -> Option<Value> {
         if now.unwrap_or(&Value::Null) == then.unwrap_or(&Value::Null) {
             continue;
         }
-        let value = match MERGED_BY_IP.contains(field) {
-            true => replace_by_ip(then, now),
-            false => now.cloned().unwrap_or(Value::Null),
+        let value = match (now, then) {
+            (_, then) if MERGED_BY_IP.contains(field) => replace_by_ip(then, now),
+            (Some(Value::Object(now)), Some(Value::Object(_))) if MERGED_BY_MEMBER.contains(field) => {
+                let mut now = now.clone();
+                now.insert("$patch".to_owned(), json!("replace"));
+                Value::Object(now)
+            }
+            (now, _) => now.cloned().unwrap_or(Value::Null),
         };
         status.insert((*field).to_owned(), value);
     }

@@ -317,6 +317,30 @@ containers: [{name: web, state: running}]";
     .assert_eq(&serde_json::to_string_pretty(&patch).unwrap());
 }
 
+/// What another kubelet has written, such as upstream's for a cgroup without a limit, must go, or a status would never be
+/// as wanted.
+#[test]
+fn resources_that_a_pod_does_not_have_are_taken_out_of_its_status() {
+    let scene = "pod: {spec: {containers: [{name: web, resources: {requests: {cpu: 100m}}}]}}
+sandboxes: [{id: s0}]
+containers: [{name: web, state: running}]";
+    let wanted = status(scene);
+    let mut current = serde_json::to_value(&wanted).unwrap();
+    current["resources"]["limits"] = json!({"memory": "9007199254740988Ki"});
+    current["allocatedResources"]["memory"] = json!("1Gi");
+    let patch = patch::patch("uid-1", &current, &wanted).unwrap();
+    let expected = json!({
+        "resources": {"requests": {"cpu": "100m"}, "$patch": "replace"},
+        "allocatedResources": {"cpu": "100m", "$patch": "replace"},
+    });
+    assert_eq!(patch["status"], expected);
+
+    let pod = schema::builtin().object("v1", "Pod").unwrap();
+    let before = json!({"metadata": {"uid": "uid-1"}, "status": current});
+    let patched = schema::strategic_merge_patch(pod, &before, &patch).unwrap();
+    assert_eq!(patch::patch("uid-1", &patched["status"], &wanted), None);
+}
+
 #[test]
 fn a_condition_keeps_its_time_while_its_status_stays() {
     let scene = r#"
