@@ -8,10 +8,11 @@ use serde_json::json;
 use crate::cases::Case;
 use crate::client::exec_path;
 use crate::pods::{MAIN, container, pod_spec};
+use crate::signals::wait_for;
 use crate::verdict::{Verdict, blocked, judge, succeeded};
 use crate::wire::http1::head;
 use crate::wire::websocket;
-use crate::world::World;
+use crate::world::{PATIENCE, World};
 
 pub const AFTER_A_REFUSED_UPGRADE: Case = Case {
     name: "requests/after-a-refused-upgrade",
@@ -94,11 +95,10 @@ fn redirects(world: &World) -> Result<Verdict> {
         sender.running()?;
         let path = format!("{}:8080/proxy/", sender.path());
         let answer = world.admin.get(&path)?;
-        ensure!(
-            !sender.log_text(MAIN)?.is_empty(),
-            "the redirecting pod was never asked: {}",
-            answer.summary()
-        );
+        // The supervisor writes the log after the pod has answered.
+        wait_for("the redirecting pod to log that it was asked", PATIENCE, || {
+            Ok((!sender.log_text(MAIN)?.is_empty()).then_some(()))
+        })?;
         let mut connection = world.admin.connect()?;
         connection.send(
             format!("{}\r\n", head("GET", &path, &websocket::upgrade_headers("x"))).as_bytes(),
