@@ -16,6 +16,10 @@ pub enum UserError {
     BadId(i64),
 }
 
+/// The highest user or group id, as upstream's runtimes bound them. Beyond it lies the one that tells the kernel to leave
+/// the id as it is: a process that is to become that user would go on as root.
+const MAX_ID: u32 = i32::MAX as u32;
+
 /// A line of `/etc/passwd`.
 struct Account<'a> {
     name: &'a str,
@@ -68,6 +72,9 @@ pub fn resolve(
     }
     let mut seen = std::collections::BTreeSet::new();
     groups.retain(|group| seen.insert(*group));
+    if let Some(id) = groups.iter().chain([&uid]).find(|id| **id > MAX_ID) {
+        return Err(UserError::BadId((*id).into()));
+    }
     Ok(User {
         uid,
         gid,
@@ -222,5 +229,26 @@ mod tests {
         assert_eq!(image_user("1000:1000"), (Some(1000), String::new()));
         assert_eq!(image_user(""), (Some(0), String::new()));
         assert_eq!(image_user("web"), (None, "web".to_owned()));
+    }
+
+    #[test]
+    fn an_id_that_the_kernel_ignores_is_refused() {
+        let refused = |id: &str| format!("{id} is not a valid user or group id");
+        check(
+            LinuxContainerSecurityContext::default(),
+            "2147483647:2147483647",
+            "2147483647:2147483647 [2147483647] /",
+        );
+        for id in ["4294967295", "2147483648"] {
+            check(LinuxContainerSecurityContext::default(), id, &refused(id));
+            check(
+                LinuxContainerSecurityContext::default(),
+                &format!("web:{id}"),
+                &refused(id),
+            );
+            let passwd = format!("evil:x:{id}:0::/:/bin/sh\n");
+            let error = resolve(&LinuxContainerSecurityContext::default(), "evil", &passwd, GROUP).err();
+            assert_eq!(error.map(|error| error.to_string()), Some(refused(id)));
+        }
     }
 }
